@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
 use crate::doctor::{Finding, examine};
+pub use crate::process::Rest;
 use crate::process::{ProcessPlacement, Program};
 use crate::watch::Reading;
 
@@ -91,8 +92,8 @@ pub enum Said {
     },
     /// Answer to [`Request::Settle`].
     Settled {
-        /// Memory of the program that is not of files, in bytes; none: it has ended.
-        anonymous: Option<u64>,
+        /// The program at rest; none: it has ended.
+        rest: Option<Rest>,
     },
     /// Answer to [`Request::Stop`].
     Stopped {
@@ -200,7 +201,7 @@ impl Agent {
             }
             Request::Settle => {
                 let program = self.program.as_ref().ok_or_else(none)?;
-                Ok(Said::Settled { anonymous: program.settle() })
+                Ok(Said::Settled { rest: program.settle() })
             }
             Request::Close => {
                 self.program.as_mut().ok_or_else(none)?.close_stdin();

@@ -1,9 +1,13 @@
 //! Waiting for the two ends of a cell, and making sense of what they say and how they end.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
+use crate::clock::Passage;
 use crate::context::{CellContext, CellError, failed};
 use crate::process::Ended;
 use crate::site::Endpoint;
@@ -54,6 +58,11 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
     }
 }
 
+/// True if a server that was asked to end did not.
+pub(crate) fn was_killed(server: &Ended) -> bool {
+    server.status.signal() == Some(Signal::SIGKILL as i32)
+}
+
 /// Output of a client, with what was noted until its end.
 pub(crate) struct Told {
     pub lines: Vec<String>,
@@ -61,18 +70,21 @@ pub(crate) struct Told {
     pub held: Option<u64>,
     /// Time at which the client had ended.
     pub ended: Instant,
+    /// Time for which the bytes came, at least, in seconds.
+    pub passage: Option<f64>,
 }
 
 /// Waits until the client has ended.
 pub(crate) fn attend(
     context: &CellContext<'_>,
     what: Workload,
-    server: &mut Endpoint,
-    client: &mut Endpoint,
+    (server, client): (&mut Endpoint, &mut Endpoint),
+    mut passage: Passage,
 ) -> Result<Told, CellError> {
     let patience = Duration::from_secs_f64(what.patience(&context.size, context.least_rate));
     let deadline = Instant::now() + patience;
     let (mut lines, mut held, mut over) = (Vec::new(), None, None);
+    let lasted = |passage: &Passage| passage.lasted().map(|lasted| lasted.as_secs_f64());
     let mut detector =
         (what.figure() == Figure::BitsPerSecond).then(|| StallDetector::new(context));
     loop {
@@ -81,14 +93,15 @@ pub(crate) fn attend(
         over = over.or_else(|| client.has_ended().then(Instant::now));
         match client.line(LOOK) {
             Ok(Some(line)) if line == "held" && what == Workload::Idle && held.is_none() => {
-                held = server.settle();
+                held = server.settle().map(|rest| rest.anonymous);
                 client.peak_memory();
                 client.close_stdin();
             }
             Ok(Some(line)) => lines.push(line),
             // All has been read: it has ended, or is about to.
             Err(()) if client.has_ended() => {
-                return Ok(Told { lines, held, ended: over.unwrap_or_else(Instant::now) });
+                let ended = over.unwrap_or_else(Instant::now);
+                return Ok(Told { lines, held, ended, passage: lasted(&passage) });
             }
             Err(()) => sleep(Duration::from_millis(1)),
             Ok(None) => {
@@ -96,11 +109,14 @@ pub(crate) fn attend(
                 // heard yet.
                 let heard = |ended: &Instant| answered(&lines) || ended.elapsed() >= HEARING;
                 if let Some(ended) = over.filter(heard) {
-                    return Ok(Told { lines, held, ended });
+                    return Ok(Told { lines, held, ended, passage: lasted(&passage) });
                 }
             }
         }
         client.peak_memory();
+        if lines.is_empty() {
+            passage.look(context);
+        }
         if server.has_ended() {
             return Err(died(server, "server"));
         }

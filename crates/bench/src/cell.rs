@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use equic_lab::relay::Relay;
 use equic_report::number;
 
-use crate::attend::{ENDING, attend, died, effective, end, ready, understand};
+use crate::attend::{ENDING, attend, died, effective, end, ready, understand, was_killed};
 use crate::calls::CallCounter;
 use crate::capture::{self, Capture};
+use crate::clock::{self, Passage, Seen};
 use crate::context::failed;
 use crate::counters::Counters;
 use crate::ends::{NAME, environment, relay, start};
+use crate::probe::{Probe, probe};
 use crate::process::Order;
 use crate::site::{Endpoint, Host, Site};
 use crate::sweep;
@@ -55,26 +57,33 @@ impl Cell<'_> {
         let order = self.order("server", spec.server, &context.server, &listen, Vec::new())?;
         let server = self.server.insert(start("server", context, &order)?);
         let address = ready(context, server)?;
-        let Some(server_idle_memory) = server.settle() else {
+        let probe = self.probe(&address)?;
+        let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
+        let Some(rest) = server.settle() else {
             return Err(died(server, "server"));
         };
+        let server_idle_memory = rest.anonymous;
         let server_pid = server.pid();
         let (relay, connect) = self.relayed(&address)?;
         let before = (context.server.counters(), context.client.counters());
 
         let capture = capture::begin(context, &[&address, &connect])?;
-        let order = self.ask(connect)?;
+        let work = spec.workload.arguments(&context.size);
+        let usual =
+            if spec.workload == Workload::Requests { Some("h3") } else { first(spec.client) };
+        let order = self.ask(connect, work, usual)?;
         let mut calls = match (context.count_calls, context.server.host, server_pid) {
             (true, Host::Here(Some(host)), Some(pid)) => CallCounter::start(host, pid),
             _ => None,
         };
+        let passage = Passage::begin(context, spec.workload);
         let begun = Instant::now();
         let client = self.client.insert(start("client", context, &order)?);
         if let (Some(calls), Some(pid)) = (&mut calls, client.pid()) {
             calls.watch(pid);
         }
         let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
-        let told = attend(context, spec.workload, server, client)?;
+        let told = attend(context, spec.workload, (server, client), passage)?;
         let per_call = calls.map(CallCounter::finish).unwrap_or_default();
         let process_seconds = (told.ended - begun).as_secs_f64();
         let ended = end(client, "client", Duration::ZERO)?;
@@ -106,6 +115,23 @@ impl Cell<'_> {
             relay.stop().map_err(|error| CellError::Failed(Failure::Crashed, error.to_string()))?;
         }
 
+        let start_cpu =
+            (context.probe.then_some(rest.cpu_seconds), probe.map(|one| one.cpu_seconds));
+        let work = |all: f64, start: Option<f64>| start.map(|start| all - start);
+        let seen = Seen {
+            process: process_seconds,
+            probe: probe.map(|one| one.process_seconds),
+            passage: told.passage,
+            alone: clock::alone(context),
+            server_cpu: clock::on_cpus(
+                work(stopped.cpu_seconds, Some(rest.cpu_seconds)),
+                &context.server,
+            ),
+            client_cpu: clock::on_cpus(work(ended.cpu_seconds, start_cpu.1), &context.client),
+        };
+        let doubt = clock::check(spec.workload, &context.size, &answer, &seen);
+        let doubt = doubt.map_err(|why| CellError::Failed(Failure::Lied, why))?;
+
         let value = match (spec.workload.value(&answer), told.held) {
             (Some(value), _) => value,
             (None, Some(held)) => (held as f64 - server_idle_memory as f64) / answer.count as f64,
@@ -126,6 +152,12 @@ impl Cell<'_> {
             chains_verified: answer.chains_verified,
             server_cpu_seconds: stopped.cpu_seconds,
             client_cpu_seconds: ended.cpu_seconds,
+            server_start_cpu_seconds: start_cpu.0,
+            client_start_cpu_seconds: start_cpu.1,
+            start_process_seconds: probe.map(|one| one.process_seconds),
+            clock_doubt: doubt,
+            server_restless: rest.restless,
+            server_killed: was_killed(&stopped),
             server_peak_rss: stopped.peak_rss,
             client_peak_rss: ended.peak_rss,
             server_udp_drops: rises.0.map(|rise| rise.udp_drops),
@@ -166,17 +198,31 @@ impl Cell<'_> {
         Ok(Measurement { profile, ..measurement })
     }
 
-    /// The command of the client.
-    fn ask(&mut self, address: String) -> Result<Order, CellError> {
+    /// The cost of the client without its work, where that is measured.
+    fn probe(&mut self, address: &str) -> Result<Option<Probe>, CellError> {
+        if !self.context.probe {
+            return Ok(None);
+        }
+        let work = ["--download", "1"].map(str::to_owned).to_vec();
+        let usual = first(self.spec.client);
+        let order = self.ask(address.to_owned(), work, usual)?;
+        let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
+        probe(self.context, &order, server)
+    }
+
+    /// The command of the client. `usual` is the protocol that it speaks if it is not told.
+    fn ask(
+        &mut self,
+        address: String,
+        mut work: Vec<String>,
+        usual: Option<&str>,
+    ) -> Result<Order, CellError> {
         let (context, spec) = (self.context, self.spec);
         let connect = [
             ("--connect", address),
             ("--name", NAME.to_owned()),
             ("--ca", context.client.file("ca.pem")),
         ];
-        let mut work = spec.workload.arguments(&context.size);
-        let usual =
-            if spec.workload == Workload::Requests { Some("h3") } else { first(spec.client) };
         if usual.is_some_and(|usual| usual != spec.protocol) {
             work.extend(["--protocol".to_owned(), spec.protocol.to_owned()]);
         }

@@ -32,6 +32,8 @@ pub struct CellContext<'a> {
     pub stop: &'a AtomicBool,
     /// Folder for the output of both ends; none: it is not kept.
     pub logs: Option<&'a Path>,
+    /// True if a client that fetches one byte runs first: its cost is taken off.
+    pub probe: bool,
     /// Count system calls, which costs time.
     pub count_calls: bool,
     /// Extra recordings kept in the folder of logs, which cost time, too.

@@ -39,6 +39,7 @@ pub(crate) fn start(
     site.start(order, context.stop).map_err(|error| {
         let failure = match error.kind() {
             std::io::ErrorKind::Interrupted => Failure::Interrupted,
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => Failure::Missing,
             _ => Failure::Start,
         };
         CellError::Failed(failure, format!("the {role} cannot be started: {error}"))

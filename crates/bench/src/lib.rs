@@ -11,6 +11,8 @@
 //! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs; `ends`, `attend`, `process`: programs, how they begin and end. [`network`]: namespaces;
 //!   [`testbed`], [`agent`]: two machines.
 //! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
+//! * `probe`: what a client costs before its first request; `clock`: the client's clock against what is seen.
+//! * [`claim`]: runs at the same time.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
 //! * [`result`]: everything that is made of records.
 
@@ -20,6 +22,8 @@ mod attend;
 mod calls;
 mod capture;
 pub mod cell;
+pub mod claim;
+mod clock;
 mod container;
 mod context;
 pub mod counters;
@@ -34,6 +38,7 @@ pub mod pair;
 pub mod path;
 pub mod plan;
 pub mod preflight;
+mod probe;
 mod process;
 pub mod record;
 pub mod registry;

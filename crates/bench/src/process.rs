@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use equic_harness::Streams;
 pub(crate) use equic_harness::{Ended, ProcessPlacement};
 use equic_lab::measure::cpu_time;
+use serde::{Deserialize, Serialize};
 
 /// Most bytes read of each of a program's outputs; the rest is thrown away.
 const MAX_OUTPUT: u64 = 64 << 10;
@@ -36,6 +37,17 @@ pub(crate) struct Order {
     pub folder: Option<PathBuf>,
     /// Path for samples of the program, if such are taken; not on a machine of a testbed.
     pub sampled: Option<PathBuf>,
+}
+
+/// A program at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rest {
+    /// Memory that is not of files, in bytes.
+    pub anonymous: u64,
+    /// CPU time that it has used so far.
+    pub cpu_seconds: f64,
+    /// True if it never came to rest: it uses CPU time although nothing is asked of it.
+    pub restless: bool,
 }
 
 /// Output of a program.
@@ -98,24 +110,30 @@ impl Program {
         self.program.pid()
     }
 
-    /// Waits until it uses no CPU time any more, or not for long; then gives its memory that is not of
-    /// files, in bytes; none: it has ended. (Its share of the program's own pages would fall when a
-    /// client of the same program starts.)
-    pub(crate) fn settle(&self) -> Option<u64> {
+    /// Waits until it uses no CPU time any more, but at most [`RESTLESS`]. Returns `None` if it has ended. (The
+    /// memory is without files, because its share of the program's own pages would fall when a client of the same
+    /// program starts.)
+    pub(crate) fn settle(&self) -> Option<Rest> {
         let deadline = Instant::now() + RESTLESS;
         let mut before = cpu_time(self.pid());
+        let mut restless = true;
         while Instant::now() < deadline {
             sleep(RESTING);
             let now = cpu_time(self.pid());
             match (before, now) {
                 (Some(before), Some(now)) if now.saturating_sub(before) > REST => {}
-                _ => break,
+                _ => {
+                    restless = false;
+                    break;
+                }
             }
             before = now;
         }
+        let cpu_seconds = cpu_time(self.pid())?.as_secs_f64();
         let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).ok()?;
         let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(Rest { anonymous: kilobytes.checked_mul(1024)?, cpu_seconds, restless })
     }
 
     /// All that it said, as far as it was read.

@@ -89,6 +89,21 @@ pub enum WhyNot {
 }
 
 impl Record {
+    /// True if no other attempt can end otherwise: an end does not do that, or its program is not there.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self.end, End::Unsupported { .. } | End::Failed { failure: Failure::Missing, .. })
+    }
+
+    /// The figures, if they were measured while the machine was too busy, and so do not count.
+    #[must_use]
+    pub fn disturbed(&self) -> Option<&Figures> {
+        match &self.end {
+            End::Measured { figures } if self.is_thrown_away() => Some(figures),
+            _ => None,
+        }
+    }
+
     /// True if the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
@@ -121,6 +136,16 @@ impl Figures {
         } else {
             self.count as f64
         }
+    }
+
+    /// CPU seconds of the server and of the client without their start, as far as that was measured.
+    #[must_use]
+    pub fn work_cpu(&self) -> (f64, f64) {
+        let work = |all: f64, start: Option<f64>| (all - start.unwrap_or(0.0)).max(0.0);
+        (
+            work(self.server_cpu_seconds, self.server_start_cpu_seconds),
+            work(self.client_cpu_seconds, self.client_start_cpu_seconds),
+        )
     }
 
     /// True if the figures are possible: finite, above zero, and something was done.
@@ -160,6 +185,8 @@ pub enum End {
 pub enum Failure {
     /// A program could not be started, or the server was not ready in time.
     Start,
+    /// A program is not there, or may not be executed: no round of the cell is tried again.
+    Missing,
     /// A program ended with a status other than 0, or by a signal.
     Crashed,
     /// Time was over, or nothing moved any more.
@@ -205,6 +232,24 @@ pub struct Figures {
     pub server_cpu_seconds: f64,
     /// See `server_cpu_seconds`.
     pub client_cpu_seconds: f64,
+    /// What of `server_cpu_seconds` was used before the first client that counts; none: it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_start_cpu_seconds: Option<f64>,
+    /// CPU seconds of a client that fetched one byte; none: it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_start_cpu_seconds: Option<f64>,
+    /// From the start of that client to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_process_seconds: Option<f64>,
+    /// Why the client's `seconds` are doubted; none: they agree with what the runner saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_doubt: Option<String>,
+    /// True if the server used CPU time although no client was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server_restless: bool,
+    /// True if the server did not end when it was asked to (SIGTERM), and was killed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server_killed: bool,
     /// The most memory each had, in bytes.
     pub server_peak_rss: u64,
     /// See `server_peak_rss`.
@@ -330,6 +375,12 @@ mod tests {
             client_packets_per_receive: Some(1.0),
             client_effective: Some(Effective::default()),
             server_effective: Some(Effective::default()),
+            server_start_cpu_seconds: Some(1.0),
+            client_start_cpu_seconds: Some(1.0),
+            start_process_seconds: Some(1.0),
+            clock_doubt: Some("why".to_owned()),
+            server_restless: true,
+            server_killed: true,
             ..Figures::default()
         };
         let mut measured = Record {

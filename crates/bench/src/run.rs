@@ -1,6 +1,6 @@
 //! Carrying a plan out: every turn, with what is kept of it in `samples.jsonl`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,7 +21,7 @@ use crate::result::profiles::{self, Profiled};
 use crate::site::{Host, Site};
 use crate::testbed::{Machine, Testbed};
 use crate::watch::{Reading, worse};
-use crate::{BenchError, End, Failure, Figures, NetPath, Noise, Places, Record, Workload};
+use crate::{BenchError, End, Failure, Figures, Key, NetPath, Noise, Places, Record, Workload};
 
 /// The file of records in the folder of a run.
 pub const SAMPLES: &str = "samples.jsonl";
@@ -67,12 +67,20 @@ impl Runner<'_> {
         // The last attempt at each turn, and whether nothing is tried again after it.
         let of = |one: &Record| (one.sequence, (one.attempt, self.is_last(one)));
         let made: BTreeMap<u64, (u32, bool)> = samples.records.iter().map(of).collect();
+        // Cells of which every round would end the same way.
+        let is_final = |one: &&Record| one.round >= 0 && one.is_final();
+        let mut over: BTreeSet<Key> =
+            samples.records.iter().filter(is_final).map(|one| one.key.clone()).collect();
         for turn in self.plan.turns().chain(self.plan.extra_turns()) {
             let mut attempt = match made.get(&turn.sequence) {
                 Some((_, true)) => continue,
                 Some((attempt, false)) => attempt + 1,
                 None => 1,
             };
+            if over.contains(turn.key) {
+                tell(Event::Done(&turn));
+                continue;
+            }
             loop {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(samples.records);
@@ -82,6 +90,7 @@ impl Runner<'_> {
                 let last = self.is_last(&record);
                 samples.add(record)?;
                 if let Some(record) = samples.records.last() {
+                    over.extend(is_final(&record).then(|| record.key.clone()));
                     tell(Event::Ended(record));
                 }
                 if last {
@@ -99,6 +108,8 @@ impl Runner<'_> {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,
             End::Unsupported { .. } => true,
+            // A busy machine makes a program slow. It does not make it crash, or say what is not so.
+            End::Failed { failure, .. } if failure != Failure::Stalled => true,
             // It is in no figure.
             _ if record.round < 0 => true,
             _ => !record.noise.too_much || record.attempt >= self.plan.options.attempts,
@@ -148,7 +159,10 @@ impl Runner<'_> {
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
         };
-        record.judge(self.is_last(&record), turn.purpose != Purpose::Figures);
+        // With one attempt for each round the last may be a figure that does not count.
+        let disturbed = record.noise.too_much && matches!(record.end, End::Measured { .. });
+        let last = self.is_last(&record) && !disturbed;
+        record.judge(last, turn.purpose != Purpose::Figures);
         Ok(record)
     }
 
@@ -162,7 +176,8 @@ impl Runner<'_> {
     ) -> End {
         let over = attempt >= self.plan.options.attempts;
         match result {
-            Ok(figures) if scored && over && noise.too_much => {
+            // The first is kept, and shown if there is no other.
+            Ok(figures) if scored && over && noise.too_much && attempt > 1 => {
                 End::Failed { failure: Failure::Noisy, why: disturbed(noise, &figures) }
             }
             Ok(figures) => End::Measured { figures: Box::new(figures) },
@@ -204,7 +219,8 @@ impl Runner<'_> {
         // System calls, which cost time to count, are counted where nothing that is measured suffers.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
-        let context = CellContext { count_calls: warmup && udp, ..context };
+        let probe = turn.round >= 0;
+        let context = CellContext { count_calls: warmup && udp, probe, ..context };
         let here = matches!(context.server.host, Host::Here(_));
         let extras = if here { options.extras.of(turn.purpose) } else { Extras::default() };
         let context = CellContext { extras, ..context };
@@ -233,6 +249,7 @@ impl<'a> Runner<'a> {
             size: options.size,
             stop: self.stop,
             logs: Some(logs),
+            probe: false,
             count_calls: false,
             extras: Extras::default(),
         }
@@ -255,6 +272,7 @@ impl<'a> Runner<'a> {
             size: self.plan.options.size,
             stop: self.stop,
             logs: Some(logs),
+            probe: false,
             count_calls: false,
             extras: Extras::default(),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use equic_lab::Namespace;
 
 use crate::counters::Counters;
-use crate::process::{Ended, Order, ProcessPlacement, Program};
+use crate::process::{Ended, Order, ProcessPlacement, Program, Rest};
 use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
@@ -93,8 +93,8 @@ impl Endpoint {
         }
     }
 
-    /// Waits until it is at rest, then gives its memory that is not of files, in bytes.
-    pub(crate) fn settle(&mut self) -> Option<u64> {
+    /// Waits until it is at rest. Returns `None` if it has ended.
+    pub(crate) fn settle(&mut self) -> Option<Rest> {
         match self {
             Endpoint::Here(program, _) => program.settle(),
             Endpoint::There(program) => program.settle(),

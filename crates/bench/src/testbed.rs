@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Request, Said};
 use crate::counters::Counters;
-use crate::process::{Ended, Order};
+use crate::process::{Ended, Order, Rest};
 use crate::watch::Reading;
 use crate::{BenchError, Implementation, Places};
 
@@ -217,9 +217,9 @@ impl Remote {
         self.ended.is_some() || lock(&self.session).ended()
     }
 
-    pub(crate) fn settle(&self) -> Option<u64> {
+    pub(crate) fn settle(&self) -> Option<Rest> {
         match lock(&self.session).ask(&Request::Settle) {
-            Ok(Said::Settled { anonymous }) => anonymous,
+            Ok(Said::Settled { rest }) => rest,
             _ => None,
         }
     }

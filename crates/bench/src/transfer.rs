@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
-use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted};
+use crate::attend::{BEGINNING, ENDING, LOOK, died, end, interrupted, was_killed};
 use crate::capture::{self, Capture};
 use crate::container::{Container, contained, docker};
 use crate::context::{CellContext, CellError, CellSpec, Measurement, failed};
@@ -64,7 +64,7 @@ pub(crate) fn measure(
     notes.push(format!("server: {}", order.words.join(" ")));
     let server = server_end.insert(start("server", context, &order)?);
     listening(context, server, port)?;
-    let Some(server_idle_memory) = server.settle() else { return Err(died(server, "server")) };
+    let Some(rest) = server.settle() else { return Err(died(server, "server")) };
 
     let relay = context.relay.map(|impairment| relay(impairment, &address.to_string(), spec.round));
     let relay = relay.transpose()?;
@@ -122,8 +122,11 @@ pub(crate) fn measure(
         server_udp_drops: rise(before.0, after.0).map(|rise| rise.udp_drops),
         client_udp_drops: rise(before.1, after.1).map(|rise| rise.udp_drops),
         softnet_drops: rise(before.0, after.0).map(|rise| rise.softnet_drops),
+        server_restless: rest.restless,
+        server_killed: was_killed(&stopped),
         ..Figures::default()
     };
+    let server_idle_memory = rest.anonymous;
     Ok(Measurement { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
 }
 

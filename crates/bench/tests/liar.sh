@@ -30,7 +30,14 @@ say() {
 		'"max_payload":1452,"gso":true,"gro":false}}'
 }
 
+# CPU time that does not depend on what else the machine does.
+compute() { # TURNS
+	for ((i = 0; i < $1; i++)); do :; done
+}
+
 forever() { while :; do sleep 60; done; }
+
+[ "$how" = elaborate ] && compute 100000
 
 if [ "$role" = server ]; then
 	case $how in
@@ -42,6 +49,8 @@ if [ "$role" = server ]; then
 '"stream_window":1,"connection_window":1,"congestion":"cubic","cipher":null,'\
 '"max_payload":1452,"gso":true,"gro":false}'
 	case $how in
+	deaf) trap '' TERM ;;
+	restless) while :; do :; done ;;
 	dying-server)
 		until [ -e "$folder/client.pid" ]; do sleep 0.01; done
 		echo "out of electricity" >&2
@@ -58,7 +67,21 @@ if [ "$role" = server ]; then
 fi
 
 case $how in
-honest) answer "$bytes" 1 ;;
+honest | deaf | restless | elaborate) answer "$bytes" 1 ;;
+# Its work took a second more than it says, or far more CPU time.
+hastens)
+	[ "$bytes" = 1 ] || sleep 1
+	answer "$bytes" 1
+	;;
+computes)
+	[ "$bytes" = 1 ] || compute 400000
+	answer "$bytes" 1
+	;;
+# It cannot fetch one byte.
+clumsy)
+	[ "$bytes" = 1 ] && exit 1
+	answer "$bytes" 1
+	;;
 # Bytes that never came by.
 boasts) say "$bytes" 1 ;;
 # Longer than its process lived.

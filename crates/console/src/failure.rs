@@ -15,6 +15,13 @@ pub enum Failure {
     },
     /// The command was called in a way that makes no sense: exit code 2.
     Usage(String),
+    /// The command did its work, and its input cannot answer the question: exit code 3.
+    Undecided {
+        /// Message that says what cannot be answered and why.
+        message: String,
+        /// What gives an answer, on a line of its own.
+        mend: String,
+    },
     /// It was asked for by the QUIC Interop Runner, and is not done: exit code 127.
     Unsupported(String),
     /// Whoever read the output has gone, so there is nobody left to tell: exit code 0.
@@ -64,12 +71,18 @@ impl Failure {
         Failure::Usage(message.into())
     }
 
+    /// Exit code 3: `message` says why there is no answer, `mend` what gives one.
+    pub fn undecided(message: impl Into<String>, mend: impl Into<String>) -> Failure {
+        Failure::Undecided { message: message.into(), mend: mend.into() }
+    }
+
     /// Says it on standard error and gives the exit code.
     pub fn report(&self) -> ExitCode {
         let code = match self {
             Failure::ClosedPipe => return ExitCode::SUCCESS,
             Failure::Failed { .. } => 1,
             Failure::Usage(_) => 2,
+            Failure::Undecided { .. } => 3,
             Failure::Unsupported(_) => 127,
         };
         crate::output::notice(self);
@@ -102,7 +115,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Failed { message, mend: None } => f.write_str(message),
-            Failure::Failed { message, mend: Some(mend) } => write!(f, "{message}\n  {mend}"),
+            Failure::Failed { message, mend: Some(mend) }
+            | Failure::Undecided { message, mend } => {
+                write!(f, "{message}\n  {mend}")
+            }
             Failure::Usage(message) => {
                 write!(f, "{message}\n  `--help` behind any command lists what it takes")
             }

@@ -11,6 +11,7 @@
 //! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R:
 //!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
 //! * [`Sample::mean_95`] is the interval of a mean, with the coverage that [`mean`](mod@mean) states.
+//! * [`Sample::median_95`] is the interval of a median; it covers 95 % or more, see [`median`](mod@median).
 //! * [`Sample::bootstrap_95`] is the percentile bootstrap (Efron 1979).
 //!
 //! Two samples: [`ranks`] says whether they differ, [`effect`] how much. [`modes`] says whether a sample
@@ -18,6 +19,7 @@
 
 pub mod effect;
 pub mod mean;
+pub mod median;
 pub mod modes;
 pub mod ranks;
 

@@ -41,7 +41,10 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
     .title(format!("{place}: each with itself"));
     for row in rows {
         let beside = row.beside.as_ref();
-        let [value, spread] = both(row.value, scale);
+        let [mut value, spread] = both(row.value, scale);
+        if let Some(disturbed) = &row.disturbed {
+            value = format!("{} (disturbed)", scale.show(disturbed.median));
+        }
         let [ratio, ratio_spread] = both(beside.and_then(|one| one.value), TIMES);
         let [cpu_ratio, cpu_spread] = both(beside.and_then(|one| one.cpu_ratio), TIMES);
         let median = |estimate: Option<Estimate>| both(estimate, cpu)[0].clone();

@@ -1,20 +1,26 @@
-//! Two results: what got better, what got worse, and what cannot be told.
+//! Comparison of two results: what got better, what got worse, and what cannot be told.
 //!
 //! A cell is better or worse only if the difference is larger than chance makes it (p < 0.05) *and* large
-//! enough to matter (at least 1 %); all else is inconclusive. Unpaired samples are tested by Mann and
-//! Whitney, and the effect is the median of all quotients (Hodges and Lehmann). What ran interleaved on
-//! one machine is paired round by round: the test is Wilcoxon's signed rank test, the effect the median of
-//! the quotients within rounds, so that the drift of the machine is in neither.
+//! enough to matter (at least 1 %). Unpaired samples are tested by Mann and Whitney, and the change is the
+//! median of all quotients (Hodges and Lehmann). Rounds that ran interleaved on one machine are pairs: the test
+//! is Wilcoxon's signed rank test, and the change is the median of the quotients within rounds, so that the
+//! drift of the machine is in neither.
+//!
+//! A cell has no difference if the 95 % interval of its change lies within a bound (5 %). That is the
+//! equivalence test by two one-sided tests, each at 2.5 %.
+//!
+//! Few rounds cannot give p < 0.05, however large the difference is. Such a cell has a verdict of its own,
+//! which is not `inconclusive`: [`TooFewRounds`](ComparisonVerdict::TooFewRounds).
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use equic_report::stats::effect::{Ratio, ratio_95};
-use equic_report::stats::ranks::{holm, mann_whitney, signed_rank};
-use equic_report::stats::{RESAMPLES, Sample};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
+use equic_report::stats::effect::{ratio, ratio_interval_95};
+use equic_report::stats::ranks::{
+    holm, least_mann_whitney, least_signed_rank, mann_whitney, signed_rank,
+};
+use equic_report::stats::{Interval, Sample};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -34,6 +40,8 @@ pub struct Rule {
     pub p: f64,
     /// The least effect: 0.01 is 1 %.
     pub effect: f64,
+    /// The bound of an equivalence: a cell whose interval lies within it has no difference. 0.05 is 5 %.
+    pub same: f64,
     /// True if p-values are corrected for the number of cells (Holm): of all cells together then no more
     /// than `p` are wrongly called.
     pub corrected: bool,
@@ -41,7 +49,7 @@ pub struct Rule {
 
 impl Default for Rule {
     fn default() -> Self {
-        Rule { p: 0.05, effect: 0.01, corrected: false }
+        Rule { p: 0.05, effect: 0.01, same: 0.05, corrected: false }
     }
 }
 
@@ -51,12 +59,25 @@ impl Default for Rule {
 pub enum ComparisonVerdict {
     /// Worse, or it fails where it did not.
     Worse,
-    /// Better, or it does not fail any more.
+    /// Better, or it no longer fails.
     Better,
-    /// Neither can be said.
+    /// The interval of the change lies within the rule's bound of equivalence.
+    Same,
+    /// None of these can be said.
     Inconclusive,
+    /// So few rounds that neither `Worse` nor `Better` was possible, however large the difference is.
+    TooFewRounds,
     /// Only one result has figures, and nothing failed.
     Incomparable,
+}
+
+/// The change of a cell: new divided by old.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Of pairs the median of the rounds' quotients, otherwise the median of all quotients. 1.02 is 2 % more.
+    pub value: f64,
+    /// Interval in which it lies with 95 % confidence or more; none: too few rounds.
+    pub interval: Option<Interval>,
 }
 
 /// A cell in both results.
@@ -80,7 +101,7 @@ pub struct Compared {
     /// Rounds that failed in the new result, of how many.
     pub new_failed: (usize, usize),
     /// New divided by old.
-    pub ratio: Option<Ratio>,
+    pub ratio: Option<Change>,
     /// True if figures are compared round by round, as pairs.
     pub paired: bool,
     /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test of pairs.
@@ -89,6 +110,11 @@ pub struct Compared {
     pub mann_whitney_p: Option<f64>,
     /// `p` corrected for the number of cells (Holm).
     pub corrected_p: Option<f64>,
+    /// The least p-value that this number of rounds can give, corrected as the rule says.
+    pub least_p: Option<f64>,
+    /// With [`ComparisonVerdict::TooFewRounds`]: the rounds that a verdict takes, in each result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds_needed: Option<usize>,
     /// New CPU time divided by old, both ends together; it decides nothing.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
@@ -169,14 +195,13 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
                 .to_owned(),
         );
     }
-    let mut rng = SmallRng::seed_from_u64(old.seed ^ new.seed.rotate_left(1));
     let mut others: BTreeMap<Key, &Row> =
         new.rows.iter().map(|row| (row.key.clone(), row)).collect();
     let mut cells = Vec::new();
     for row in &old.rows {
         let Some(key) = in_new(&row.key, renamed) else { continue };
         match others.remove(&key) {
-            Some(other) => cells.push(cell(row, other, paired, rule, &mut rng)),
+            Some(other) => cells.push(cell(row, other, paired, rule)),
             None if renamed.is_none() => cells.push(alone(row, true)),
             None => {}
         }
@@ -209,7 +234,7 @@ fn cpu(row: &Row) -> Option<f64> {
     row.points.iter().map(|point| point.server_cpu + point.client_cpu).collect::<Sample>().median()
 }
 
-fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> Compared {
+fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
     let (before, after) = (values(old), values(new));
     let mut compared = Compared {
         key: old.key.clone(),
@@ -225,6 +250,8 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> C
         p: None,
         mann_whitney_p: None,
         corrected_p: None,
+        least_p: None,
+        rounds_needed: None,
         cpu: cpu(old).zip(cpu(new)).map(|(old, new)| new / old),
         verdict: ComparisonVerdict::Incomparable,
         why: String::new(),
@@ -243,16 +270,18 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> C
     compared.mann_whitney_p = mann_whitney(&before, &after).map(|test| test.p);
     if paired && ratios.len() >= 2 {
         let sample = Sample::from(&*ratios);
-        let interval = sample.bootstrap_95(rng, RESAMPLES, Sample::median);
         compared.paired = true;
         compared.ratio =
-            sample.median().zip(interval).map(|(value, interval)| Ratio { value, interval });
+            sample.median().map(|value| Change { value, interval: sample.median_95() });
         let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
         // None: all pairs are equal.
         compared.p = Some(signed_rank(&logarithms).map_or(1.0, |test| test.p));
+        compared.least_p = Some(least_signed_rank(sample.len()));
     } else {
-        compared.ratio = ratio_95(&before, &after, rng);
+        let interval = ratio_interval_95(&before, &after);
+        compared.ratio = ratio(&before, &after).map(|value| Change { value, interval });
         compared.p = compared.mann_whitney_p;
+        compared.least_p = compared.p.map(|_| least_mann_whitney(before.len(), after.len()));
     }
     (compared.verdict, compared.why) = failures(old, new, rule);
     compared
@@ -260,19 +289,32 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule, rng: &mut SmallRng) -> C
 
 /// A cell that fails more is worse whatever its figures are.
 fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
-    let rate = |row: &Row| (row.failed(), row.rounds.saturating_sub(row.failed()));
+    // A busy machine is no failure of the implementations.
+    let rate = |row: &Row| {
+        let failed = row.failed().saturating_sub(row.disturbed_rounds());
+        (failed, row.rounds.saturating_sub(row.failed()))
+    };
     let ((a, b), (c, d)) = (rate(old), rate(new));
-    let why = || format!("{a} of {} failed, now {c} of {}", old.rounds, new.rounds);
+    let why = || format!("{a} of {} failed, now {c} of {}", a + b, c + d);
     let (was, is) = (a as f64 / (a + b).max(1) as f64, c as f64 / (c + d).max(1) as f64);
     if was != is && fisher(a, b, c, d) < rule.p {
         let verdict = if is > was { ComparisonVerdict::Worse } else { ComparisonVerdict::Better };
         return (verdict, why());
     }
     // A cell that failed now and then before may fail each time by chance.
-    let sound = old.measured > 0 && old.faults.is_empty();
+    let sound = old.measured > 0 && a == 0;
+    let busy = |row: &Row| {
+        let only_noise = row.failed() == row.disturbed_rounds();
+        let noise = row.disturbed.is_some() || row.disturbed_rounds() > 0;
+        row.measured == 0 && only_noise && noise
+    };
+    if busy(old) || busy(new) {
+        let why = "the machine was too busy in every round".to_owned();
+        return (ComparisonVerdict::Incomparable, why);
+    }
     if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
         let unsupported = new.unsupported.clone().unwrap_or_else(why);
-        return (ComparisonVerdict::Worse, format!("there are no figures any more: {unsupported}"));
+        return (ComparisonVerdict::Worse, format!("it no longer has figures: {unsupported}"));
     }
     let why = if was == is { String::new() } else { why() };
     if old.measured == 0 || new.measured == 0 {
@@ -312,6 +354,8 @@ fn alone(row: &Row, old: bool) -> Compared {
         p: None,
         mann_whitney_p: None,
         corrected_p: None,
+        least_p: None,
+        rounds_needed: None,
         cpu: None,
         verdict: ComparisonVerdict::Incomparable,
         why: format!("only in the {} result", if old { "old" } else { "new" }),
@@ -321,22 +365,57 @@ fn alone(row: &Row, old: bool) -> Compared {
 /// Verdicts by figures, for cells whose failures have not decided.
 fn judge(cells: &mut [Compared], rule: Rule) {
     let tested: Vec<usize> = (0..cells.len()).filter(|i| cells[*i].p.is_some()).collect();
-    let p: Vec<f64> = tested.iter().filter_map(|i| cells[*i].p).collect();
-    for (index, corrected) in tested.into_iter().zip(holm(&p)) {
+    let corrected = |read: fn(&Compared) -> Option<f64>, cells: &[Compared]| {
+        holm(&tested.iter().filter_map(|i| read(&cells[*i])).collect::<Vec<f64>>())
+    };
+    let p = corrected(|cell| cell.p, cells);
+    // What the correction leaves where every cell differs as much as it can.
+    let least = corrected(|cell| cell.least_p, cells);
+    let count = tested.len();
+    for ((index, p), least) in tested.into_iter().zip(p).zip(least) {
         let cell = &mut cells[index];
-        cell.corrected_p = Some(corrected);
-        let p = if rule.corrected { Some(corrected) } else { cell.p };
-        let (ComparisonVerdict::Inconclusive, Some(ratio), Some(p)) = (cell.verdict, cell.ratio, p)
+        cell.corrected_p = Some(p);
+        if rule.corrected {
+            cell.least_p = Some(least);
+        }
+        let p = if rule.corrected { Some(p) } else { cell.p };
+        let (ComparisonVerdict::Inconclusive, Some(change), Some(p), Some(least)) =
+            (cell.verdict, cell.ratio, p, cell.least_p)
         else {
             continue;
         };
         // 1 % more is as much as 1 % less, whichever of the two is called old.
-        let effect = ratio.value.ln().abs();
+        let effect = change.value.ln().abs();
         if p < rule.p && effect >= (1.0 + rule.effect).ln() {
             let less_is_better = matches!(&*cell.unit, "s" | "B");
-            let better = (ratio.value > 1.0) != less_is_better;
+            let better = (change.value > 1.0) != less_is_better;
             cell.verdict =
                 if better { ComparisonVerdict::Better } else { ComparisonVerdict::Worse };
+        } else if cell.why.is_empty()
+            && change.interval.is_some_and(|interval| is_within(interval, rule.same))
+        {
+            // Where one fails more often than the other, equal figures are not all there is to say.
+            cell.verdict = ComparisonVerdict::Same;
+        } else if least >= rule.p {
+            cell.verdict = ComparisonVerdict::TooFewRounds;
+            let factor = if rule.corrected { count as f64 } else { 1.0 };
+            cell.rounds_needed = rounds_needed(cell.paired, rule.p / factor);
         }
     }
+}
+
+/// True if an interval of quotients holds no difference above the bound, in either direction.
+fn is_within(interval: Interval, bound: f64) -> bool {
+    let most = 1.0 + bound;
+    interval.low >= 1.0 / most && interval.high <= most
+}
+
+/// Returns the fewest rounds that can give a p-value below this. Returns `None` where 10,000 cannot.
+fn rounds_needed(paired: bool, p: f64) -> Option<usize> {
+    let least = |rounds: &usize| match paired {
+        true => least_signed_rank(*rounds),
+        false => least_mann_whitney(*rounds, *rounds),
+    };
+    // The most rounds that a run has.
+    (1..=10_000).find(|rounds| least(rounds) < p)
 }

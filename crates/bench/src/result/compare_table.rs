@@ -10,7 +10,8 @@ use super::summary::Place;
 /// A table for each place.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> Vec<Table> {
-    comparison.cells.chunk_by(|a, b| place(a) == place(b)).map(table).collect()
+    let same = comparison.rule.same;
+    comparison.cells.chunk_by(|a, b| place(a) == place(b)).map(|cells| table(cells, same)).collect()
 }
 
 fn place(cell: &Compared) -> Place<'_> {
@@ -22,7 +23,7 @@ fn place(cell: &Compared) -> Place<'_> {
     }
 }
 
-fn table(cells: &[Compared]) -> Table {
+fn table(cells: &[Compared], same: f64) -> Table {
     let largest = |cell: &Compared| cell.old.unwrap_or(0.0).max(cell.new.unwrap_or(0.0));
     let unit = cells.iter().find(|cell| !cell.unit.is_empty()).map_or("", |cell| &*cell.unit);
     let scale = Scale::for_value(unit, cells.iter().map(largest).fold(0.0, f64::max));
@@ -31,7 +32,7 @@ fn table(cells: &[Compared]) -> Table {
         Column::text("server"),
         Column::number("old").unit(scale.unit),
         Column::number("new").unit(scale.unit),
-        Column::number("change"),
+        Column::number(change_title(cells)),
         Column::number("95 % interval"),
         Column::number("p"),
         Column::number("n"),
@@ -46,7 +47,10 @@ fn table(cells: &[Compared]) -> Table {
         let (effect, interval) = match cell.ratio {
             Some(ratio) => (
                 percent(ratio.value),
-                format!("{} to {}", percent(ratio.interval.low), percent(ratio.interval.high)),
+                ratio.interval.map_or_else(
+                    || MISSING.to_owned(),
+                    |ends| format!("{} to {}", percent(ends.low), percent(ends.high)),
+                ),
             ),
             None => (MISSING.to_owned(), String::new()),
         };
@@ -60,7 +64,7 @@ fn table(cells: &[Compared]) -> Table {
             Cell::new(cell.p.map_or_else(|| MISSING.to_owned(), probability)),
             Cell::new(format!("{}/{}", cell.old_count, cell.new_count)),
             Cell::new(cell.cpu.map_or_else(|| MISSING.to_owned(), percent)),
-            verdict(cell),
+            verdict(cell, same),
         ]);
     }
     table
@@ -70,13 +74,42 @@ fn probability(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-fn verdict(cell: &Compared) -> Cell {
+/// The header of the change. It is no quotient of the medians in the columns before it, and may have another
+/// sign than their difference.
+fn change_title(cells: &[Compared]) -> &'static str {
+    let mut changed = cells.iter().filter(|cell| cell.ratio.is_some()).map(|cell| cell.paired);
+    match (changed.clone().any(|paired| paired), changed.all(|paired| paired)) {
+        (true, true) => "change (median of the rounds' quotients)",
+        (true, false) => "change (median of the rounds' quotients, of all quotients if unpaired)",
+        (false, _) => "change (median of all quotients)",
+    }
+}
+
+fn verdict(cell: &Compared, same: f64) -> Cell {
     let (text, tone) = match cell.verdict {
-        ComparisonVerdict::Worse => ("worse", Tone::Bad),
-        ComparisonVerdict::Better => ("better", Tone::Good),
-        ComparisonVerdict::Inconclusive => ("inconclusive", Tone::Faint),
-        ComparisonVerdict::Incomparable => ("cannot be compared", Tone::Warning),
+        ComparisonVerdict::Worse => ("worse".to_owned(), Tone::Bad),
+        ComparisonVerdict::Better => ("better".to_owned(), Tone::Good),
+        ComparisonVerdict::Same => {
+            let bound = percent_text(same);
+            (format!("no difference larger than {bound}"), Tone::Good)
+        }
+        ComparisonVerdict::Inconclusive => ("inconclusive".to_owned(), Tone::Faint),
+        ComparisonVerdict::TooFewRounds => (too_few(cell), Tone::Warning),
+        ComparisonVerdict::Incomparable => ("cannot be compared".to_owned(), Tone::Warning),
     };
-    let text = if cell.why.is_empty() { text.to_owned() } else { format!("{text}: {}", cell.why) };
+    let text = if cell.why.is_empty() { text } else { format!("{text}: {}", cell.why) };
     Cell::new(text).tone(tone)
+}
+
+fn too_few(cell: &Compared) -> String {
+    let each = if cell.paired { "" } else { " each" };
+    match cell.rounds_needed {
+        Some(rounds) => format!("too few rounds: a verdict takes {rounds}{each}"),
+        None => "too few rounds for this --p".to_owned(),
+    }
+}
+
+/// A part of 1 in percent, without digits that say nothing.
+fn percent_text(part: f64) -> String {
+    format!("{} %", (part * 1e6).round() / 1e4)
 }

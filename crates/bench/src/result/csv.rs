@@ -171,8 +171,8 @@ impl<'a> Line<'a> {
             unsupported: row.unsupported.is_some(),
             noisy: row.noisy,
             median: value.map(|value| value.median),
-            low_95: value.map(|value| value.interval.low),
-            high_95: value.map(|value| value.interval.high),
+            low_95: value.and_then(|value| value.interval).map(|ends| ends.low),
+            high_95: value.and_then(|value| value.interval).map(|ends| ends.high),
             mad: value.map(|value| value.mad),
             min: value.map(|value| value.min),
             max: value.map(|value| value.max),
@@ -189,8 +189,8 @@ impl<'a> Line<'a> {
             bulk_bit_s_median: latency.map(|latency| latency.bulk.median),
             process_s_median: row.process.map(|process| process.median),
             to_tcp_median: row.to_tcp.map(|ratio| ratio.median),
-            to_tcp_low_95: row.to_tcp.map(|ratio| ratio.interval.low),
-            to_tcp_high_95: row.to_tcp.map(|ratio| ratio.interval.high),
+            to_tcp_low_95: row.to_tcp.and_then(|ratio| ratio.interval).map(|ends| ends.low),
+            to_tcp_high_95: row.to_tcp.and_then(|ratio| ratio.interval).map(|ends| ends.high),
             trouble: show::trouble(row).unwrap_or_default(),
         }
     }

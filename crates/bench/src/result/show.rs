@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::summary::{Estimate, Place, Row};
+use equic_report::number::{self, MISSING};
+use equic_report::stats::Interval;
+
+use super::summary::{Estimate, Marks, Place, Row};
 use crate::record::Failure;
 
 /// Unit in which a table shows its figures.
@@ -23,9 +26,10 @@ impl Scale {
         let mut unit = "";
         let mut largest: f64 = 0.0;
         for row in rows {
-            if let Some(value) = row.value {
+            let disturbed = row.disturbed.as_ref().map(|one| one.median);
+            if let Some(median) = row.value.map(|one| one.median).or(disturbed) {
                 unit = &row.unit;
-                largest = largest.max(value.median);
+                largest = largest.max(median);
             }
         }
         Scale::for_value(unit, largest)
@@ -83,10 +87,11 @@ impl Scale {
         format!("{} to {}", self.show(low), self.show(high))
     }
 
-    /// The interval of an estimate.
+    /// The interval of an estimate, or a dash if it has none.
     #[must_use]
     pub fn interval(&self, estimate: &Estimate) -> String {
-        self.range(estimate.interval.low, estimate.interval.high)
+        let shown = |interval: Interval| self.range(interval.low, interval.high);
+        estimate.interval.map_or_else(|| MISSING.to_owned(), shown)
     }
 }
 
@@ -146,6 +151,7 @@ pub fn protocol(name: &str) -> &str {
 pub const fn failure(failure: Failure) -> &'static str {
     match failure {
         Failure::Start => "did not start",
+        Failure::Missing => "missing program",
         Failure::Crashed => "crashed",
         Failure::Stalled => "stalled",
         Failure::Truncated => "truncated",
@@ -161,6 +167,48 @@ pub const fn failure(failure: Failure) -> &'static str {
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
     Some(format!("chains remembered, {verified:.0} verified"))
+}
+
+/// That there are only figures of a busy machine, with the options that accept them.
+#[must_use]
+pub fn disturbed(row: &Row) -> Option<String> {
+    let one = row.disturbed.as_ref()?;
+    let (foreign, steal) = (number::percent(one.foreign), number::percent(one.steal));
+    let accept = match one.accept.as_str() {
+        "" => String::new(),
+        options => format!("; `{options}` accepts it"),
+    };
+    let figure = Scale::of([row]).with_unit(one.median);
+    Some(format!(
+        "disturbed: {figure} while others used up to {foreign} of the CPUs, the hypervisor {steal}{accept}"
+    ))
+}
+
+/// What has to be known of the rounds that were measured, most important first.
+#[must_use]
+pub fn marks(row: &Row) -> Vec<String> {
+    let Marks { cpu_with_start, clock_doubted, clock_doubt, server_restless, server_killed } =
+        &row.marks;
+    let of = |count: &usize| match *count == row.measured {
+        true => String::new(),
+        false => format!(" ({count} of {})", row.measured),
+    };
+    let mut marks = Vec::new();
+    // A round of which chance made the process slow is none of the client's fault.
+    if 2 * *clock_doubted > row.measured {
+        let why = clock_doubt.as_deref().unwrap_or_default();
+        marks.push(format!("clock doubted{}: {why}", of(clock_doubted)));
+    }
+    if *server_restless > 0 {
+        marks.push(format!("server never idle{}", of(server_restless)));
+    }
+    if *server_killed > 0 {
+        marks.push(format!("server ignored SIGTERM{}", of(server_killed)));
+    }
+    if *cpu_with_start > 0 {
+        marks.push(format!("CPU with start{}", of(cpu_with_start)));
+    }
+    marks
 }
 
 /// Text of a cell of the matrix beside its figure: `3 of 5 failed: crashed`.

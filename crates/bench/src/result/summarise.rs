@@ -4,18 +4,18 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use equic_report::number;
+use equic_report::stats::Sample;
 use equic_report::stats::modes::{DipTest, halves};
-use equic_report::stats::{RESAMPLES, Sample};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
 
 use super::read::Run;
 use super::summary::{
-    Beside, Estimate, Fault, Medians, Modes, RoundFigure, Row, SUMMARY, Summary, UnderLoad,
+    Beside, Disturbed, Estimate, Fault, Marks, Medians, Modes, RoundFigure, Row, SUMMARY, Summary,
+    UnderLoad,
 };
 use crate::answer::Latency;
 use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
+use crate::watch::Bounds;
 
 /// Under this a sample is said to have two modes.
 const TWO_MODES: f64 = 0.05;
@@ -48,18 +48,27 @@ pub fn summarise(run: &Run) -> Summary {
     for record in run.counted() {
         cells.entry(&record.key).or_default().push(record);
     }
-    let mut numbers = Numbers { rng: SmallRng::seed_from_u64(seed), dips: DipTest::new(seed) };
+    let mut noisy: BTreeMap<&Key, Vec<&Record>> = BTreeMap::new();
+    for record in run.records.iter().filter(|one| one.attempt == 1 && one.disturbed().is_some()) {
+        noisy.entry(&record.key).or_default().push(record);
+        cells.entry(&record.key).or_default();
+    }
+    let bounds = bounds(run);
+    let mut numbers = Numbers { dips: DipTest::new(seed) };
     let mut rows: Vec<Row> = cells
         .iter()
         .map(|(key, records)| {
             let attempts = attempts.get(key).map_or(0, BTreeSet::len);
-            numbers.row(key, records, attempts)
+            let mut row = numbers.row(key, records, attempts);
+            if row.measured == 0 {
+                disturb(&mut row, noisy.get(key).map_or(&[], Vec::as_slice), bounds);
+            }
+            row
         })
         .collect();
     rows.sort_by(|a, b| order(&a.key, &b.key));
-    numbers.relate_to_tcp(&mut rows);
-    // With random numbers of its own: the other intervals are what they were before there was this.
-    relate_to_ours(&mut rows, &mut SmallRng::seed_from_u64(seed));
+    relate_to_tcp(&mut rows);
+    relate_to_ours(&mut rows);
     let starts: Sample = run.records.iter().map(|record| record.started).collect();
     let ends: Sample =
         run.records.iter().map(|record| record.started + record.wall_seconds).collect();
@@ -81,8 +90,37 @@ pub fn summarise(run: &Run) -> Summary {
     }
 }
 
+/// The bounds beyond which an attempt of the run counted as disturbed.
+fn bounds(run: &Run) -> Bounds {
+    let of = &run.plan["options"]["bounds"];
+    // Those of `equic bench run`, for samples without a plan.
+    let usual = Bounds { steal: 0.05, foreign: 0.1 };
+    serde_json::from_value(of.clone()).unwrap_or(usual)
+}
+
+/// Adds to a row without figures those of a busy machine.
+fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
+    let figures = || records.iter().filter_map(|record| record.disturbed());
+    let Some(unit) = figures().map(|one| one.unit.clone()).next() else { return };
+    let values: Sample = figures().filter(|one| one.unit == unit).map(|one| one.value).collect();
+    let Some(median) = values.median() else { return };
+    let most = |read: fn(&Record) -> f64| records.iter().map(|one| read(one)).fold(0.0, f64::max);
+    let (foreign, steal) = (most(|one| one.noise.foreign), most(|one| one.noise.steal));
+    // A bound that all of them keep, in steps of 5 %.
+    let option = |name: &str, part: f64, bound: f64| {
+        let percent = ((part * 20.0).ceil() * 5.0).min(100.0);
+        (part > bound).then(|| format!("{name} {percent:.0}"))
+    };
+    let accept = [
+        option("--max-foreign", foreign, bounds.foreign),
+        option("--max-steal", steal, bounds.steal),
+    ];
+    let accept = accept.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    row.disturbed = Some(Disturbed { n: values.len(), median, foreign, steal, accept });
+    row.unit = unit;
+}
+
 struct Numbers {
-    rng: SmallRng,
     dips: DipTest,
 }
 
@@ -116,12 +154,13 @@ impl Numbers {
             .iter()
             .map(|(record, figures)| {
                 let units = figures.units();
+                let (server_cpu, client_cpu) = figures.work_cpu();
                 RoundFigure {
                     round: record.round,
                     started: record.started,
                     value: figures.value,
-                    server_cpu: figures.server_cpu_seconds / units,
-                    client_cpu: figures.client_cpu_seconds / units,
+                    server_cpu: server_cpu / units,
+                    client_cpu: client_cpu / units,
                 }
             })
             .collect();
@@ -142,13 +181,14 @@ impl Numbers {
             }),
             faults,
             modes: self.modes(&values),
-            value: self.estimate(&values),
-            server_cpu: self.estimate(&points.iter().map(|point| point.server_cpu).collect()),
-            client_cpu: self.estimate(&points.iter().map(|point| point.client_cpu).collect()),
-            handshake: self.estimate(&all(&|figures| figures.handshake_seconds)),
-            // With random numbers of its own, as below.
-            latency: under_load(&measured, &mut SmallRng::seed_from_u64(0)),
-            process: self.estimate(&all(&|figures| Some(figures.process_seconds))),
+            value: estimate(&values),
+            disturbed: None,
+            marks: marks(&measured),
+            server_cpu: cpu_time(&points, |point| point.server_cpu),
+            client_cpu: cpu_time(&points, |point| point.client_cpu),
+            handshake: estimate(&all(&|figures| figures.handshake_seconds)),
+            latency: under_load(&measured),
+            process: estimate(&all(&|figures| Some(figures.process_seconds))),
             to_tcp: None,
             tcp: None,
             beside: None,
@@ -158,10 +198,6 @@ impl Numbers {
             unit,
             points,
         }
-    }
-
-    fn estimate(&mut self, sample: &Sample) -> Option<Estimate> {
-        estimate(sample, &mut self.rng)
     }
 
     fn modes(&mut self, sample: &Sample) -> Option<Modes> {
@@ -175,43 +211,54 @@ impl Numbers {
             high_count: halves.high_count,
         })
     }
+}
 
-    /// Ratios within rounds to TCP with TLS at the same place. Of several such pairs it is the first
-    /// whose client is its server.
-    fn relate_to_tcp(&mut self, rows: &mut [Row]) {
-        let key = |row: &Row| {
-            (
-                row.key.workload.clone(),
-                row.key.path.clone(),
-                row.key.point.clone(),
-                row.unit.clone(),
-            )
-        };
-        let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>)> = BTreeMap::new();
-        let is_tcp = |row: &&Row| row.key.protocol == TCP && row.measured > 0;
-        let (own, mixed): (Vec<&Row>, Vec<&Row>) =
-            rows.iter().filter(is_tcp).partition(|row| row.key.client == row.key.server);
-        for row in own.into_iter().chain(mixed) {
-            let name = format!("{}>{}", row.key.client, row.key.server);
-            let values = row.points.iter().map(|point| (point.round, point.value)).collect();
-            baselines.entry(key(row)).or_insert((name, values));
-        }
-        for row in rows.iter_mut().filter(|row| row.key.protocol != TCP) {
-            let Some((name, values)) = baselines.get(&key(row)) else { continue };
-            let ratios: Sample = row
-                .points
-                .iter()
-                .filter_map(|point| Some(point.value / values.get(&point.round)?))
-                .collect();
-            row.to_tcp = self.estimate(&ratios);
-            row.tcp = row.to_tcp.map(|_| name.clone());
-        }
+/// Ratios within rounds to TCP with TLS at the same place. Of several such pairs it is the first
+/// whose client is its server.
+fn relate_to_tcp(rows: &mut [Row]) {
+    let key = |row: &Row| {
+        (row.key.workload.clone(), row.key.path.clone(), row.key.point.clone(), row.unit.clone())
+    };
+    let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>)> = BTreeMap::new();
+    let is_tcp = |row: &&Row| row.key.protocol == TCP && row.measured > 0;
+    let (own, mixed): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().filter(is_tcp).partition(|row| row.key.client == row.key.server);
+    for row in own.into_iter().chain(mixed) {
+        let name = format!("{}>{}", row.key.client, row.key.server);
+        let values = row.points.iter().map(|point| (point.round, point.value)).collect();
+        baselines.entry(key(row)).or_insert((name, values));
+    }
+    for row in rows.iter_mut().filter(|row| row.key.protocol != TCP) {
+        let Some((name, values)) = baselines.get(&key(row)) else { continue };
+        let ratios: Sample = row
+            .points
+            .iter()
+            .filter_map(|point| Some(point.value / values.get(&point.round)?))
+            .collect();
+        row.to_tcp = estimate(&ratios);
+        row.tcp = row.to_tcp.map(|_| name.clone());
+    }
+}
+
+/// CPU time of an end; none if no more was used than the start takes.
+fn cpu_time(points: &[RoundFigure], read: fn(&RoundFigure) -> f64) -> Option<Estimate> {
+    estimate(&points.iter().map(read).collect()).filter(|cpu| cpu.median > 0.0)
+}
+
+fn marks(measured: &[(&Record, &Figures)]) -> Marks {
+    let count = |is: fn(&Figures) -> bool| measured.iter().filter(|(_, one)| is(one)).count();
+    Marks {
+        cpu_with_start: count(|one| one.client_start_cpu_seconds.is_none()),
+        clock_doubted: count(|one| one.clock_doubt.is_some()),
+        clock_doubt: measured.iter().find_map(|(_, one)| one.clock_doubt.clone()),
+        server_restless: count(|one| one.server_restless),
+        server_killed: count(|one| one.server_killed),
     }
 }
 
 /// Ratios within rounds to ours, of implementations that were measured with themselves: a machine that gets slower meets
 /// both.
-fn relate_to_ours(rows: &mut [Row], rng: &mut SmallRng) {
+fn relate_to_ours(rows: &mut [Row]) {
     let cpu = |point: &RoundFigure| point.server_cpu + point.client_cpu;
     for rows in rows.chunk_by_mut(|a, b| a.place() == b.place()) {
         let is_ours = |row: &&Row| row.key.client == OURS && row.is_with_itself();
@@ -219,27 +266,27 @@ fn relate_to_ours(rows: &mut [Row], rng: &mut SmallRng) {
         let ours: BTreeMap<i64, RoundFigure> =
             ours.points.iter().map(|point| (point.round, *point)).collect();
         for row in rows.iter_mut().filter(|row| row.is_with_itself()) {
-            let mut ratio = |read: &dyn Fn(&RoundFigure) -> f64| {
+            let ratio = |read: &dyn Fn(&RoundFigure) -> f64| {
                 let ratios = row
                     .points
                     .iter()
                     .filter_map(|point| Some(read(point) / read(ours.get(&point.round)?)));
-                (row.key.client != OURS).then(|| estimate(&ratios.collect(), rng)).flatten()
+                (row.key.client != OURS).then(|| estimate(&ratios.collect())).flatten()
             };
             let (value, cpu_ratio) = (ratio(&|point| point.value), ratio(&cpu));
-            let cpu = estimate(&row.points.iter().map(cpu).collect(), rng);
+            let cpu = estimate(&row.points.iter().map(cpu).collect());
             row.beside = Some(Beside { cpu, value, cpu_ratio });
         }
     }
 }
 
 /// Estimates of exchanges beside a bulk download; none if there was none.
-fn under_load(measured: &[(&Record, &Figures)], rng: &mut SmallRng) -> Option<UnderLoad> {
-    let mut of = |read: &dyn Fn(&Latency, f64) -> f64| {
+fn under_load(measured: &[(&Record, &Figures)]) -> Option<UnderLoad> {
+    let of = |read: &dyn Fn(&Latency, f64) -> f64| {
         let values = measured.iter().filter_map(|(_, figures)| {
             figures.latency.as_ref().map(|latency| read(latency, figures.seconds))
         });
-        estimate(&values.collect(), rng)
+        estimate(&values.collect())
     };
     Some(UnderLoad {
         unloaded_median: of(&|latency, _| latency.unloaded.median)?,
@@ -251,11 +298,11 @@ fn under_load(measured: &[(&Record, &Figures)], rng: &mut SmallRng) -> Option<Un
 }
 
 /// The median of a sample and how sure it is; none for an empty one.
-pub fn estimate(sample: &Sample, rng: &mut SmallRng) -> Option<Estimate> {
+pub fn estimate(sample: &Sample) -> Option<Estimate> {
     Some(Estimate {
         n: sample.len(),
         median: sample.median()?,
-        interval: sample.bootstrap_95(rng, RESAMPLES, Sample::median)?,
+        interval: sample.median_95(),
         mad: sample.mad()?,
         min: sample.min()?,
         max: sample.max()?,

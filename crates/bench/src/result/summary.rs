@@ -84,9 +84,16 @@ pub struct Row {
     /// Failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// Figures of a busy machine, if there are no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<Disturbed>,
+    /// What a reader has to know of the rounds that were measured.
+    #[serde(default)]
+    pub marks: Marks,
     /// The workload's own figure, in `unit`.
     pub value: Option<Estimate>,
-    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion.
+    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion; without the start of the
+    /// process, see [`Marks::cpu_with_start`].
     pub server_cpu: Option<Estimate>,
     /// The same of the client.
     pub client_cpu: Option<Estimate>,
@@ -154,8 +161,9 @@ pub struct Estimate {
     pub n: usize,
     /// The median.
     pub median: f64,
-    /// Interval in which the median lies with 95 % confidence: percentile bootstrap.
-    pub interval: Interval,
+    /// Interval in which the median lies with 95 % confidence or more; none: fewer than 6 figures have none.
+    #[serde(default)]
+    pub interval: Option<Interval>,
     /// Median absolute deviation, not scaled.
     pub mad: f64,
     /// The smallest.
@@ -166,6 +174,38 @@ pub struct Estimate {
     pub mean: f64,
     /// The standard deviation, as the Interop Runner shows; 0 for one figure.
     pub deviation: f64,
+}
+
+/// Figures that do not count, because the machine was too busy with others: the first of each round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Disturbed {
+    /// Number of rounds.
+    pub n: usize,
+    /// The median, in the row's unit.
+    pub median: f64,
+    /// The most that others used in any of these rounds, 0 to 1.
+    pub foreign: f64,
+    /// The most that the hypervisor took, 0 to 1.
+    pub steal: f64,
+    /// Options of a run that accepts such figures.
+    pub accept: String,
+}
+
+/// Rounds of a cell that were measured, and have to be read with care.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Marks {
+    /// CPU time includes the start of the client, because that was not measured.
+    pub cpu_with_start: usize,
+    /// The client's clock does not agree with what the runner saw.
+    pub clock_doubted: usize,
+    /// Why, the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_doubt: Option<String>,
+    /// The server used CPU time although no client was there.
+    pub server_restless: usize,
+    /// The server did not end when it was asked to, and was killed.
+    pub server_killed: usize,
 }
 
 /// Something that went wrong: its kind, how often it happened and when.
@@ -254,6 +294,13 @@ impl Row {
     #[must_use]
     pub fn is_with_itself(&self) -> bool {
         self.key.client == self.key.server
+    }
+
+    /// Rounds whose every attempt was disturbed: they say nothing of the implementations.
+    #[must_use]
+    pub fn disturbed_rounds(&self) -> usize {
+        let noisy = self.faults.iter().filter(|fault| fault.failure == Failure::Noisy);
+        noisy.map(|fault| fault.rounds.len()).sum()
     }
 
     /// Rounds that went wrong.

@@ -76,6 +76,10 @@ pub(super) fn ends(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
 }
 
 fn short(row: &Row, scale: Scale) -> Cell {
+    if let Some(disturbed) = &row.disturbed {
+        let text = format!("{} (disturbed)", scale.show(disturbed.median));
+        return Cell::new(text).tone(Tone::Warning);
+    }
     match (row.value, show::trouble(row)) {
         (Some(value), None) => Cell::new(scale.show(value.median)).tone(Tone::Strong),
         (Some(value), Some(_)) => {
@@ -111,6 +115,10 @@ fn list(rows: &[Row]) -> Table {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
         match row.value {
             Some(value) => cells.extend(figures(&value, scale)),
+            None if row.disturbed.is_some() => {
+                cells.push(short(row, scale));
+                cells.extend(std::iter::repeat_with(|| Cell::new(MISSING)).take(3));
+            }
             None => cells.extend(std::iter::repeat_with(|| Cell::new(MISSING)).take(4)),
         }
         cells.push(Cell::new(row.measured.to_string()));
@@ -139,7 +147,7 @@ fn figures(value: &Estimate, scale: Scale) -> [Cell; 4] {
 
 /// Notes on a row: in words, most important first.
 fn notes(row: &Row, scale: Scale) -> Cell {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = show::disturbed(row).into_iter().collect();
     let mut tone = Tone::Warning;
     if let Some(trouble) = show::trouble(row) {
         notes.push(trouble);
@@ -158,6 +166,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     if row.noisy > 0 {
         notes.push(format!("{} noisy", row.noisy));
     }
+    notes.extend(show::marks(row));
     notes.extend(show::remembered(row));
     let drops = [row.medians.client_udp_drops, row.medians.server_udp_drops];
     let drops: f64 = drops.into_iter().flatten().sum();

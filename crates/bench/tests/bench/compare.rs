@@ -8,6 +8,7 @@ use equic_bench::result::read::Run;
 use equic_bench::result::{self, Summary, comparison, summarise};
 use equic_bench::{End, Failure, Figures, Key, Noise, Record};
 use equic_report::table::Style;
+use rand::{Rng as _, SeedableRng as _};
 
 /// A run of one cell: a value for each round; none is a failure.
 fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record> {
@@ -117,7 +118,8 @@ fn a_regression_is_found_where_it_is() {
     assert_eq!(quinn.verdict, ComparisonVerdict::Worse, "{quinn:?}");
     let ratio = quinn.ratio.unwrap();
     assert!((ratio.value - 0.93).abs() < 0.03, "{ratio:?}");
-    assert!(ratio.interval.low < 0.93 && ratio.interval.high < 1.0, "{ratio:?}");
+    let ends = ratio.interval.unwrap();
+    assert!(ends.low < 0.93 && ends.high < 1.0, "{ratio:?}");
     // Both ends together: 1 / 0.93.
     assert!((quinn.cpu.unwrap() - 1.075).abs() < 0.03, "{quinn:?}");
     let back = compare(&slower, &usual, None, Rule::default());
@@ -140,15 +142,15 @@ fn both_the_test_and_the_effect_have_to_say_so() {
     };
     let little = verdict(&same(1000.0, 20), &same(995.0, 20), "bit/s");
     assert!(little.p.unwrap() < 1e-6);
-    assert_eq!(little.verdict, ComparisonVerdict::Inconclusive, "{little:?}");
+    assert_eq!(little.verdict, ComparisonVerdict::Same, "{little:?}");
     assert_eq!(
         verdict(&same(1000.0, 20), &same(989.0, 20), "bit/s").verdict,
         ComparisonVerdict::Worse
     );
-    // A tenth, of three figures: chance does that.
-    let few = verdict(&around(1000.0, 3), &around(900.0, 3), "bit/s");
-    assert!(few.p.unwrap() > 0.05);
-    assert_eq!(few.verdict, ComparisonVerdict::Inconclusive);
+    // 2 %, of figures that differ by 10 %: chance does that.
+    let chance = verdict(&around(1000.0, 8), &around(980.0, 8), "bit/s");
+    assert!(chance.p.unwrap() > 0.05);
+    assert_eq!(chance.verdict, ComparisonVerdict::Inconclusive, "{chance:?}");
     // Of latencies and memory less is better.
     for unit in ["s", "B"] {
         let more = verdict(&around(1.0, 20), &around(1.2, 20), unit);
@@ -156,6 +158,102 @@ fn both_the_test_and_the_effect_have_to_say_so() {
         let less = verdict(&around(1.2, 20), &around(1.0, 20), unit);
         assert_eq!(less.verdict, ComparisonVerdict::Better, "{unit}");
     }
+}
+
+/// One run in which `new` has a fifth of what `old` has in the same round.
+fn paired(rounds: u32, factor: f64) -> Summary {
+    let old = around(1000.0, rounds);
+    let new: Vec<Option<f64>> = old.iter().map(|value| value.map(|one| one * factor)).collect();
+    summary([run("old", "bit/s", &old, 0.0), run("new", "bit/s", &new, 5.0)].concat())
+}
+
+#[test]
+fn compare_says_that_rounds_are_too_few_for_a_verdict() {
+    let renamed = ("old".to_owned(), "new".to_owned());
+    for rounds in 2..=8 {
+        let both = paired(rounds, 0.2);
+        let compared = compare(&both, &both, Some(&renamed), Rule::default());
+        let [one] = &compared.cells[..] else { panic!("{:?}", compared.cells) };
+        let (wanted, needed) = match rounds {
+            ..6 => (ComparisonVerdict::TooFewRounds, Some(6)),
+            _ => (ComparisonVerdict::Worse, None),
+        };
+        assert_eq!((one.verdict, one.rounds_needed), (wanted, needed), "{rounds} {one:?}");
+        assert_eq!(one.ratio.unwrap().interval.is_some(), rounds >= 6, "{rounds}");
+    }
+    for rounds in 2..=6 {
+        let one = verdict(&around(1000.0, rounds), &around(200.0, rounds), "bit/s");
+        let (wanted, needed) = match rounds {
+            ..4 => (ComparisonVerdict::TooFewRounds, Some(4)),
+            _ => (ComparisonVerdict::Worse, None),
+        };
+        assert_eq!((one.verdict, one.rounds_needed), (wanted, needed), "{rounds} {one:?}");
+        assert_eq!(one.ratio.unwrap().interval.is_some(), rounds >= 4, "{rounds}");
+    }
+    // A stricter bound takes more, and so does a correction for several cells.
+    let both = paired(7, 0.2);
+    let strict = Rule { p: 0.01, ..Rule::default() };
+    let one = &compare(&both, &both, Some(&renamed), strict).cells[0];
+    assert_eq!((one.verdict, one.rounds_needed), (ComparisonVerdict::TooFewRounds, Some(8)));
+    let of = |factor: f64, start: f64| {
+        let names = ["a", "b", "c"];
+        let values: Vec<Option<f64>> = around(1000.0 * factor, 4);
+        summary(names.iter().flat_map(|name| run(name, "bit/s", &values, start)).collect())
+    };
+    let corrected = Rule { corrected: true, ..Rule::default() };
+    let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, corrected);
+    assert_eq!(compared.count(ComparisonVerdict::TooFewRounds), 3, "{:?}", compared.cells);
+    // 3 * 2 / 252, and 3 * 2 / 70.
+    assert!(compared.cells.iter().all(|one| one.rounds_needed == Some(5)));
+    let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, Rule::default());
+    assert_eq!(compared.count(ComparisonVerdict::Worse), 3);
+    let tables = comparison(&compare(&both, &both, Some(&renamed), strict));
+    let text: String = tables.iter().map(|table| table.render(Style::plain())).collect();
+    assert!(text.contains("too few rounds: a verdict takes 8"), "{text}");
+}
+
+#[test]
+fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
+    let renamed = ("old".to_owned(), "new".to_owned());
+    let called = |factor: f64, same: f64| {
+        let both = paired(20, factor);
+        let compared = compare(&both, &both, Some(&renamed), Rule { same, ..Rule::default() });
+        compared.cells[0].verdict
+    };
+    assert_eq!(called(1.0, 0.05), ComparisonVerdict::Same);
+    // A difference that is certain and matters is no equality, however wide the bound is.
+    assert_eq!(called(0.97, 0.05), ComparisonVerdict::Worse);
+    assert_eq!(called(1.03, 0.05), ComparisonVerdict::Better);
+    assert_eq!(called(1.005, 0.01), ComparisonVerdict::Same);
+    assert_eq!(called(1.005, 0.004), ComparisonVerdict::Inconclusive);
+    // Few rounds are never equal: they have no interval.
+    let both = paired(5, 1.0);
+    let few = compare(&both, &both, Some(&renamed), Rule::default());
+    assert_eq!(few.cells[0].verdict, ComparisonVerdict::TooFewRounds);
+    // Of 200 cells that differ by as much as the bound, 5 % are called equal at most; 2.5 % at each side.
+    let mut rng = rand::rngs::SmallRng::seed_from_u64(7);
+    let mut same = 0;
+    for _ in 0..200 {
+        let mut draw = |middle: f64| -> Vec<Option<f64>> {
+            (0..12).map(|_| Some(middle * rng.random_range(0.98..1.02))).collect()
+        };
+        let (old, new) = (draw(1000.0), draw(1050.0));
+        let rule = Rule { effect: 10.0, ..Rule::default() };
+        let (old, new) = (run("a", "bit/s", &old, 0.0), run("a", "bit/s", &new, 1e6));
+        let compared = compare(&summary(old), &summary(new), None, rule);
+        same += compared.count(ComparisonVerdict::Same);
+    }
+    assert!(same <= 10, "{same} of 200");
+    let both = paired(20, 1.0);
+    let tables = comparison(&compare(&both, &both, Some(&renamed), Rule::default()));
+    let text: String = tables.iter().map(|table| table.render(Style::plain())).collect();
+    assert!(text.contains("no difference larger than 5 %"), "{text}");
+    assert!(text.contains("median of the rounds' quotients"), "{text}");
+    let apart =
+        compare(&paired(8, 1.0), &Summary { ended: 0.0, ..paired(8, 1.0) }, None, Rule::default());
+    let text: String =
+        comparison(&apart).iter().map(|table| table.render(Style::plain())).collect();
+    assert!(text.contains("median of all quotients"), "{text}");
 }
 
 #[test]
@@ -180,6 +278,25 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
         (never.verdict, never.p, never.ratio),
         (ComparisonVerdict::Incomparable, None, None)
     );
+}
+
+#[test]
+fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
+    let mut busy = run("a", "bit/s", &[None; 20], 1e6);
+    for record in &mut busy {
+        record.end = End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
+    }
+    let whole = run("a", "bit/s", &around(1000.0, 20), 0.0);
+    let compared = compare(&summary(whole.clone()), &summary(busy.clone()), None, Rule::default());
+    let one = &compared.cells[0];
+    assert_eq!(one.verdict, ComparisonVerdict::Incomparable, "{one:?}");
+    assert!(one.why.contains("too busy"), "{one:?}");
+    // Half of the rounds: the other half decides.
+    let half = [&run("a", "bit/s", &around(1000.0, 20), 1e6)[..10], &busy[10..]].concat();
+    let compared = compare(&summary(whole), &summary(half), None, Rule::default());
+    let one = &compared.cells[0];
+    assert_ne!(one.verdict, ComparisonVerdict::Worse, "{one:?}");
+    assert_eq!((one.why.as_str(), one.new_count), ("", 10));
 }
 
 #[test]

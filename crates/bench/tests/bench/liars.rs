@@ -13,12 +13,12 @@ use equic_bench::{Failure, Implementation, Places, Size, Workload};
 
 type Outcome = Result<Measurement, CellError>;
 
-/// The folder of a cell.
-struct Scene(tempfile::TempDir);
+/// The folder of a cell, and whether a client that fetches one byte runs first.
+struct Scene(tempfile::TempDir, bool);
 
 impl Scene {
     fn new() -> Scene {
-        Scene(tempfile::tempdir().unwrap())
+        Scene(tempfile::tempdir().unwrap(), false)
     }
 
     fn run(&self, how: &str, workload: Workload) -> Outcome {
@@ -45,8 +45,8 @@ impl Scene {
             requests: 2,
             connections: 100,
             parallel: 2,
-            // An honest end needs milliseconds.
-            grace: 3.0,
+            // An honest end needs milliseconds; where one computes, that takes as long as the machine takes.
+            grace: if self.1 { 60.0 } else { 3.0 },
         };
         let places = Places { dir: "/".into(), built: "/".into(), equic: "/".into() };
         let certificates = self.0.path();
@@ -61,6 +61,7 @@ impl Scene {
             size,
             stop,
             logs: Some(&logs),
+            probe: self.1,
             count_calls: false,
             extras: Extras::default(),
         };
@@ -141,6 +142,54 @@ fn an_honest_one_is_measured() {
     assert!(scene.log("output.txt").contains("--download 1000"));
     assert!(scene.log("server/log.txt").contains("ready 127.0.0.1:9"));
     assert!(scene.log("client/log.txt").contains(r#""seconds":0.01"#));
+}
+
+/// Runs with a client that fetches one byte before the one that counts.
+fn probed(how: &str) -> Outcome {
+    let scene = Scene(tempfile::tempdir().unwrap(), true);
+    let outcome = scene.download(how);
+    let log = scene.log("output.txt");
+    assert!(log.lines().any(|line| line.ends_with("--download 1")), "{log}");
+    outcome
+}
+
+#[test]
+fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
+    let hasty = measured(probed("hastens")).figures;
+    let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
+    assert!(doubt.starts_with("the client says 10.0 ms, its process took "), "{doubt}");
+    // Without a client that fetches one byte it is not known how long the start takes.
+    assert_eq!(measured(Scene::new().download("hastens")).figures.clock_doubt, None);
+}
+
+#[test]
+fn clock_of_a_client_that_computed_for_longer_is_no_figure() {
+    is(failed(probed("computes")), Failure::Lied, "the client computed for");
+}
+
+#[test]
+fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
+    let figures = measured(probed("elaborate")).figures;
+    let (server, client) = figures.work_cpu();
+    assert!(server < 0.5 * figures.server_cpu_seconds, "{figures:?}");
+    assert!(client < 0.5 * figures.client_cpu_seconds, "{figures:?}");
+    // A client that cannot fetch one byte is measured all the same, with its start.
+    let figures = measured(probed("clumsy")).figures;
+    assert_eq!((figures.client_start_cpu_seconds, figures.start_process_seconds), (None, None));
+    assert_eq!(figures.work_cpu().1, figures.client_cpu_seconds);
+    // Nor is there a start that was not measured.
+    let figures = measured(Scene::new().download("honest")).figures;
+    assert_eq!(figures.work_cpu(), (figures.server_cpu_seconds, figures.client_cpu_seconds));
+}
+
+#[test]
+fn server_that_ignores_sigterm_or_never_rests_is_reported() {
+    let honest = measured(Scene::new().download("honest")).figures;
+    assert!(!honest.server_killed && !honest.server_restless, "{honest:?}");
+    let deaf = measured(Scene::new().download("deaf")).figures;
+    assert!(deaf.server_killed && !deaf.server_restless, "{deaf:?}");
+    let restless = measured(Scene::new().download("restless")).figures;
+    assert!(!restless.server_killed && restless.server_restless, "{restless:?}");
 }
 
 #[test]

@@ -199,6 +199,7 @@ impl Fixture {
             latency: (key.workload == "loaded").then(|| latency(value)),
             client_effective: Some(effective(&key.client, &key.point)),
             server_effective: Some(effective(&key.server, &key.point)),
+            ..Figures::default()
         }
     }
 

@@ -11,9 +11,10 @@ use super::report::tables;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Compares two results: a cell is better or worse only if the difference is larger than chance makes it
-/// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. Exit
-/// code 0: nothing is worse. 1: something is
+/// Compares two results. A cell is better or worse only if the difference is larger than chance makes it
+/// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. A verdict
+/// takes 6 rounds of pairs, or 4 unpaired rounds of each result. Exit status: 0 nothing is worse; 1 something
+/// is worse; 3 nothing is worse, but some cells have too few rounds for that verdict
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The old result: a run's folder, or its result.json
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// The least effect, in percent
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     effect: f64,
+    /// A cell has no difference if the 95 % interval of its change lies within this, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    same: f64,
     /// Correct p-values for the number of cells (Holm)
     #[arg(long)]
     corrected: bool,
@@ -71,7 +75,12 @@ fn percent(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(args: &Args) -> Done {
     let (old, new) = (load(&args.old)?, load(&args.new)?);
-    let rule = Rule { p: args.p, effect: args.effect / 100.0, corrected: args.corrected };
+    let rule = Rule {
+        p: args.p,
+        effect: args.effect / 100.0,
+        same: args.same / 100.0,
+        corrected: args.corrected,
+    };
     let compared = compare(&old, &new, args.rename.as_ref(), rule);
     if compared.cells.is_empty() {
         return Err(Failure::new("the results have no cell that could be compared"));
@@ -90,7 +99,23 @@ pub(super) fn run(args: &Args) -> Done {
         let all = compared.cells.len();
         return Err(Failure::new(format!("{incomparable} of {all} cells cannot be compared")));
     }
+    let undecidable = compared.count(ComparisonVerdict::TooFewRounds);
+    if undecidable > 0 && !args.no_fail {
+        return Err(too_few(&compared, undecidable));
+    }
     Ok(())
+}
+
+/// The failure of a comparison in which some verdicts were not possible.
+fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
+    let all = compared.cells.len();
+    let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();
+    let what = format!("{undecidable} of {all} cells have too few rounds to be called worse");
+    let mend = match needed {
+        Some(rounds) => format!("measure again with `equic bench run --runs {rounds}`, or more"),
+        None => "raise `--p`".to_owned(),
+    };
+    Failure::undecided(what, mend)
 }
 
 fn print(args: &Args, compared: &Comparison) -> Done {
@@ -105,12 +130,16 @@ fn print(args: &Args, compared: &Comparison) -> Done {
 }
 
 fn verdicts(compared: &Comparison) -> String {
-    let Rule { p, effect, corrected } = compared.rule;
+    let Rule { p, effect, same, corrected } = compared.rule;
     format!(
-        "{} worse, {} better, {} inconclusive, {} cannot be compared ({}, p < {p}{}, effect of {} % or more)",
+        "{} worse, {} better, {} with no difference larger than {} %, {} inconclusive, {} with too few rounds, \
+         {} cannot be compared ({}, p < {p}{}, effect of {} % or more)",
         compared.count(ComparisonVerdict::Worse),
         compared.count(ComparisonVerdict::Better),
+        compared.count(ComparisonVerdict::Same),
+        same * 100.0,
         compared.count(ComparisonVerdict::Inconclusive),
+        compared.count(ComparisonVerdict::TooFewRounds),
         compared.count(ComparisonVerdict::Incomparable),
         if compared.paired { "paired by rounds" } else { "Mann-Whitney" },
         if corrected { " for all cells together" } else { "" },

@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     /// Make tables, result.json, CSV and a page of a run's samples
     Report(report::Args),
-    /// Compare two results: better, worse or inconclusive; exit code 1 when something is worse
+    /// Compare two results: better, worse, the same or inconclusive; exit status 1 if something is worse
     Compare(compare::Args),
     /// Compute the figures of "QUIC on the Highway" again from its raw data
     ImportTumi8(import::Args),

@@ -5,7 +5,7 @@ mod fixture;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use fixture::Fixture;
@@ -53,6 +53,46 @@ fn a_report_is_made_of_samples() {
 }
 
 #[test]
+fn compare_exits_with_3_where_rounds_are_too_few_for_a_verdict() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let lines = |name: &str, rounds: u32, value: f64| -> PathBuf {
+        let folder = dir.path().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        let line = |round: u32| {
+            let value = value + f64::from(round);
+            format!(
+                r#"{{"workload":"download","protocol":"perf","path":"veth","client":"a","server":"a",
+                "round":{round},"sequence":{round},"attempt":1,"started":{round}.0,"wall_seconds":0.5,
+                "outcome":"measured","value":{value:?},"unit":"bit/s","bytes":1000,"count":1,"seconds":1.0,
+                "process_seconds":1.0,"server_cpu_seconds":1.0,"client_cpu_seconds":1.0,"server_peak_rss":1,
+                "client_peak_rss":1,"noise":{{"steal":0.0,"foreign":0.0,"too_much":false}}}}"#
+            )
+            .replace('\n', "")
+                + "\n"
+        };
+        let text: String = (0..rounds).map(line).collect();
+        fs::write(folder.join("samples.jsonl"), text).expect("a file");
+        folder
+    };
+    let (old, new) = (lines("old", 3, 1000.0), lines("new", 3, 100.0));
+    let few = equic(&["compare", word(&old), word(&new)]);
+    assert_eq!(few.status.code(), Some(3), "{few:?}");
+    let said = [few.stdout, few.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(said[0].contains("too few rounds: a verdict takes 4 each"), "{said:?}");
+    assert!(said[1].contains("--runs 4"), "{said:?}");
+    let status = |args: &[&str]| equic(&[&["compare"][..], args].concat()).status.code();
+    assert_eq!(status(&[word(&old), word(&new), "--no-fail"]), Some(0));
+    // What is worse whatever the rounds say stays status 1, and enough rounds are decided.
+    let (old, new) = (lines("old4", 4, 1000.0), lines("new4", 4, 100.0));
+    assert_eq!(status(&[word(&old), word(&new)]), Some(1));
+    assert_eq!(status(&[word(&new), word(&old)]), Some(0));
+    assert_eq!(status(&[word(&old), word(&old), "--same", "x"]), Some(2));
+    // --corrected is for all cells together, and one cell is one.
+    assert_eq!(status(&[word(&old), word(&new), "--corrected"]), Some(1));
+    assert_eq!(status(&[word(&old), word(&new), "--p", "0.01"]), Some(3));
+}
+
+#[test]
 fn a_comparison_says_by_its_exit_status_what_it_found() {
     let dir = tempfile::tempdir().unwrap();
     let (old, slow, fast) =
@@ -67,13 +107,13 @@ fn a_comparison_says_by_its_exit_status_what_it_found() {
     assert!(text(&worse.stdout).contains("worse"), "{}", text(&worse.stdout));
     assert!(text(&worse.stderr).contains("cells are worse"), "{}", text(&worse.stderr));
     assert_eq!(equic(&["compare", word(&old), word(&slow), "--no-fail"]).status.code(), Some(0));
-    assert_eq!(
-        equic(&["compare", word(&old), word(&slow), "--effect", "50"]).status.code(),
-        Some(0)
-    );
+    // Nothing is worse by 50 %. One pair crashes in most rounds, and has too few left for a verdict.
+    let little = equic(&["compare", word(&old), word(&slow), "--effect", "50"]);
+    assert_eq!(little.status.code(), Some(3), "{}", text(&little.stderr));
+    assert!(text(&little.stderr).contains("cells have too few rounds"), "{}", text(&little.stderr));
     // By Holm's correction nothing that is only chance is worse.
     let better = equic(&["compare", word(&old), word(&fast), "--corrected", "--json"]);
-    assert_eq!(better.status.code(), Some(0), "{}", text(&better.stderr));
+    assert_eq!(better.status.code(), Some(3), "{}", text(&better.stderr));
     let compared: Value = serde_json::from_slice(&better.stdout).expect("JSON");
     assert_eq!(compared["schema"], "equic.bench.compare/1");
     let quinn = compared["cells"]

@@ -126,9 +126,8 @@ fn words_of_programs_are_escaped() {
     assert!(scene.samples()[0]["why"].as_str().unwrap().contains("\u{202e}all is well"));
 }
 
-#[test]
-fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
-    let scene = Scene::new(&json!({ "honest": liar("honest") }));
+/// Runs while others use all CPUs.
+fn among_strangers(scene: &Scene, args: &[&str]) -> Out {
     let mut strangers: Vec<std::process::Child> = (0..2)
         .map(|_| {
             let mut command = Command::new("/bin/sh");
@@ -137,8 +136,8 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
         })
         .collect();
     let mut command = Command::new(EQUIC);
-    command.args(["bench", "run", "--impl", "all", "--bytes", "3001", "--runs", "1"]);
-    command.args(["--path", "loopback", "--attempts", "2", "--max-foreign", "1"]);
+    command.args(["bench", "run", "--impl", "all", "--bytes", "3001", "--self"]);
+    command.args(["--path", "loopback", "--max-foreign", "1", "--grace", "20"]).args(args);
     command.arg("--implementations-file").arg(scene.path().join("implementations.json"));
     command.arg("--out").arg(scene.out());
     let out = finish(command);
@@ -146,8 +145,47 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
         stranger.kill().unwrap();
         stranger.wait().unwrap();
     }
+    out
+}
+
+#[test]
+fn failures_that_cannot_change_are_not_tried_again() {
+    let scene = Scene::new(&json!({
+        "corrupts": liar("corrupts"),
+        "unsupported": liar("unsupported"),
+        "missing": { "url": "nowhere", "tier": 1, "command": ["{dir}/missing"], "speaks": ["perf"] },
+    }));
+    // It is there, and may not be executed.
+    std::fs::write(scene.path().join("missing"), "").unwrap();
+    let out = among_strangers(&scene, &["--runs", "3", "--no-warmup"]);
+    assert_eq!(out.code, Some(1), "{out:?}");
+    let samples = scene.samples();
+    let of = |name: &str| -> Vec<(u64, Value)> {
+        let own = samples.iter().filter(|sample| sample["client"] == name);
+        own.map(|sample| (sample["attempt"].as_u64().unwrap(), sample["failure"].clone())).collect()
+    };
+    // What came was wrong in each round, and noise is not the reason.
+    assert_eq!(of("corrupts"), vec![(1, json!("corrupted")); 3]);
+    assert_eq!(of("unsupported"), [(1, Value::Null)]);
+    assert_eq!(of("missing"), [(1, json!("missing"))]);
+    assert!(out.stdout.contains("missing program"), "{out:?}");
+    let mut command = Command::new(EQUIC);
+    command.args(["bench", "run", "--resume"]).arg(scene.out()).current_dir(ROOT);
+    finish(command);
+    assert_eq!(scene.samples(), samples, "a resumed run tries again what is over");
+}
+
+#[test]
+fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
+    let scene = Scene::new(&json!({ "honest": liar("honest") }));
+    let out = among_strangers(&scene, &["--runs", "1", "--attempts", "2"]);
     assert_eq!(out.code, Some(1), "{out:?}");
     assert!(out.stderr.contains("nothing could be measured"), "{out:?}");
+    // The first figure is shown all the same, with what accepts it.
+    assert!(out.stderr.contains("accept such figures: --max-foreign "), "{out:?}");
+    for word in ["(disturbed)", "while others used up to", "`--max-foreign "] {
+        assert!(out.stdout.contains(word), "{word}: {out:?}");
+    }
     let samples = scene.samples();
     let [warmup, first, second] = &samples[..] else { panic!("{samples:#?}") };
     assert_eq!((&warmup["round"], &warmup["outcome"]), (&json!(-1), &json!("measured")));

@@ -34,13 +34,79 @@ fn small_samples_without_ties_are_exact() {
     check(mann_whitney(&fast, &slow), 868.0, 0.017_858_427_894_344_248, true);
 }
 
+/// Every way to choose the first sample of all values, by brute force.
+fn permuted(first: &[f64], second: &[f64]) -> f64 {
+    let all: Vec<f64> = first.iter().chain(second).copied().collect();
+    let rank = |value: f64| {
+        let less = all.iter().filter(|other| **other < value).count() as f64;
+        let equal = all.iter().filter(|other| **other == value).count() as f64;
+        less + (equal + 1.0) / 2.0
+    };
+    let seen: f64 = first.iter().map(|value| rank(*value)).sum();
+    let (mut ways, mut lower, mut upper) = (0.0, 0.0, 0.0);
+    for chosen in 0_u32..1 << all.len() {
+        if chosen.count_ones() as usize != first.len() {
+            continue;
+        }
+        let taken = all.iter().enumerate().filter(|(index, _)| chosen >> index & 1 == 1);
+        let sum: f64 = taken.map(|(_, value)| rank(*value)).sum();
+        ways += 1.0;
+        lower += f64::from(u8::from(sum <= seen));
+        upper += f64::from(u8::from(sum >= seen));
+    }
+    (2.0 * f64::min(lower, upper) / ways).min(1.0)
+}
+
 #[test]
-fn ties_and_large_samples_are_normal() {
-    let first = sample(&[1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0]);
-    let second = sample(&[2.0, 3.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 8.0]);
-    check(mann_whitney(&first, &second), 13.0, 0.028_372_715_346_028_934, false);
+fn small_samples_with_ties_are_exact() {
+    let first = [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0];
+    let second = [2.0, 3.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 8.0];
+    let p = permuted(&first, &second);
+    check(mann_whitney(&sample(&first), &sample(&second)), 13.0, p, true);
     let same = sample(&[5.0; 4]);
-    check(mann_whitney(&same, &same), 8.0, 1.0, false);
+    check(mann_whitney(&same, &same), 8.0, 1.0, true);
+    // The approximation says 0.047.
+    check(mann_whitney(&sample(&[1.0; 3]), &sample(&[2.0; 3])), 0.0, 0.1, true);
+    check(mann_whitney(&sample(&[2.0; 3]), &sample(&[1.0, 1.0, 2.0])), 7.5, 0.4, true);
+}
+
+#[test]
+fn few_values_have_a_least_p_value() {
+    for (m, n) in [(1_u32, 1_u32), (3, 3), (4, 4), (2, 8), (5, 3), (20, 20)] {
+        let low: Sample = (0..m).map(f64::from).collect();
+        let high: Sample = (0..n).map(|i| 100.0 + f64::from(i)).collect();
+        let p = mann_whitney(&low, &high).unwrap().p;
+        let least = least_mann_whitney(m as usize, n as usize);
+        assert!((least - p).abs() < 1e-12 * p.max(1e-3), "{m} {n}: {least} {p}");
+    }
+    assert_eq!((least_mann_whitney(0, 5), least_mann_whitney(3, 3)), (1.0, 0.1));
+    for pairs in 1..=20 {
+        let p = signed_rank(&vec![1.0; pairs]).unwrap().p;
+        assert!((least_signed_rank(pairs) - p).abs() < 1e-15, "{pairs}");
+    }
+    assert_eq!(least_signed_rank(0), 1.0);
+    assert!(least_signed_rank(5) > 0.05 && least_signed_rank(6) < 0.05);
+}
+
+#[test]
+fn critical_values_are_those_of_the_tables() {
+    // R: qwilcox(.025, m, n)
+    for (m, n, expected) in [
+        (3, 3, None),
+        (3, 4, None),
+        (3, 5, Some(1)),
+        (4, 4, Some(1)),
+        (8, 8, Some(14)),
+        (20, 20, Some(128)),
+    ] {
+        assert_eq!(critical_u(m, n), expected, "{m} {n}");
+    }
+    let (exact, approximate) = (critical_u(49, 49).unwrap(), critical_u(49, 50).unwrap());
+    assert!(approximate.abs_diff(exact) < 40, "{exact} {approximate}");
+}
+
+#[test]
+fn large_samples_are_normal() {
     // Of 50 values on it is no longer exact, and hardly differs.
     let fast: Sample = (0..50).map(f64::from).collect();
     let slow: Sample = (0..49).map(|i| f64::from(i) + 9.5).collect();

@@ -11,6 +11,8 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 170.0;
 const ROW: f64 = 26.0;
 const TOP: f64 = 8.0;
+/// Ratios.
+const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
 /// A pair's name: one word if both ends are the same.
 pub(super) fn pair(row: &Row) -> String {
@@ -69,8 +71,10 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
         let title = format!("round {}: {}", point.round, scale.with_unit(point.value));
         shapes += &dot("point", at(point.value), y + shift, 2.0, &title);
     }
-    let (low, high) = (at(value.interval.low), at(value.interval.high));
-    shapes += &rect("interval", low, y + 8.0, (high - low).max(1.5), 3.0, &title);
+    if let Some(interval) = value.interval {
+        let (low, high) = (at(interval.low), at(interval.high));
+        shapes += &rect("interval", low, y + 8.0, (high - low).max(1.5), 3.0, &title);
+    }
     shapes += &line("median", at(value.median), y - 8.0, at(value.median), y + 8.0);
     shapes
 }
@@ -81,7 +85,10 @@ pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     if shown.is_empty() {
         return String::new();
     }
-    let highest = |row: &&&Row| row.to_tcp.map_or(0.0, |ratio| ratio.interval.high);
+    let highest = |row: &&&Row| {
+        let ratio = row.to_tcp;
+        ratio.map_or(0.0, |one| one.interval.map_or(one.median, |ends| ends.high))
+    };
     let most = shown.iter().map(highest).fold(0.0, f64::max);
     let axis = Axis::from_zero(most.max(1.0), LEFT, WIDTH - RIGHT);
     let bottom = TOP + ROW * shown.len() as f64;
@@ -91,14 +98,16 @@ pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     for (index, row) in shown.iter().enumerate() {
         let Some(ratio) = row.to_tcp else { continue };
         let y = TOP + ROW * (index as f64 + 0.5);
-        let interval = format!("{:.2} to {:.2}", ratio.interval.low, ratio.interval.high);
+        let interval = TIMES.interval(&ratio);
         let title = format!("{:.3}, 95 % interval {interval}, n {}", ratio.median, ratio.n);
         shapes += &text("name end", LEFT - 10.0, y + 4.0, &pair(row));
         shapes += &rect("bar", LEFT, y - 6.0, axis.at(ratio.median) - LEFT, 12.0, &title);
-        let (low, high) = (axis.at(ratio.interval.low), axis.at(ratio.interval.high));
-        shapes += &line("whisker", low, y, high, y);
-        for x in [low, high] {
-            shapes += &line("whisker", x, y - 4.0, x, y + 4.0);
+        if let Some(ends) = ratio.interval {
+            let (low, high) = (axis.at(ends.low), axis.at(ends.high));
+            shapes += &line("whisker", low, y, high, y);
+            for x in [low, high] {
+                shapes += &line("whisker", x, y - 4.0, x, y + 4.0);
+            }
         }
         let said = format!("{:.2} ({interval})", ratio.median);
         shapes += &text("note", WIDTH - RIGHT + 10.0, y + 4.0, &said);

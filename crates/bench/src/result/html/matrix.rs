@@ -46,9 +46,12 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
     let trouble = show::trouble(row);
     let href = anchor("pair", number);
     let Some(value) = row.value else {
-        let (class, text) = match &trouble {
-            Some(trouble) => ("bad", trouble.as_str()),
-            None => ("none", "does not"),
+        let first = row.disturbed.as_ref().map(|one| scale.show(one.median));
+        let first = first.map(|value| format!("{value} (disturbed)"));
+        let (class, text) = match (&first, &trouble) {
+            (Some(first), _) => ("bad", first.as_str()),
+            (None, Some(trouble)) => ("bad", trouble.as_str()),
+            (None, None) => ("none", "does not"),
         };
         return format!("<td class=\"{class}\"><a href=\"#{href}\">{}</a></td>", esc(text));
     };
@@ -154,7 +157,8 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
 }
 
 fn notes(row: &Row, scale: Scale) -> String {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> =
+        show::disturbed(row).map(|why| esc(&why).to_string()).into_iter().collect();
     if let Some(trouble) = show::trouble(row) {
         notes.push(format!("<span class=\"badge bad\">{}</span>", esc(&trouble)));
     }
@@ -174,6 +178,7 @@ fn notes(row: &Row, scale: Scale) -> String {
     if row.noisy > 0 {
         notes.push(format!("{} measured under load", row.noisy));
     }
+    notes.extend(show::marks(row).iter().map(|mark| esc(mark).to_string()));
     notes.extend(show::remembered(row));
     if row.attempts > row.rounds {
         notes.push(format!("{} made again", row.attempts - row.rounds));

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use equic_report::number;
+use equic_report::stats::Interval;
 
 use super::boxes::{boxes, pair};
 use super::chart::{Axis, dot, figure, line, text, tick_text};
 use crate::result::show::{self, Scale};
-use crate::result::summary::Row;
+use crate::result::summary::{Estimate, Row};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 400.0;
@@ -52,7 +53,8 @@ fn lines(
     label: &str,
 ) -> String {
     let scale = Scale::of(rows.iter().copied());
-    let most = rows.iter().filter_map(|row| row.value).map(|one| one.interval.high);
+    let highest = |one: Estimate| one.interval.map_or(one.median, |ends| ends.high);
+    let most = rows.iter().filter_map(|row| row.value).map(highest);
     let y = Axis::from_zero(most.fold(0.0, f64::max) * scale.factor, HEIGHT - BOTTOM, TOP);
     let right = WIDTH - RIGHT;
     let x = Axis { low, high, from: LEFT + 20.0, to: right - 12.0, logarithmic: high / low > 8.0 };
@@ -102,9 +104,10 @@ fn curve(points: &[(f64, &Row)], class: &str, x: &Axis, y: &Axis, scale: Scale) 
         let Some(estimate) = row.value else { continue };
         let (at, middle) = (x.at(*value), y.at(estimate.median * scale.factor));
         path += &format!("{}{at:.1} {middle:.1}", if path.is_empty() { "M" } else { " L" });
-        let ends = [estimate.interval.low, estimate.interval.high];
-        let [low, high] = ends.map(|end| y.at(end * scale.factor));
-        marks += &line("stroke", at, low, at, high);
+        if let Some(Interval { low, high }) = estimate.interval {
+            let [low, high] = [low, high].map(|end| y.at(end * scale.factor));
+            marks += &line("stroke", at, low, at, high);
+        }
         let title = format!(
             "{}: {} ({}), n {}",
             pair(row),

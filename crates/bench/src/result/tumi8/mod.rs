@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 
 use equic_report::stats::Sample;
 use equic_report::stats::modes::{DipTest, halves};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -139,13 +137,12 @@ pub fn read(dir: &Path) -> Result<Import, ResultError> {
         };
         return Err(ResultError::Samples { path: root, reason });
     }
-    let mut rng = SmallRng::seed_from_u64(1);
     let mut dips = DipTest::new(1);
     import.rows = pooled
         .into_iter()
         .map(|((experiment, variant, client, server), (asked, values))| {
             let sample: Sample = values.into_iter().collect();
-            let goodput = estimate(&sample, &mut rng);
+            let goodput = estimate(&sample);
             let modes = modes(&sample, &mut dips);
             Row { experiment, variant, client, server, asked, goodput, modes }
         })

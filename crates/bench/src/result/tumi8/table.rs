@@ -4,6 +4,10 @@ use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::{Import, Row};
+use crate::result::show::Scale;
+
+/// Mbit/s without decimals.
+const WHOLE: Scale = Scale { unit: "", factor: 1.0, digits: 0 };
 
 /// The paper's questions, a table each, for clients and servers of the same implementation: how fast, and
 /// how much do offloads, AES instructions and buffers matter? What is not in the folder has no table.
@@ -102,7 +106,7 @@ fn table(title: &str, rows: &[&Row], pairs: bool) -> Table {
                 Cell::new(format!("{:.0}", goodput.mean)).tone(Tone::Strong),
                 Cell::new(format!("{:.0}", goodput.deviation)),
                 Cell::new(format!("{:.0}", goodput.median)),
-                Cell::new(format!("{:.0} to {:.0}", goodput.interval.low, goodput.interval.high)),
+                Cell::new(WHOLE.interval(&goodput)),
                 Cell::new(format!("{:.0}", goodput.mad)),
                 Cell::new(format!("{:.0} to {:.0}", goodput.min, goodput.max)),
             ]),

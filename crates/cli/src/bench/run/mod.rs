@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use equic_bench::agent::Said;
+use equic_bench::claim::Claim;
 use equic_bench::doctor::{self, Finding};
 use equic_bench::manifest::Manifest;
 use equic_bench::network::{Links, Network};
 use equic_bench::plan::RunPlan;
+use equic_bench::result::summary::Disturbed;
 use equic_bench::run::{Event, Runner};
 use equic_bench::testbed::{Description, Machine, Testbed};
 use equic_bench::{
@@ -22,6 +24,7 @@ use equic_bench::{
 };
 use equic_interop::Certificates;
 use equic_lab::Lab;
+use equic_report::number;
 use serde::Serialize;
 
 use crate::envelope;
@@ -109,7 +112,8 @@ pub(super) fn run(args: &Args) -> Done {
         }
     }
     let testbed = testbed(&plan, &certificates)?;
-    let findings = examine(args, &plan, testbed.as_ref())?;
+    let claim = Claim::take();
+    let findings = examine(args, &plan, testbed.as_ref(), claim.other())?;
     if !resumed {
         let mut manifest = Manifest::new(&plan, created, envelope::command(), findings)?;
         let machines = testbed.iter().flat_map(|testbed| [&testbed.server, &testbed.client]);
@@ -131,7 +135,7 @@ pub(super) fn run(args: &Args) -> Done {
         testbed: testbed.as_ref(),
         stop: &stop,
     };
-    let records = carry_out(args, &runner);
+    let records = carry_out(args, &runner, &claim);
     drop(testbed);
     network.close()?;
     // A full disk, for one.
@@ -218,8 +222,13 @@ fn testbed(plan: &RunPlan, certificates: &Path) -> Done<Option<Testbed>> {
 }
 
 /// Findings of the doctor on this machine, or on those of the testbed.
-fn examine(args: &Args, plan: &RunPlan, testbed: Option<&Testbed>) -> Done<Vec<Finding>> {
-    let findings = match testbed {
+fn examine(
+    args: &Args,
+    plan: &RunPlan,
+    testbed: Option<&Testbed>,
+    other: Option<u32>,
+) -> Done<Vec<Finding>> {
+    let mut findings = match testbed {
         None => doctor::examine(&plan.options.server_cpus, &plan.options.client_cpus),
         Some(Testbed { server, client }) => {
             let of = |machine: &Machine| match &machine.about {
@@ -235,6 +244,12 @@ fn examine(args: &Args, plan: &RunPlan, testbed: Option<&Testbed>) -> Done<Vec<F
             [named(server), named(client)].concat()
         }
     };
+    findings.extend(other.map(|process| Finding {
+        what: "another run".to_owned(),
+        serious: true,
+        found: format!("process {process} runs `equic bench run`, too: both disturb each other"),
+        mend: "wait until it has ended; `--strict` refuses to run beside another".to_owned(),
+    }));
     let serious: Vec<&Finding> = findings.iter().filter(|one| one.serious).collect();
     if args.strict && !serious.is_empty() {
         let lines: Vec<String> = serious
@@ -249,12 +264,17 @@ fn examine(args: &Args, plan: &RunPlan, testbed: Option<&Testbed>) -> Done<Vec<F
     Ok(findings)
 }
 
-fn carry_out(args: &Args, runner: &Runner<'_>) -> Done<Vec<Record>> {
+fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Done<Vec<Record>> {
     let progress = Progress::new(runner.plan, args.json);
     let mut trouble = Ok(());
     let records = runner.run(|event| {
         let told = match event {
             Event::Begins(turn, attempt) => {
+                if let Some(process) = claim.joined() {
+                    output::notice(format_args!(
+                        "process {process} has begun another run: both disturb each other"
+                    ));
+                }
                 progress.begin(turn, attempt);
                 Ok(())
             }
@@ -285,5 +305,24 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
     if stopped {
         return Err(Failure::new("interrupted").mend(again(folder)));
     }
-    if measured { Ok(()) } else { Err(Failure::new("nothing could be measured")) }
+    if measured {
+        return Ok(());
+    }
+    let disturbed: Vec<&Disturbed> =
+        summary.rows.iter().filter_map(|row| row.disturbed.as_ref()).collect();
+    let most =
+        |read: fn(&Disturbed) -> f64| disturbed.iter().map(|one| read(one)).fold(0.0, f64::max);
+    let nothing = "nothing could be measured";
+    let Some(widest) =
+        disturbed.iter().max_by(|a, b| (a.foreign + a.steal).total_cmp(&(b.foreign + b.steal)))
+    else {
+        return Err(Failure::new(nothing));
+    };
+    let (foreign, steal) = (most(|one| one.foreign), most(|one| one.steal));
+    Err(Failure::new(format!(
+        "{nothing} undisturbed: others used up to {} of the CPUs, and the hypervisor took {}",
+        number::percent(foreign),
+        number::percent(steal)
+    ))
+    .mend(format!("measure on an idle machine, or accept such figures: {}", widest.accept)))
 }

@@ -31,18 +31,19 @@ pub(super) struct Chosen {
     /// Only in this protocol: perf, perf-tcp, sendfile, h3
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
-    /// The tables of docs/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds (with
-    /// --quick 2) of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
+    /// The tables of docs/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
     /// Whatever else is given goes before that
     #[arg(long)]
     pub transport: bool,
     /// Each implementation with itself only; of several paths, idle connections are measured on the first
     #[arg(long = "self")]
     same: bool,
-    /// A first look: 5 rounds of less
+    /// A first look: 7 rounds of less, which is one more than `compare` and an interval take
     #[arg(long)]
     quick: bool,
-    /// How often everything is measured [default: 20; with --quick 5]
+    /// Rounds in which everything is measured. Fewer than 6 have no 95 % interval, and `compare` takes 6 rounds
+    /// of pairs, or 4 unpaired rounds of each result, to call anything worse [default: 20; with --quick or
+    /// --transport 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
     /// Bytes of a transfer, such as 100M [default: 1G]
@@ -158,9 +159,7 @@ impl Chosen {
     pub(super) fn options(&self) -> Done<Options> {
         let size = if self.quick { Size::quick() } else { Size::usual() };
         let rounds = match (self.transport, self.quick) {
-            (true, true) => 2,
-            (true, false) => 7,
-            (false, true) => 5,
+            (true, _) | (_, true) => 7,
             (false, false) => 20,
         };
         let (server_cpus, client_cpus) = self.cpus()?;

@@ -59,6 +59,8 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
         };
         for record in own {
             match &record.end {
+                // That of a round with one attempt, on a busy machine.
+                End::Measured { .. } if record.counts == Some(false) => {}
                 End::Measured { figures } => {
                     values.push(figures.value);
                     cell.unit = Some(figures.unit.clone());
@@ -80,6 +82,8 @@ pub(super) struct Progress {
     quiet: bool,
     /// Turns that are for figures, or warm up for them.
     usual: u64,
+    /// Most attempts in a round.
+    attempts: u32,
 }
 
 impl Progress {
@@ -96,7 +100,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
-        Progress { bar, quiet, usual: plan.len() as u64 }
+        Progress { bar, quiet, usual: plan.len() as u64, attempts: plan.options.attempts }
     }
 
     pub(super) fn begin(&self, turn: &Turn<'_>, attempt: u32) {
@@ -113,8 +117,11 @@ impl Progress {
     pub(super) fn ended(&self, record: &Record) -> Done {
         let came = match &record.end {
             End::Measured { figures } => {
-                let again = record.noise.too_much && record.round >= 0;
-                let noisy = if again { ", disturbed: again" } else { "" };
+                let noisy = match record.noise.too_much && record.round >= 0 {
+                    true if record.attempt < self.attempts => ", disturbed: again",
+                    true => ", disturbed: does not count",
+                    false => "",
+                };
                 format!("{}{noisy}", number::measured(figures.value, &figures.unit))
             }
             End::Unsupported { why } => format!("not done: {why}"),

@@ -55,8 +55,13 @@ fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
 }
 
 fn bar(row: Option<&Row>) -> Bar {
-    row.and_then(|row| row.value)
-        .map_or_else(Bar::missing, |value| Bar::new(value.median).interval(value.interval))
+    row.and_then(|row| row.value).map_or_else(Bar::missing, |value| {
+        let bar = Bar::new(value.median);
+        match value.interval {
+            Some(interval) => bar.interval(interval),
+            None => bar,
+        }
+    })
 }
 
 fn switched(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {

@@ -1,0 +1,229 @@
+//! The client's clock against what the runner sees: the client reports how long its work took.
+//!
+//! * CPU time is a bound: what a process computed took as long as its CPUs need for it.
+//! * The counters of the receiver's interfaces are one: between two looks at which bytes were still coming, the
+//!   work was going on. On an interface that others use, too, they only raise a doubt.
+//! * The time of the process, without what a client that fetches one byte takes, is about the time of the work.
+//!
+//! A time that cannot be is a failure (`lied`). A time that is not explained is a figure with a mark.
+
+use std::time::{Duration, Instant};
+
+use equic_report::number;
+
+use crate::context::CellContext;
+use crate::counters::Counters;
+use crate::site::{Host, Site};
+use crate::{Answer, Size, Workload};
+
+/// Transfers of fewer bytes are over before the counters are looked at twice.
+const FEWEST: u64 = 1_000_000;
+/// What the end of a process may compute after its work, in seconds, and the part of a bound that it has to exceed.
+const SLACK: f64 = 0.1;
+const PART: f64 = 0.8;
+
+/// Looks at the bytes that the receiver's interfaces have received.
+pub(crate) struct Passage {
+    /// Bytes that are to come; none: too few, or the workload has no such number.
+    bytes: Option<u64>,
+    upload: bool,
+    before: Option<u64>,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Passage {
+    pub(crate) fn begin(context: &CellContext<'_>, what: Workload) -> Passage {
+        let transfers =
+            matches!(what, Workload::Download | Workload::Streams | Workload::Connections);
+        let upload = what == Workload::Upload;
+        let bytes = context.size.bytes;
+        let bytes = ((transfers || upload) && bytes >= FEWEST).then_some(bytes);
+        let mut passage = Passage { bytes, upload, before: None, first: None, last: None };
+        passage.before = bytes.and_then(|_| passage.received(context));
+        passage
+    }
+
+    fn received(&self, context: &CellContext<'_>) -> Option<u64> {
+        let site = if self.upload { &context.server } else { &context.client };
+        site.counters().map(|Counters { received, .. }| received)
+    }
+
+    /// Looks, on which occasion nothing waits.
+    pub(crate) fn look(&mut self, context: &CellContext<'_>) {
+        let (Some(bytes), Some(before)) = (self.bytes, self.before) else { return };
+        let asked = Instant::now();
+        let Some(now) = self.received(context) else { return };
+        self.note(now.saturating_sub(before), bytes, asked, Instant::now());
+    }
+
+    /// `asked` and `told`: before and after the counters were read.
+    fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
+        // A handshake, and the little that others send, are less than that.
+        if came >= bytes / 50 && self.first.is_none() {
+            self.first = Some(told);
+        }
+        if came < bytes - bytes / 50 {
+            self.last = Some(asked);
+        }
+    }
+
+    /// Time for which the bytes came, at least; none: that was not seen.
+    pub(crate) fn lasted(&self) -> Option<Duration> {
+        self.last?.checked_duration_since(self.first?)
+    }
+}
+
+/// What the runner saw of an attempt, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// From the start of the client's process to its end.
+    pub process: f64,
+    /// The same of a client that fetches one byte.
+    pub probe: Option<f64>,
+    /// Time for which the bytes came, at least.
+    pub passage: Option<f64>,
+    /// True if nobody else uses the interfaces.
+    pub alone: bool,
+    /// CPU time of each end for its work, divided by the number of its CPUs.
+    pub server_cpu: Option<f64>,
+    /// See `server_cpu`.
+    pub client_cpu: Option<f64>,
+}
+
+/// True if the ends have interfaces of their own.
+pub(crate) fn alone(context: &CellContext<'_>) -> bool {
+    matches!((context.server.host, context.client.host), (Host::Here(Some(_)), Host::Here(Some(_))))
+}
+
+/// CPU time of an end as the time that its CPUs take for it.
+pub(crate) fn on_cpus(cpu_seconds: Option<f64>, site: &Site<'_>) -> Option<f64> {
+    cpu_seconds.filter(|_| !site.cpus.is_empty()).map(|seconds| seconds / site.cpus.len() as f64)
+}
+
+/// Compares the client's time with what was seen. Returns why it is doubted, if it is.
+///
+/// # Errors
+/// Why it cannot be.
+pub(crate) fn check(
+    what: Workload,
+    size: &Size,
+    answer: &Answer,
+    seen: &Seen,
+) -> Result<Option<String>, String> {
+    let shown = |seconds: f64| number::measured(seconds, "s");
+    let claim = shown(answer.seconds);
+    // These work before their clock starts, too.
+    let work = match what {
+        Workload::Idle | Workload::Transfer => return Ok(None),
+        Workload::Loaded | Workload::Resumed => 2.0 * answer.seconds,
+        _ => answer.seconds,
+    };
+    let passage =
+        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes came for"));
+    let cpu = |seconds: Option<f64>, whose| seconds.map(|seconds| (seconds, SLACK, whose));
+    let bounds = [
+        passage,
+        cpu(seen.client_cpu, "the client computed for"),
+        cpu(seen.server_cpu, "the server computed for"),
+    ];
+    for (seconds, slack, whose) in bounds.into_iter().flatten() {
+        if work < PART * seconds - slack {
+            return Err(format!("the client says {claim}, and {whose} {}", shown(seconds)));
+        }
+    }
+    if let Some(seconds) = seen.passage.filter(|seconds| work < 0.95 * seconds) {
+        return Ok(Some(format!("the client says {claim}, its bytes came for {}", shown(seconds))));
+    }
+    let Some(probe) = seen.probe else { return Ok(None) };
+    let (left, allowed) = (seen.process - probe - work, (0.25 * work + probe).max(SLACK));
+    let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
+    Ok((left > allowed + known).then(|| {
+        let (process, start) = (shown(seen.process), shown(probe));
+        format!("the client says {claim}, its process took {process}, with 1 byte it takes {start}")
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(seconds: f64) -> Answer {
+        Answer { seconds, ..Answer::default() }
+    }
+
+    fn checked(what: Workload, seconds: f64, seen: Seen) -> Result<bool, String> {
+        check(what, &Size::usual(), &answer(seconds), &seen).map(|doubt| doubt.is_some())
+    }
+
+    #[test]
+    fn clock_of_the_client_is_bounded_by_what_the_runner_saw() {
+        // 1.41 Gbit/s of 250 MB, with a client that takes 60 ms for one byte.
+        let seen = Seen {
+            process: 1.5,
+            probe: Some(0.06),
+            passage: Some(1.35),
+            alone: true,
+            server_cpu: Some(1.2),
+            client_cpu: Some(1.0),
+        };
+        assert_eq!(checked(Workload::Download, 1.42, seen), Ok(false));
+        // A fifth.
+        let why = checked(Workload::Download, 1.42 / 5.0, seen).unwrap_err();
+        assert!(why.contains("284") && why.contains("1.35"), "{why}");
+        // Each bound for itself.
+        let others = Seen { alone: false, ..seen };
+        let why = checked(Workload::Download, 0.284, others).unwrap_err();
+        assert!(why.contains("the client computed"), "{why}");
+        let server = Seen { client_cpu: None, ..others };
+        let why = checked(Workload::Upload, 0.284, server).unwrap_err();
+        assert!(why.contains("the server computed"), "{why}");
+        // An interface that others use, too, and the time of the process, raise a doubt.
+        let shared = Seen { server_cpu: None, ..server };
+        assert_eq!(checked(Workload::Download, 0.284, shared), Ok(true));
+        let process = Seen { passage: None, ..shared };
+        assert_eq!(checked(Workload::Download, 0.284, process), Ok(true));
+        assert_eq!(checked(Workload::Download, 1.42, process), Ok(false));
+        // A clock that starts late is doubted.
+        assert_eq!(
+            checked(Workload::Download, 1.2, Seen { server_cpu: None, client_cpu: None, ..seen }),
+            Ok(true)
+        );
+        // What is not known does not accuse.
+        assert_eq!(
+            checked(Workload::Download, 0.001, Seen { process: 60.0, ..Seen::default() }),
+            Ok(false)
+        );
+    }
+
+    #[test]
+    fn clock_of_counted_work_is_bounded_too() {
+        let seen = |process| Seen { process, probe: Some(0.1), ..Seen::default() };
+        assert_eq!(checked(Workload::Handshakes, 3.0, seen(3.2)), Ok(false));
+        // Fifteen seconds of handshakes, told as three.
+        assert_eq!(checked(Workload::Handshakes, 3.0, seen(15.0)), Ok(true));
+        // The half without the bulk download, and the getting of tickets, are before the clock.
+        assert_eq!(checked(Workload::Loaded, 3.0, seen(6.2)), Ok(false));
+        assert_eq!(checked(Workload::Resumed, 3.0, seen(4.0)), Ok(false));
+        assert_eq!(checked(Workload::Loaded, 3.0, seen(20.0)), Ok(true));
+        let cpu = Seen { client_cpu: Some(12.0), ..seen(15.0) };
+        assert!(checked(Workload::Requests, 3.0, cpu).is_err());
+        assert_eq!(checked(Workload::Idle, 0.001, seen(100.0)), Ok(false));
+    }
+
+    #[test]
+    fn clock_sees_bytes_between_two_looks() {
+        let begun = Instant::now();
+        let at = |milliseconds| begun + Duration::from_millis(milliseconds);
+        let mut passage =
+            Passage { bytes: Some(100), upload: false, before: Some(0), first: None, last: None };
+        for (came, milliseconds) in [(0, 10), (1, 20), (40, 30), (97, 80), (98, 130), (130, 180)] {
+            passage.note(came, 100, at(milliseconds), at(milliseconds + 1));
+        }
+        assert_eq!(passage.lasted(), Some(Duration::from_millis(49)));
+        let mut soon = Passage { first: None, last: None, ..passage };
+        soon.note(0, 100, at(10), at(11));
+        soon.note(100, 100, at(60), at(61));
+        assert_eq!(soon.lasted(), None);
+    }
+}
