@@ -35,12 +35,14 @@ pub enum BenchError {
         known: String,
     },
     /// An implementation was not built.
-    #[error("{} is missing, the program of {name}: run `make bench-deps`", path.display())]
+    #[error("{name} is not built: {} is missing, or is no program: {mend}", path.display())]
     NotBuilt {
         /// The implementation.
         name: String,
-        /// Program that is missing.
+        /// File or folder that is missing.
         path: PathBuf,
+        /// Advice what to do about it.
+        mend: String,
     },
     /// Something to sweep that makes no sense.
     #[error("cannot sweep {text}: {why}")]

@@ -19,7 +19,7 @@ pub(crate) fn options() -> Options {
         bounds: Bounds { steal: 0.05, foreign: 0.1 },
         extras: Extras::default(),
         certificates: None,
-        registry: "list.json".into(),
+        registry: None,
         built: "built".into(),
     }
 }

@@ -10,6 +10,7 @@ mod doctor;
 mod endpoint;
 mod import;
 mod list;
+mod lists;
 mod report;
 mod run;
 

@@ -9,6 +9,7 @@ mod author;
 mod bench;
 mod bench_endpoint;
 mod bench_extras;
+mod bench_list;
 mod bench_results;
 mod bench_run;
 mod bench_transport;
