@@ -55,9 +55,9 @@ go_program() {
 
 build() {
 	case $1 in
-	equic) cargo build --release --workspace --bin equic ;;
+	equic | tcp) cargo build --release --workspace --bin equic ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
-	tcp | tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
+	tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;
 	quic-go | x-net-quic) go_program "$1" ;;
 	aioquic | pycurl) environment python3 bench/python/requirements.txt bench-python ;;

@@ -8,6 +8,7 @@ mod arrows;
 mod author;
 mod bench;
 mod bench_endpoint;
+mod bench_endpoint_tcp;
 mod bench_extras;
 mod bench_list;
 mod bench_results;
