@@ -27,7 +27,7 @@ pub(crate) enum Command {
     List(list::Args),
     /// Look for what makes figures of this machine wrong or restless
     Doctor(doctor::Args),
-    /// Make tables, result.json, CSV and a page of a run's samples
+    /// Make tables, result.json, CSV, a page and plots of a run's samples
     Report(report::Args),
     /// Compare two results: better, worse or inconclusive; exit code 1 when something is worse
     Compare(compare::Args),

@@ -281,7 +281,8 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
         output::json(SCHEMA, Summary { folder, complete: !stopped, cells })?;
     } else {
         super::report::tables(&result::tables(&summary), false)?;
-        output::line(format_args!("\nPage: {}", folder.join("report.html").display()))?;
+        super::report::draw(folder, &summary);
+        super::report::page(folder)?;
     }
     if stopped {
         return Err(Failure::new("interrupted").mend(again(folder)));
