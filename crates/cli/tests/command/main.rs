@@ -28,6 +28,7 @@ mod gateway;
 mod get;
 mod help;
 mod interop;
+mod interop_list;
 mod lab_run;
 mod manual;
 mod metrics;
