@@ -35,12 +35,14 @@ pub enum BenchError {
         known: String,
     },
     /// An implementation was not built.
-    #[error("{name} is not built: {} is missing, or is no program: {mend}", path.display())]
+    #[error("{name} cannot be run: {} {what}: {mend}", path.display())]
     NotBuilt {
         /// The implementation.
         name: String,
-        /// File or folder that is missing.
+        /// File or folder that is not as it should be.
         path: PathBuf,
+        /// Defect of it.
+        what: &'static str,
         /// Advice what to do about it.
         mend: String,
     },

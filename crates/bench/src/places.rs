@@ -90,12 +90,21 @@ impl Places {
             None
         };
         let Some(path) = missing else { return Ok(()) };
-        let mend = if path.starts_with(&self.built) {
-            format!("`{script}` in the source tree builds it; --built says where it was built")
+        let (what, mend) = if path.is_file() {
+            ("may not be executed", format!("`chmod +x {}`", path.display()))
+        } else if path.starts_with(&self.built) {
+            let mend = "in the source tree builds it; --built says where it was built";
+            ("is missing", format!("`{script}` {mend}"))
         } else {
-            format!("build it, correct the entry of {} in the list, or leave it out", one.name)
+            let mend = "build it, correct its entry in the list, or leave it out";
+            ("is missing", mend.to_owned())
         };
-        Err(BenchError::NotBuilt { name: one.name.clone(), path, mend })
+        // A bare name is looked for in PATH.
+        let path = match path.components().count() {
+            1 => path,
+            _ => std::path::absolute(&path).unwrap_or(path),
+        };
+        Err(BenchError::NotBuilt { name: one.name.clone(), path, what, mend })
     }
 }
 

@@ -105,6 +105,8 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
+    /// Only entries for `equic interop` have these.
+    roles: Option<serde_json::Value>,
 }
 
 /// Bytes, or as the paper writes it: `"2GiB"`.
@@ -231,6 +233,11 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     if ["tier1", "tier2", "all"].contains(&name.as_str()) {
         return Err(format!("{name} stands for several implementations"));
     }
+    if entry.roles.is_some() {
+        return Err(format!(
+            "{name} has `roles`, as entries for `equic interop` have: here it is `role`, and `speaks`"
+        ));
+    }
     let path = entry.path.map(|path| places.dir.join(path));
     if entry.command.is_empty()
         && entry.endpoint.is_empty()
@@ -316,6 +323,7 @@ mod tests {
             (r#"{"a/b": {"image": "x"}}"#, "is no name"),
             (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
+            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic interop`"),
             (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
         ] {
             let error = read(text).unwrap_err().to_string();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use equic_report::number;
+
 use super::summary::{Estimate, Place, Row};
 use crate::record::Failure;
 
@@ -124,6 +126,12 @@ pub fn reference(rows: &[Row]) -> Option<String> {
         Some((client, server)) if client == server => client.to_owned(),
         _ => pair.to_owned(),
     })
+}
+
+/// A number of datagrams: whole, or with a prefix.
+#[must_use]
+pub fn count(count: f64) -> String {
+    if count < 1e3 { format!("{count:.0}") } else { number::si(count, "").trim().to_owned() }
 }
 
 /// Title of a workload.

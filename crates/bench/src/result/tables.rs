@@ -1,6 +1,6 @@
 //! The result on a terminal.
 
-use equic_report::number::{MISSING, si};
+use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::beside;
@@ -164,7 +164,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     let drops = [row.medians.client_udp_drops, row.medians.server_udp_drops];
     let drops: f64 = drops.into_iter().flatten().sum();
     if drops > 0.0 {
-        notes.push(format!("drops {}", si(drops, "")));
+        notes.push(format!("drops {}", show::count(drops)));
     }
     Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
 }

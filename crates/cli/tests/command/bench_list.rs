@@ -63,6 +63,12 @@ fn bench_list_tells_the_endpoint_of_transfer_from_the_command() {
     assert_eq!((&one["built"], &one["transfer_built"]), (&json!(true), &json!(false)));
     let one = entry(&list, "scripts");
     assert_eq!((&one["built"], &one["transfer_built"]), (&json!(false), &json!(false)));
+    // A program that may not be executed is there, and the remedy is another one.
+    std::fs::write(scene.path().join("mine"), "#!/bin/sh\n").unwrap();
+    scene.list(&json!({ "mine": { "command": ["{dir}/mine"] } }));
+    let of_mine = self::list(scene.path(), &["--implementations-file", &file]);
+    let program = scene.path().join("mine");
+    assert_eq!(entry(&of_mine, "mine")["why"], json!(format!("chmod +x {}", program.display())));
     let missing = scene.path().join("scripts/run-client.sh");
     assert_eq!(one["why"], json!(format!("{} is missing", missing.display())));
 }
@@ -106,7 +112,7 @@ fn bench_run_measures_what_is_built_in_any_folder() {
     // A name that was given has to be there.
     let named = finish(bench(folder.path(), &["run", "--impl", "quinn", "--built", &nothing]));
     assert_eq!(named.code, Some(1));
-    assert!(named.stderr.contains("quinn is not built"), "{named:?}");
+    assert!(named.stderr.contains("quinn cannot be run"), "{named:?}");
     assert!(named.stderr.contains("scripts/bench.sh build quinn"), "{named:?}");
 }
 

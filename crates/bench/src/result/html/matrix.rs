@@ -1,6 +1,6 @@
 //! The matrix of clients and servers as a table coloured by its figures, and the pairs as a list.
 
-use equic_report::number::{MISSING, si};
+use equic_report::number::MISSING;
 
 use super::text::{anchor, esc};
 use crate::result::show::{self, MEGABYTES, Scale};
@@ -141,7 +141,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
             of(row.to_tcp, times),
             of(row.handshake, milliseconds),
             both(medians.client_peak_rss, medians.server_peak_rss, &megabytes),
-            both(medians.client_udp_drops, medians.server_udp_drops, &|count| si(count, "")),
+            both(medians.client_udp_drops, medians.server_udp_drops, &show::count),
             both(medians.client_packets_per_receive, medians.server_packets_per_send, &|count| {
                 format!("{count:.1}")
             }),
