@@ -44,7 +44,11 @@ environment() {
 	if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 		rm -rf "$venv"
 		"$python" -m venv "$venv"
-		"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements"
+		# An environment without its packages must not look built.
+		"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements" || {
+			rm -rf "$venv"
+			return 1
+		}
 		echo "$wanted" >"$venv/made-of"
 	fi
 }
