@@ -44,7 +44,11 @@ environment() {
 	if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 		rm -rf "$venv"
 		"$python" -m venv "$venv"
-		"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements"
+		# An environment without its packages must not look built.
+		"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements" || {
+			rm -rf "$venv"
+			return 1
+		}
 		echo "$wanted" >"$venv/made-of"
 	fi
 }
@@ -55,9 +59,9 @@ go_program() {
 
 build() {
 	case $1 in
-	equic) cargo build --release --workspace --bin equic ;;
+	equic | tcp) cargo build --release --workspace --bin equic ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
-	tcp | tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
+	tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;
 	quic-go | x-net-quic) go_program "$1" ;;
 	aioquic | pycurl) environment python3 bench/python/requirements.txt bench-python ;;

@@ -33,7 +33,11 @@ wanted=$(sha256sum <interop/aioquic/requirements.txt)
 if [ ! -e "$venv/made-of" ] && [ "$(cat "$venv/interop-made-of" 2>/dev/null)" != "$wanted" ]; then
 	rm -rf "$venv"
 	python3 -m venv "$venv"
-	"$venv/bin/pip" install --quiet --disable-pip-version-check -r interop/aioquic/requirements.txt
+	# An environment without its packages must not look built.
+	"$venv/bin/pip" install --quiet --disable-pip-version-check -r interop/aioquic/requirements.txt || {
+		rm -rf "$venv"
+		exit 1
+	}
 	echo "$wanted" >"$venv/interop-made-of"
 fi
 

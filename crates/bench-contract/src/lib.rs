@@ -4,7 +4,7 @@
 //! [`command`] is what it is told and [`Knobs`] what may be other than usual; [`socket`] are its sockets and
 //! [`tls`] its certificates; [`perf`] and [`http3`] are what is spoken. Stacks whose streams are awaited
 //! ([`Stack`]) get their whole client from [`client::run`] and the answers of their server from
-//! [`server::answer`]; others do those works by themselves. Nobody but adapters and ours as one needs this.
+//! [`server::answer`]; others do those works by themselves. [`tcp`] is TLS over TCP. Nobody but adapters and ours as one needs this.
 //!
 //! ```
 //! use equic_bench_contract::{http3, perf};
@@ -28,6 +28,7 @@ pub mod perf;
 pub mod server;
 pub mod socket;
 mod stack;
+pub mod tcp;
 pub mod tls;
 
 use std::time::Duration;

@@ -35,12 +35,16 @@ pub enum BenchError {
         known: String,
     },
     /// An implementation was not built.
-    #[error("{} is missing, the program of {name}: run `make bench-deps`", path.display())]
+    #[error("{name} cannot be run: {} {what}: {mend}", path.display())]
     NotBuilt {
         /// The implementation.
         name: String,
-        /// Program that is missing.
+        /// File or folder that is not as it should be.
         path: PathBuf,
+        /// Defect of it.
+        what: &'static str,
+        /// Advice what to do about it.
+        mend: String,
     },
     /// Something to sweep that makes no sense.
     #[error("cannot sweep {text}: {why}")]

@@ -7,10 +7,10 @@ use std::path::Path;
 use equic_report::schema::{Machine, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::BenchError;
 use crate::digest::sha256;
 use crate::doctor::{Finding, copies, sysctl};
 use crate::plan::RunPlan;
+use crate::{BenchError, Places};
 
 /// The version of the shape of a manifest.
 pub const MANIFEST: &str = "equic.bench.manifest/1";
@@ -78,6 +78,7 @@ impl Manifest {
     /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be read.
     pub fn new(
         plan: &RunPlan,
+        places: &Places,
         created: Timestamp,
         command: Vec<String>,
         findings: Vec<Finding>,
@@ -95,7 +96,6 @@ impl Manifest {
             let files = files.map(|(path, sha)| (path.to_string_lossy().into_owned(), sha.clone()));
             (one.implementation.name.clone(), files.collect())
         });
-        let dir = plan.options.registry.parent().unwrap_or(Path::new("."));
         Ok(Manifest {
             schema: MANIFEST.to_owned(),
             created,
@@ -111,7 +111,7 @@ impl Manifest {
             kernel_command_line: text("/proc/cmdline").trim().to_owned(),
             glibc_tunables: std::env::var(copies::TUNABLES).ok(),
             programs: programs.collect(),
-            locks: locks(dir)?,
+            locks: locks(&places.dir)?,
             findings,
             testbed: BTreeMap::new(),
         })

@@ -53,8 +53,8 @@ pub struct Options {
     pub extras: Extras,
     /// A folder of certificates that was given; none: they are made, in the folder of the run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations.
-    pub registry: PathBuf,
+    /// The list of implementations; none: the one that is built into the program.
+    pub registry: Option<PathBuf>,
     /// Folder that the implementations were built in.
     pub built: PathBuf,
 }

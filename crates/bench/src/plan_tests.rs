@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
@@ -19,7 +20,7 @@ pub(crate) fn options() -> Options {
         bounds: Bounds { steal: 0.05, foreign: 0.1 },
         extras: Extras::default(),
         certificates: None,
-        registry: "list.json".into(),
+        registry: None,
         built: "built".into(),
     }
 }
@@ -85,6 +86,8 @@ fn a_plan_is_the_same_again_unless_something_changed() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     std::fs::write(&program, "one").unwrap();
+    // Only what may be executed is a program.
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let then = plan(&options(), &program).unwrap();
     then.write(folder.path()).unwrap();
     let read = RunPlan::read(folder.path()).unwrap();

@@ -8,7 +8,7 @@ use crate::capture;
 use crate::plan::RunPlan;
 use crate::result::profile;
 use crate::testbed::CERTIFICATES;
-use crate::{BenchError, Implementation, NetPath, Places, Workload};
+use crate::{BenchError, NetPath, Places, Workload};
 
 /// Space that a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
 const ATTEMPT: u64 = 32 << 10;
@@ -25,26 +25,16 @@ pub fn programs(plan: &RunPlan, places: &Places) -> Result<(), BenchError> {
     let transfer = plan.options.workloads.contains(&Workload::Transfer);
     let other = plan.options.workloads.iter().any(|one| *one != Workload::Transfer);
     let mut image = None;
-    for Implementation { name, command, endpoint, path, image: own, .. } in
-        plan.implementations.iter().map(|one| &one.implementation)
-    {
-        if other && !command.is_empty() {
-            places.built(name, command)?;
+    for one in plan.implementations.iter().map(|one| &one.implementation) {
+        if other {
+            places.check(one, false)?;
         }
         if !transfer {
             continue;
         }
-        if !endpoint.is_empty() {
-            places.built(name, endpoint)?;
-        } else if let Some(folder) = path {
-            for script in ["run-client.sh", "run-server.sh"] {
-                let path = folder.join(script);
-                if !path.is_file() {
-                    return Err(BenchError::NotBuilt { name: name.clone(), path });
-                }
-            }
-        } else if own.is_some() {
-            image = Some(name);
+        places.check(one, true)?;
+        if one.endpoint.is_empty() && one.path.is_none() && one.image.is_some() {
+            image = Some(&one.name);
         }
     }
     image.map_or(Ok(()), |name| docker(name))

@@ -1,4 +1,5 @@
-//! The implementations: `bench/implementations.json`, or a file like it.
+//! The implementations: a list like `bench/implementations.json`, which is also built into the program
+//! ([`crate::builtin`]).
 //!
 //! The format takes in three: our own, where an entry has a command to which `server` or `client` and
 //! what docs/bench-contract.md says is added; an entry of "QUIC on the Highway", which has a `path` with
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::BenchError;
+use crate::{BenchError, Places};
 
 /// The implementation that the others are compared with.
 pub const OURS: &str = "equic";
@@ -80,57 +81,13 @@ impl Implementation {
     }
 }
 
-/// Folders and files that stand for the marks in commands.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// `{dir}`: the folder of the list.
-    pub dir: PathBuf,
-    /// `{built}`: where implementations were built.
-    pub built: PathBuf,
-    /// `{equic}`: this program.
-    pub equic: PathBuf,
-}
-
-impl Places {
-    /// Words with the marks filled in.
-    pub fn fill(&self, words: &[String]) -> Vec<String> {
-        let places = [("{dir}", &self.dir), ("{built}", &self.built), ("{equic}", &self.equic)];
-        let fill = |word: &String| {
-            places.iter().fold(word.clone(), |word, (mark, place)| {
-                word.replace(mark, &place.to_string_lossy())
-            })
-        };
-        words.iter().map(fill).collect()
-    }
-
-    /// The program of a command, if it is there: a path, or a bare name that is in PATH.
-    ///
-    /// # Errors
-    /// Path at which the program should be.
-    pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
-        let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
-        if program.components().count() > 1 {
-            return if program.is_file() { Ok(program) } else { Err(program) };
-        }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut found = std::env::split_paths(&path).map(|folder| folder.join(&program));
-        found.find(|found| found.is_file()).ok_or(program)
-    }
-
-    /// The same for `name`.
-    ///
-    /// # Errors
-    /// [`BenchError::NotBuilt`].
-    pub fn built(&self, name: &str, command: &[String]) -> Result<PathBuf, BenchError> {
-        self.program(command).map_err(|path| BenchError::NotBuilt { name: name.to_owned(), path })
-    }
-}
-
 /// All that are known.
 #[derive(Clone, Debug)]
 pub struct Registry {
     implementations: Vec<Implementation>,
     places: Places,
+    /// Entries of the list in the program that a list in a file does not have.
+    more: Vec<Implementation>,
 }
 
 /// As it is written. Fields of the two other formats that say nothing here are passed over.
@@ -148,6 +105,8 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
+    /// Only entries for `equic interop` have these.
+    roles: Option<serde_json::Value>,
 }
 
 /// Bytes, or as the paper writes it: `"2GiB"`.
@@ -159,6 +118,17 @@ enum Filesize {
 }
 
 impl Registry {
+    /// Reads a file, or without one returns the list in the program.
+    ///
+    /// # Errors
+    /// As [`Registry::read`].
+    pub fn open(file: Option<&Path>, built: &Path, equic: &Path) -> Result<Registry, BenchError> {
+        match file {
+            Some(file) => Registry::read(file, built, equic),
+            None => crate::builtin::registry(built, equic),
+        }
+    }
+
     /// Reads a file. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
     /// was given.
     ///
@@ -167,9 +137,6 @@ impl Registry {
     pub fn read(path: &Path, built: &Path, equic: &Path) -> Result<Registry, BenchError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
-        let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
-        let entries: BTreeMap<String, Entry> =
-            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         let dir = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -177,13 +144,39 @@ impl Registry {
         let dir = std::path::absolute(dir)
             .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
         let places = Places { dir, built: built.to_owned(), equic: equic.to_owned() };
+        let mut registry = Registry::parse(&text, path, places)?;
+        registry.more = crate::builtin::registry(built, equic)?.standing_alone();
+        Ok(registry)
+    }
+
+    /// Reads a list; `path` is its name in errors.
+    pub(crate) fn parse(text: &str, path: &Path, places: Places) -> Result<Registry, BenchError> {
+        let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
+        let entries: BTreeMap<String, Entry> =
+            serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let mut implementations = entries
             .into_iter()
             .map(|(name, entry)| implementation(name, entry, &places).map_err(wrong))
             .collect::<Result<Vec<_>, _>>()?;
         // Ours first: what the others are compared with.
         implementations.sort_by_key(|one| one.name != OURS);
-        Ok(Registry { implementations, places })
+        Ok(Registry { implementations, places, more: Vec::new() })
+    }
+
+    /// Returns the implementations with `{dir}` filled in, so that they can join a list of another folder.
+    fn standing_alone(self) -> Vec<Implementation> {
+        let dir = self.places.dir.to_string_lossy();
+        let fill = |words: &mut Vec<String>| {
+            for word in words {
+                *word = word.replace("{dir}", &dir);
+            }
+        };
+        let mut implementations = self.implementations;
+        for one in &mut implementations {
+            fill(&mut one.command);
+            fill(&mut one.endpoint);
+        }
+        implementations
     }
 
     /// All of them, ours first.
@@ -196,8 +189,9 @@ impl Registry {
         &self.places
     }
 
-    /// Those of these names, or all if there are no names. `tier1`, `tier2` and `all` are names of
-    /// several.
+    /// Returns the implementations of these names, or all of the list if there are no names. `tier1`,
+    /// `tier2` and `all` are names of several of the list. A name that a list in a file does not have is
+    /// looked up in the list that is built into the program.
     ///
     /// # Errors
     /// [`BenchError::Unknown`].
@@ -208,17 +202,25 @@ impl Registry {
             "tier2" => one.tier == 2,
             name => one.name == name,
         };
+        let has = |name: &str| self.implementations.iter().any(|known| is(known, name));
+        let is_more =
+            |one: &&Implementation| names.iter().any(|name| one.name == *name && !has(name));
         for name in names {
-            if !self.implementations.iter().any(|known| is(known, name)) {
+            if !has(name) && !self.more.iter().any(|one| one.name == *name) {
                 let known = self.implementations.iter().map(|known| known.name.as_str());
-                let known: Vec<&str> = known.chain(["tier1", "tier2", "all"]).collect();
+                let more = self.more.iter().map(|more| more.name.as_str()).filter(|one| !has(one));
+                let known: Vec<&str> = known.chain(more).chain(["tier1", "tier2", "all"]).collect();
                 let known = known.join(", ");
                 return Err(BenchError::Unknown { name: name.clone(), known });
             }
         }
         let wanted =
             |one: &&Implementation| names.is_empty() || names.iter().any(|name| is(one, name));
-        Ok(self.implementations.iter().filter(wanted).cloned().collect())
+        let of_list = self.implementations.iter().filter(wanted);
+        let mut chosen: Vec<Implementation> =
+            of_list.chain(self.more.iter().filter(is_more)).cloned().collect();
+        chosen.sort_by_key(|one| one.name != OURS);
+        Ok(chosen)
     }
 }
 
@@ -230,6 +232,11 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     }
     if ["tier1", "tier2", "all"].contains(&name.as_str()) {
         return Err(format!("{name} stands for several implementations"));
+    }
+    if entry.roles.is_some() {
+        return Err(format!(
+            "{name} has `roles`, as entries for `equic interop` have: here it is `role`, and `speaks`"
+        ));
     }
     let path = entry.path.map(|path| places.dir.join(path));
     if entry.command.is_empty()
@@ -316,6 +323,7 @@ mod tests {
             (r#"{"a/b": {"image": "x"}}"#, "is no name"),
             (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
+            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic interop`"),
             (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
         ] {
             let error = read(text).unwrap_err().to_string();

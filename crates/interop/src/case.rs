@@ -329,4 +329,28 @@ mod tests {
         assert_eq!(Case::RebindAddr.testcase(Role::Server), "transfer");
         assert_eq!(Case::Http3.testcase(Role::Server), "http3");
     }
+
+    /// docs/interop.md tells authors of endpoints what TESTCASE is, and which cases need a key log.
+    #[test]
+    fn endpoints_are_told_what_the_docs_say() {
+        let docs = include_str!("../../../docs/interop.md");
+        let mut rows: Vec<((&str, &str), Vec<&str>)> = Vec::new();
+        for case in Case::ALL {
+            let told = (case.testcase(Role::Client), case.testcase(Role::Server));
+            if told == (case.name(), case.name()) {
+                continue;
+            }
+            match rows.iter_mut().find(|(known, _)| *known == told) {
+                Some((_, cases)) => cases.push(case.name()),
+                None => rows.push((told, vec![case.name()])),
+            }
+        }
+        assert_eq!(rows.len(), 4);
+        for ((client, server), cases) in rows {
+            let row = format!("\n| {} | `{client}` | `{server}` |\n", cases.join(", "));
+            assert!(docs.contains(&row), "docs/interop.md lacks {row}");
+        }
+        let with_keys = Case::ALL.into_iter().filter(|case| case.needs_keys()).count();
+        assert!(with_keys == 9 && docs.contains("nine cases cannot be checked without a key log"));
+    }
 }

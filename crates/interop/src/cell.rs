@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::{self, Evidence};
 use crate::process;
 use crate::trace::{KeyLog, Trace};
-use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap};
+use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap, words};
 
 /// Longest time until a server listens.
 const STARTING: Duration = Duration::from_secs(20);
@@ -23,6 +23,8 @@ const STARTING: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(2);
 /// The exit status of an endpoint that does not do the case.
 const UNSUPPORTED: i32 = 127;
+/// Lines of each endpoint in `why.txt`.
+const LAST_LINES: usize = 20;
 /// Bytes of datagrams that are kept of a cell; the largest case takes under a quarter.
 const KEEP: usize = 64 << 20;
 /// Servers' ports: below those that the kernel gives out by itself.
@@ -101,10 +103,30 @@ pub fn run(
     // The files are on both sides, and can be made again by the seed.
     let _ = fs::remove_dir_all(folder.join("work"));
     if !why.is_empty() {
-        // The same is in the result.
-        let _ = fs::write(folder.join("why.txt"), format!("{why}\n"));
+        // The reason is also in the result.
+        let _ = fs::write(folder.join("why.txt"), explained(&why, &folder));
     }
     Outcome { verdict, why, seconds: start.elapsed().as_secs_f64(), logs: Some(folder) }
+}
+
+/// Content of `why.txt`: the reason, and the last words of both endpoints.
+fn explained(why: &str, folder: &Path) -> String {
+    let mut text = format!("{why}\n");
+    for role in [Role::Client, Role::Server] {
+        let file = output(folder, role);
+        let lines = words::last_lines(&file, LAST_LINES);
+        let said = if lines.is_empty() { " nothing" } else { "" };
+        text += &format!("\nThe {} said last ({}):{said}\n", role.name(), file.display());
+        for line in lines {
+            text += &format!("  {line}\n");
+        }
+    }
+    text
+}
+
+/// File with what an endpoint writes.
+fn output(folder: &Path, role: Role) -> PathBuf {
+    folder.join(role.name()).join("output.txt")
 }
 
 fn refused(client: &Implementation, server: &Implementation, case: Case) -> Option<String> {
@@ -178,7 +200,7 @@ impl CellContext<'_> {
         let trace = self.trace(&report);
         fetched?;
         if server_ended {
-            return Err(status_of("server", server_status));
+            return Err(self.status_of(Role::Server, server_status));
         }
         files::compare(&www, &self.folder.join("work/downloads"), &names).map_err(End::Failed)?;
         if report.counts.not_kept > 0 {
@@ -197,14 +219,16 @@ impl CellContext<'_> {
         let deadline = Instant::now() + STARTING;
         let listening = || listens(address.port()) || self.stop.load(Ordering::Relaxed);
         if server.wait(deadline, listening) {
-            return Err(status_of("server", server.stop(ENDING).ok().map(|ended| ended.status)));
+            let status = server.stop(ENDING).ok().map(|ended| ended.status);
+            return Err(self.status_of(Role::Server, status));
         }
         if self.stop.load(Ordering::Relaxed) {
             return Err(End::Failed("interrupted".to_owned()));
         }
         if !listens(address.port()) {
             let seconds = STARTING.as_secs();
-            return Err(End::Failed(format!("the server did not listen within {seconds} s")));
+            let why = format!("the server did not listen within {seconds} s");
+            return Err(End::Failed(self.with_words(why, Role::Server)));
         }
         Ok(server)
     }
@@ -220,16 +244,41 @@ impl CellContext<'_> {
         if ended {
             return match status {
                 Some(status) if status.success() => Ok(()),
-                status => Err(status_of("client", status)),
+                status => Err(self.status_of(Role::Client, status)),
             };
         }
         Err(End::Failed(if self.stop.load(Ordering::Relaxed) {
             "interrupted".to_owned()
         } else if server.has_ended() {
-            "the server ended before the client".to_owned()
+            self.with_words("the server ended before the client".to_owned(), Role::Server)
         } else {
-            format!("the client had not ended after {} s", timeout.as_secs())
+            let why = format!("the client had not ended after {} s", timeout.as_secs());
+            self.with_words(why, Role::Client)
         }))
+    }
+
+    /// Adds the last line that an endpoint wrote to a reason.
+    fn with_words(&self, why: String, role: Role) -> String {
+        match &words::last_lines(&output(self.folder, role), 1)[..] {
+            [line] => format!("{why}: {line}"),
+            _ => why,
+        }
+    }
+
+    /// The end of an endpoint that ended with `status`, which is not success.
+    fn status_of(&self, role: Role, status: Option<ExitStatus>) -> End {
+        let name = role.name();
+        let why = match status.map(|status| (status.code(), status.signal())) {
+            Some((Some(UNSUPPORTED), _)) => {
+                return End::Unsupported(self.with_words(format!("the {name} says so"), role));
+            }
+            Some((Some(code), _)) => format!("the {name} ended with status {code}"),
+            Some((None, signal)) => {
+                format!("the {name} was ended by signal {}", signal.unwrap_or_default())
+            }
+            None => format!("the {name} is gone"),
+        };
+        End::Failed(self.with_words(why, role))
     }
 
     fn start(
@@ -239,7 +288,7 @@ impl CellContext<'_> {
         role: Role,
     ) -> Result<Program, End> {
         let folder = self.folder.join(role.name());
-        process::start(command, environment, &folder, &folder.join("output.txt")).map_err(|error| {
+        process::start(command, environment, &folder, &output(self.folder, role)).map_err(|error| {
             let program = command.first().map_or("", String::as_str);
             End::Failed(format!("the {} {program} does not start: {error}", role.name()))
         })
@@ -297,22 +346,6 @@ impl CellContext<'_> {
             trace,
         };
         check::check(&evidence).map_err(End::Failed)
-    }
-}
-
-fn status_of(who: &str, status: Option<ExitStatus>) -> End {
-    match status {
-        Some(status) if status.code() == Some(UNSUPPORTED) => {
-            End::Unsupported(format!("the {who} says so"))
-        }
-        Some(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => End::Failed(format!("the {who} ended with status {code}")),
-            (None, signal) => {
-                let signal = signal.unwrap_or_default();
-                End::Failed(format!("the {who} was ended by signal {signal}"))
-            }
-        },
-        None => End::Failed(format!("the {who} is gone")),
     }
 }
 

@@ -28,6 +28,7 @@ mod process;
 pub mod registry;
 pub mod result;
 pub mod trace;
+mod words;
 
 pub use case::{Case, Size};
 pub use cell::{CaseResult, Outcome};

@@ -1,4 +1,4 @@
-//! The implementations: `interop/implementations.json`, or a file like it.
+//! The implementations: a list like `interop/implementations.json`, which is also built into the program.
 //!
 //! An entry has a URL, roles and a command. The command is started with the runner's environment: ROLE,
 //! TESTCASE, REQUESTS (clients), SERVER_PARAMS, CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR, and in place of
@@ -55,7 +55,13 @@ pub struct Implementation {
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     implementations: Vec<Implementation>,
+    /// Entries of the list in the program that a list in a file does not have.
+    more: Vec<Implementation>,
 }
+
+/// The list of a source tree, relative to its folder. In the current folder it takes the place of the
+/// list that is built in.
+pub const LIST: &str = "interop/implementations.json";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,11 +85,51 @@ impl Registry {
     /// It cannot be read, or is not of the form.
     pub fn read(path: &Path, built: &Path, equic: &Path) -> Result<Registry, InteropError> {
         let text = std::fs::read_to_string(path).map_err(InteropError::file("read", path))?;
+        let folder = path.parent().map(Path::to_owned).unwrap_or_else(|| PathBuf::from("."));
+        let mut registry = Registry::parse(&text, path, &folder, built, equic)?;
+        registry.more = Registry::built_in(&folder, built, equic)?.implementations;
+        Ok(registry)
+    }
+
+    /// Returns the list in the program. `{dir}` is `dir`, the folder `interop` of a source tree.
+    ///
+    /// # Errors
+    /// The list is not of the form, which a test excludes.
+    pub fn built_in(dir: &Path, built: &Path, equic: &Path) -> Result<Registry, InteropError> {
+        let text = include_str!("../../../interop/implementations.json");
+        Registry::parse(text, Path::new("the list in the program"), dir, built, equic)
+    }
+
+    /// Leaves out those whose program is not there, or a file in one of `folders` that their arguments
+    /// name, and returns their names.
+    pub fn retain_built(&mut self, folders: &[&Path]) -> Vec<String> {
+        let mut without = Vec::new();
+        self.implementations.retain(|one| {
+            let there = |(index, word): (usize, &String)| {
+                let needed =
+                    index == 0 || folders.iter().any(|dir| Path::new(word).starts_with(dir));
+                !needed || Path::new(word).is_file()
+            };
+            let built = one.command.iter().enumerate().all(there);
+            if !built {
+                without.push(one.name.clone());
+            }
+            built
+        });
+        without
+    }
+
+    fn parse(
+        text: &str,
+        path: &Path,
+        folder: &Path,
+        built: &Path,
+        equic: &Path,
+    ) -> Result<Registry, InteropError> {
         let wrong = |reason: String| InteropError::Registry { path: path.to_owned(), reason };
         let entries: BTreeMap<String, Entry> =
-            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        let folder = path.parent().map(Path::to_owned).unwrap_or_else(|| PathBuf::from("."));
-        let places = [("{dir}", &*folder), ("{built}", built), ("{equic}", equic)];
+            serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let places = [("{dir}", folder), ("{built}", built), ("{equic}", equic)];
         let mut implementations = Vec::new();
         for (name, entry) in entries {
             let declines = declined(&entry.declines).map_err(|case| {
@@ -107,12 +153,12 @@ impl Registry {
                 declines,
             });
         }
-        Ok(Registry { implementations })
+        Ok(Registry { implementations, more: Vec::new() })
     }
 
     /// Has those started with more arguments whose command is this program.
     pub fn add_arguments(&mut self, program: &Path, arguments: &[String]) {
-        for one in &mut self.implementations {
+        for one in self.implementations.iter_mut().chain(&mut self.more) {
             if one.command.first().is_some_and(|first| Path::new(first) == program) {
                 one.command.extend_from_slice(arguments);
             }
@@ -124,7 +170,8 @@ impl Registry {
         &self.implementations
     }
 
-    /// Those of these names, or all if there are no names, that can be `role`.
+    /// Returns those of these names, or all of the list if there are no names, that can be `role`. A name
+    /// that a list in a file does not have is looked up in the list in the program.
     ///
     /// # Errors
     /// A name that is not known.
@@ -133,17 +180,21 @@ impl Registry {
         names: &[String],
         role: Role,
     ) -> Result<Vec<&Implementation>, InteropError> {
+        let has = |name: &str| self.implementations.iter().any(|known| known.name == name);
+        let more: Vec<&Implementation> = self.more.iter().filter(|one| !has(&one.name)).collect();
         for name in names {
-            if !self.implementations.iter().any(|known| known.name == *name) {
-                let known: Vec<&str> =
-                    self.implementations.iter().map(|known| known.name.as_str()).collect();
+            if !has(name) && !more.iter().any(|one| one.name == *name) {
+                let known = self.implementations.iter().chain(more.iter().copied());
+                let known: Vec<&str> = known.map(|known| known.name.as_str()).collect();
                 let known = known.join(", ");
                 return Err(InteropError::Unknown { name: name.clone(), known });
             }
         }
         let wanted = |one: &&Implementation| names.is_empty() || names.contains(&one.name);
+        let of_list = self.implementations.iter().filter(wanted);
+        let more = more.into_iter().filter(|one| names.contains(&one.name));
         let can = |one: &&Implementation| one.roles.contains(&role);
-        Ok(self.implementations.iter().filter(wanted).filter(can).collect())
+        Ok(of_list.chain(more).filter(can).collect())
     }
 }
 

@@ -78,7 +78,10 @@ fn endpoint() -> ! {
         "truncates" => copy(|len| len - 1),
         "copies" => copy(|len| len),
         "unsupported" => exit(127),
-        "fails" => exit(1),
+        "fails" => {
+            eprintln!("no initial cipher suite found\x1b[2J");
+            exit(1)
+        }
         "asks" => {
             let url = var("REQUESTS");
             let at = url.trim_start_matches("https://").split('/').next().expect("an address");
@@ -197,7 +200,14 @@ fn an_endpoint_that_does_not_do_the_case(stage: &LiarStage) {
 }
 
 fn a_client_that_fails(stage: &LiarStage) {
-    stage.fails("fails", "idle", "the client ended with status 1");
+    stage.fails("fails", "idle", "the client ended with status 1: no initial cipher suite found");
+    let why = stage.settings.logs.join("liar_liar/handshake/why.txt");
+    let why = fs::read_to_string(why).expect("it was written");
+    assert!(
+        why.contains("client/output.txt):\n  no initial cipher suite found\\u{1b}[2J\n"),
+        "{why}"
+    );
+    assert!(why.contains("The server said last"), "{why}");
 }
 
 fn a_server_that_dies(stage: &LiarStage) {

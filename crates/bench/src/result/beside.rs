@@ -3,13 +3,11 @@
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
 
-use super::show::{self, Scale};
+use super::show::{self, MEBIBYTES, MEGABYTES, Scale};
 use super::summary::{Estimate, Row, Summary};
 
 /// Factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
-/// Bytes as megabytes.
-const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
 
 /// True if a place is shown here: ours is there, beside others, and nobody met anybody else. Where there is TCP, it is
 /// what others are compared with.
@@ -23,22 +21,24 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
+    let less = show::less_is_better(rows);
+    let reference = crate::registry::OURS;
     let mut table = Table::new([
         Column::text("implementation"),
-        Column::number("median").unit(scale.unit),
+        Column::number("median").unit(show::better(scale.unit, less)),
         Column::number("95 % interval").unit(scale.unit),
-        Column::number("of ours").unit(TIMES.unit),
+        Column::number(format!("to {reference}")).unit(show::better(TIMES.unit, less)),
         Column::number("95 % interval").unit(TIMES.unit),
-        Column::number("CPU server").unit(cpu.unit),
-        Column::number("client").unit(cpu.unit),
-        Column::number("both").unit(cpu.unit),
-        Column::number("of ours").unit(TIMES.unit),
+        Column::number("CPU server").unit(show::better(cpu.unit, true)),
+        Column::number("CPU client").unit(show::better(cpu.unit, true)),
+        Column::number("CPU both").unit(show::better(cpu.unit, true)),
+        Column::number(format!("CPU to {reference}")).unit(show::better(TIMES.unit, true)),
         Column::number("95 % interval").unit(TIMES.unit),
-        Column::number("server RSS").unit(MEGABYTES.unit),
+        Column::number("server RSS").unit(show::better(MEGABYTES.unit, true)),
         Column::number("n"),
         Column::text("notes"),
     ])
-    .title(format!("{place}: each with itself"));
+    .title(format!("{place}: each with itself ({})", show::ARROWS));
     for row in rows {
         let beside = row.beside.as_ref();
         let [mut value, spread] = both(row.value, scale);
@@ -81,8 +81,8 @@ pub(super) fn effective(summary: &Summary) -> Option<Table> {
     let mut table = Table::new([
         Column::text("version"),
         Column::text("io"),
-        Column::number("buffers").unit("MiB"),
-        Column::number("windows").unit("MiB"),
+        Column::number("buffers").unit(MEBIBYTES.unit),
+        Column::number("windows").unit(MEBIBYTES.unit),
         Column::text("congestion"),
         Column::text("cipher suite"),
         Column::number("payload").unit("bytes"),
@@ -90,7 +90,7 @@ pub(super) fn effective(summary: &Summary) -> Option<Table> {
         Column::text("GRO"),
     ])
     .title("In force at the client (buffers receive/send as the kernel counts them)");
-    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mebibytes = |bytes: u64| MEBIBYTES.show(bytes as f64);
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     let mut known = Vec::new();
     for row in summary.tables().filter(|rows| shows(rows)).flatten() {
@@ -104,8 +104,8 @@ pub(super) fn effective(summary: &Summary) -> Option<Table> {
         table.row([
             Cell::new(&one.implementation),
             Cell::new(&one.io),
-            Cell::new(format!("{receive:.1}/{send:.1}")),
-            Cell::new(format!("{stream:.0}/{connection:.0}")),
+            Cell::new(format!("{receive}/{send}")),
+            Cell::new(format!("{stream}/{connection}")),
             Cell::new(&one.congestion),
             Cell::new(one.cipher.as_deref().unwrap_or("not told")),
             Cell::new(one.max_payload.to_string()),

@@ -11,6 +11,8 @@ const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 /// A column, and the cell of a row in it.
 pub(super) struct Shown {
     pub head: &'static str,
+    /// Whether less is better; `None` for intervals.
+    pub less: Option<bool>,
     pub scale: Scale,
     pub read: fn(Estimate, &UnderLoad, Scale) -> String,
 }
@@ -23,17 +25,32 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let unloaded = Scale::for_value("s", largest(|one| one.unloaded_p99.median));
     let loaded = Scale::of(rows);
     let bulk = Scale::for_value("bit/s", largest(|one| one.bulk.median));
-    let shown = |head, scale, read| Shown { head, scale, read };
+    let shown = |head, less, scale, read| Shown { head, less, scale, read };
+    let (less, more) = (Some(true), Some(false));
     vec![
-        shown("alone, median", unloaded, |_, one, scale| scale.show(one.unloaded_median.median)),
-        shown("99 %", unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
-        shown("beside, median", loaded, |_, one, scale| scale.show(one.loaded_median.median)),
-        shown("99 %", loaded, |p99, _, scale| scale.show(p99.median)),
-        shown("beside to alone, 99 %", TIMES, |_, one, scale| scale.show(one.p99_ratio.median)),
-        shown("95 % interval", TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),
-        shown("bulk", bulk, |_, one, scale| scale.show(one.bulk.median)),
-        shown("95 % interval", bulk, |_, one, scale| scale.interval(&one.bulk)),
+        shown("alone, median", less, unloaded, |_, one, scale| {
+            scale.show(one.unloaded_median.median)
+        }),
+        shown("99 %", less, unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
+        shown("beside, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
+        shown("99 %", less, loaded, |p99, _, scale| scale.show(p99.median)),
+        shown("beside to alone, 99 %", less, TIMES, |_, one, scale| {
+            scale.show(one.p99_ratio.median)
+        }),
+        shown("95 % interval", None, TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),
+        shown("bulk", more, bulk, |_, one, scale| scale.show(one.bulk.median)),
+        shown("95 % interval", None, bulk, |_, one, scale| scale.interval(&one.bulk)),
     ]
+}
+
+impl Shown {
+    /// The unit of the header, and which figures are better.
+    pub(super) fn unit(&self) -> String {
+        match self.less {
+            Some(less) => show::better(self.scale.unit, less),
+            None => self.scale.unit.to_owned(),
+        }
+    }
 }
 
 /// The title of a place's table.
@@ -55,7 +72,7 @@ pub(super) fn tables(summary: &Summary) -> Vec<Table> {
 fn table(rows: &[Row]) -> Option<Table> {
     let shown = columns(rows);
     let mut columns = vec![Column::text("client"), Column::text("server")];
-    columns.extend(shown.iter().map(|one| Column::number(one.head).unit(one.scale.unit)));
+    columns.extend(shown.iter().map(|one| Column::number(one.head).unit(one.unit())));
     let mut table = Table::new(columns).title(title(rows));
     for (row, p99, one) in measured(rows) {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];

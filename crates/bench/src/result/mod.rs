@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 
 use equic_report::WriteError;
 use equic_report::csv::CsvError;
+use equic_report::plot::{MAX_SIDE, MIN_SIDE, PlotError, Svg};
 
 pub use compare::compare;
 pub use compare_table::comparison;
@@ -48,6 +49,15 @@ pub enum ResultError {
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
+        path: PathBuf,
+        /// Error from the system.
+        #[source]
+        source: io::Error,
+    },
+    /// A folder cannot be made.
+    #[error("cannot make {}: {source}", path.display())]
+    Folder {
+        /// The folder.
         path: PathBuf,
         /// Error from the system.
         #[source]
@@ -75,10 +85,18 @@ pub enum ResultError {
     /// Rows cannot be written.
     #[error(transparent)]
     Csv(#[from] CsvError),
+    /// A plot cannot be written.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
 }
 
-/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv` and `report.html`
-/// there, each as a whole.
+/// The folder of plots in the folder of a run.
+pub const PLOTS: &str = "plots";
+/// Pixels of a PNG for each pixel of its SVG: sharp in print.
+const SHARP: f32 = 2.0;
+
+/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and the plots
+/// (as SVG files) there, each file as a whole.
 ///
 /// # Errors
 /// [`ResultError`]; the samples are never touched.
@@ -90,6 +108,34 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
         .map_err(|error| ResultError::Json { path: path.clone(), reason: error.to_string() })?;
     equic_report::file::write(&path, json.as_bytes())?;
     csv::write(dir, &run, &summary)?;
-    equic_report::file::write(&dir.join("report.html"), html::page(&summary).as_bytes())?;
+    let page = html::page(&summary);
+    equic_report::file::write(&dir.join("report.html"), page.as_bytes())?;
+    let folder = dir.join(PLOTS);
+    let plots = html::plots(&page);
+    if !plots.is_empty() {
+        std::fs::create_dir_all(&folder)
+            .map_err(|source| ResultError::Folder { path: folder.clone(), source })?;
+    }
+    for plot in plots {
+        Svg::from_text(plot.svg).write_svg(folder.join(format!("{}.svg", plot.name)))?;
+    }
     Ok(summary)
+}
+
+/// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
+///
+/// # Errors
+/// [`PlotError`]: they need a font of the machine. The SVG files do not.
+pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
+    let mut drawn = Ok(());
+    for plot in html::plots(&html::page(summary)) {
+        let (width, height) = plot.size;
+        // The least and the most that a PNG may have, less a pixel for rounding.
+        let least = (MIN_SIDE as f32 + 1.0) / width.min(height);
+        let most = (MAX_SIDE as f32 - 1.0) / width.max(height);
+        let file = dir.join(PLOTS).join(format!("{}.png", plot.name));
+        let one = Svg::from_text(plot.svg).write_png(file, SHARP.max(least).min(most));
+        drawn = drawn.and(one);
+    }
+    drawn
 }

@@ -95,6 +95,48 @@ impl Scale {
     }
 }
 
+/// Buffers and windows, in the unit in which they are set.
+pub const MEBIBYTES: Scale = Scale { unit: "MiB", factor: 1.0 / (1024.0 * 1024.0), digits: 1 };
+/// Memory of a process.
+pub const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
+/// Meaning of the arrows in headers.
+pub const ARROWS: &str = "\u{2191} more is better, \u{2193} less is better";
+
+/// The unit of a header with an arrow that says which figures are better.
+#[must_use]
+pub fn better(unit: &str, less: bool) -> String {
+    let arrow = if less { '\u{2193}' } else { '\u{2191}' };
+    if unit.is_empty() { arrow.to_string() } else { format!("{unit} {arrow}") }
+}
+
+/// True if less is better for the figures of a table.
+#[must_use]
+pub fn less_is_better(rows: &[Row]) -> bool {
+    rows.iter().any(Row::less_is_better)
+}
+
+/// The title of an axis: the unit, and which figures are better.
+#[must_use]
+pub fn axis(unit: &str, less: bool) -> String {
+    format!("{unit} ({} is better)", if less { "less" } else { "more" })
+}
+
+/// Name of what figures are divided by: the implementation, or its client and server.
+#[must_use]
+pub fn reference(rows: &[Row]) -> Option<String> {
+    let pair = rows.iter().find_map(|row| row.tcp.as_deref())?;
+    Some(match pair.split_once('>') {
+        Some((client, server)) if client == server => client.to_owned(),
+        _ => pair.to_owned(),
+    })
+}
+
+/// A number of datagrams: whole, or with a prefix.
+#[must_use]
+pub fn count(count: f64) -> String {
+    if count < 1e3 { format!("{count:.0}") } else { number::si(count, "").trim().to_owned() }
+}
+
 /// Title of a workload.
 #[must_use]
 pub fn workload(name: &str) -> &str {

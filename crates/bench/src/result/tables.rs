@@ -1,6 +1,6 @@
 //! The result on a terminal.
 
-use equic_report::number::{MISSING, si};
+use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::beside;
@@ -46,6 +46,7 @@ fn matrix(rows: &[Row]) -> Table {
     let mut columns = vec![Column::text("client \\ server")];
     columns.extend(servers.iter().map(|server| Column::number(*server)));
     let unit = if scale.unit.is_empty() { "nothing was measured" } else { scale.unit };
+    let unit = show::axis(unit, show::less_is_better(rows));
     let mut table = Table::new(columns).title(title(rows, &format!("medians, {unit}")));
     for client in clients {
         let mut cells = vec![Cell::new(client)];
@@ -94,23 +95,24 @@ fn short(row: &Row, scale: Scale) -> Cell {
 fn list(rows: &[Row]) -> Table {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
-    let with_tcp = rows.iter().any(|row| row.to_tcp.is_some());
+    let with_tcp = show::reference(rows).is_some();
     let mut columns = vec![
         Column::text("client"),
         Column::text("server"),
-        Column::number("median").unit(scale.unit),
+        Column::number("median").unit(show::better(scale.unit, show::less_is_better(rows))),
         Column::number("95 % interval").unit(scale.unit),
         Column::number("MAD").unit(scale.unit),
         Column::number("min to max").unit(scale.unit),
         Column::number("n"),
-        Column::number("CPU client").unit(cpu.unit),
-        Column::number("server").unit(cpu.unit),
+        Column::number("CPU client").unit(show::better(cpu.unit, true)),
+        Column::number("CPU server").unit(show::better(cpu.unit, true)),
     ];
-    if with_tcp {
-        columns.push(Column::number("to TCP").unit("times"));
+    if let Some(tcp) = show::reference(rows) {
+        let unit = show::better("times", show::less_is_better(rows));
+        columns.push(Column::number(format!("to {tcp}")).unit(unit));
     }
     columns.push(Column::text("notes"));
-    let mut table = Table::new(columns).title(title(rows, "pairs"));
+    let mut table = Table::new(columns).title(title(rows, &format!("pairs ({})", show::ARROWS)));
     for row in rows {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
         match row.value {
@@ -153,8 +155,8 @@ fn notes(row: &Row, scale: Scale) -> Cell {
         notes.push(trouble);
         tone = Tone::Bad;
     }
-    if row.unsupported.is_some() {
-        notes.push("does not".to_owned());
+    if let Some(why) = &row.unsupported {
+        notes.push(format!("does not: {why}"));
     }
     if let Some(modes) = row.modes {
         let (low, high) = (scale.show(modes.low), scale.show(modes.high));
@@ -171,7 +173,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     let drops = [row.medians.client_udp_drops, row.medians.server_udp_drops];
     let drops: f64 = drops.into_iter().flatten().sum();
     if drops > 0.0 {
-        notes.push(format!("drops {}", si(drops, "")));
+        notes.push(format!("drops {}", show::count(drops)));
     }
     Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
 }

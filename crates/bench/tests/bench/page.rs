@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::fixture::Fixture;
 use equic_bench::result::read::{Run, Unreadable};
-use equic_bench::result::{html, summarise};
+use equic_bench::result::{self, html, summarise, tables};
 use equic_bench::{Effective, End, Failure, Figures, Key, Noise, Record};
+use equic_report::table::Style;
 use serde_json::json;
 
 /// Every start of a tag, comment or declaration, by its name.
@@ -163,4 +164,161 @@ fn everything_is_in_it() {
     // Every point of the plots of whole tables is drawn: with itself 20 rounds of 7 stacks and of TCP.
     let circles = page.matches("<title>round ").count();
     assert!(circles > 2 * 49 * 10, "{circles}");
+}
+
+/// A run of downloads with itself at three values of `knob`.
+fn swept(knob: &str, values: [&str; 3]) -> Run {
+    let mut records = Vec::new();
+    for (value, round) in values.iter().flat_map(|value| (0..6).map(move |round| (value, round))) {
+        let figures = Figures {
+            value: 1e9 + 1e6 * round as f64,
+            unit: "bit/s".to_owned(),
+            bytes: 1,
+            count: 1,
+            ..Figures::default()
+        };
+        records.push(Record {
+            key: Key {
+                workload: "download".to_owned(),
+                protocol: "perf".to_owned(),
+                path: "veth".to_owned(),
+                client: "equic".to_owned(),
+                server: "equic".to_owned(),
+                point: BTreeMap::from([(knob.to_owned(), (*value).to_owned())]),
+            },
+            round,
+            sequence: records.len() as u64,
+            attempt: 1,
+            started: 1.0,
+            wall_seconds: 1.0,
+            end: End::Measured { figures: Box::new(figures) },
+            schema: String::new(),
+            counts: None,
+            why_not: None,
+            noise: Noise::default(),
+            logs: None,
+        });
+    }
+    Run { dir: "run".into(), records, ..Run::default() }
+}
+
+#[test]
+fn page_axis_of_an_mtu_has_its_bytes() {
+    let page = html::page(&summarise(&swept("mtu", ["1200", "1452", "8900"])));
+    let plot = page.split("</svg>").next().unwrap();
+    for value in ["1200", "1452", "8900"] {
+        assert!(plot.contains(&format!(">{value}</text>")), "{value} is not in {plot}");
+    }
+    assert!(plot.contains("or TCP segment (bytes)</text>"), "{plot}");
+    assert!(!plot.contains("kB</text>"), "{plot}");
+    let page = html::page(&summarise(&swept("rcvbuf", ["106496", "212992", "6815744"])));
+    assert!(page.contains(">106 kB</text>") && page.contains(">6.82 MB</text>"));
+}
+
+#[test]
+fn page_and_terminal_have_the_same_units_and_headers() {
+    let fixture = Fixture { small: true, ..Fixture::new(6, 1) };
+    let mut run = Run { records: fixture.records(), dir: "run".into(), ..Run::default() };
+    let text = |run: &Run| {
+        let tables = tables(&summarise(run));
+        tables.iter().map(|table| table.render(Style::plain())).collect::<String>()
+    };
+    let page = html::page(&summarise(&run));
+    let pairs = text(&run);
+    for (name, unit) in [
+        ("median", "Gbit/s \u{2191}"),
+        ("CPU client", "s/GB \u{2193}"),
+        ("to tcp-tls", "times \u{2191}"),
+    ] {
+        assert!(page.contains(&format!("{name}<small>{unit}</small>")), "{name} {unit}");
+        assert!(pairs.contains(name) && pairs.contains(unit), "{name} {unit}: {pairs}");
+    }
+    for shown in [&page, &pairs] {
+        assert!(shown.contains("\u{2191} more is better, \u{2193} less is better"));
+    }
+    // Each with itself: the terminal shows what was in force, as the page does.
+    run.records.retain(|one| one.key.client == one.key.server && one.key.protocol == "perf");
+    let page = html::page(&summarise(&run));
+    let alone = text(&run);
+    for expected in ["to equic", "CPU to equic", "server RSS", "MB \u{2193}", "MiB"] {
+        assert!(alone.contains(expected), "{expected}: {alone}");
+    }
+    assert!(!alone.contains("ours"), "{alone}");
+    let effective = run.records.iter().find_map(|one| match &one.end {
+        End::Measured { figures } => figures.client_effective.clone(),
+        _ => None,
+    });
+    let effective = effective.unwrap();
+    let mebibytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1_048_576.0);
+    let (receive, send) = (mebibytes(effective.receive_buffer), mebibytes(effective.send_buffer));
+    assert!(page.contains(&format!("<td>{receive} / {send}</td>")), "{receive} {send}");
+    assert!(page.contains("receive/send, MiB") && page.contains("stream/connection, MiB"));
+    assert!(alone.contains(&format!("{receive}/{send}")), "{alone}");
+}
+
+#[test]
+fn page_says_that_less_is_better_where_it_is() {
+    let fixture = Fixture::new(6, 1);
+    let mut run = Run { records: fixture.records(), dir: "run".into(), ..Run::default() };
+    run.records.retain(|one| one.key.workload == "ttfb");
+    let page = html::page(&summarise(&run));
+    assert!(
+        page.contains("median<small>\u{b5}s \u{2193}</small>")
+            || page.contains("median<small>ms \u{2193}</small>")
+    );
+    assert!(page.contains("(less is better)</text>"));
+    assert!(page.contains("to tcp-tls<small>times \u{2193}</small>"), "a ratio of times");
+    assert!(!page.contains("times \u{2191}"));
+}
+
+#[test]
+fn page_has_notes_below_their_pair_and_not_at_the_end_of_a_wide_table() {
+    let fixture = Fixture::new(6, 1);
+    let dir = tempfile::tempdir().unwrap();
+    fixture.write(dir.path());
+    let page = html::page(&summarise(&Run::read(dir.path()).unwrap()));
+    assert!(!page.contains(">notes</th>"));
+    let heads = page.split("<table class=\"pairs\">").nth(1).unwrap();
+    let heads = heads.split("</thead>").next().unwrap().matches("<th ").count();
+    let rows: Vec<&str> = page.split("<tr class=\"notes\">").skip(1).collect();
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert!(
+            row.starts_with(&format!("<td class=\"text notes\" colspan=\"{heads}\"><div>")),
+            "{row:.100}"
+        );
+    }
+}
+
+#[test]
+fn plots_of_the_page_are_files_too() {
+    let fixture = Fixture { small: true, ..Fixture::new(6, 1) };
+    let dir = tempfile::tempdir().unwrap();
+    fixture.write(dir.path());
+    let summary = result::write(dir.path()).unwrap();
+    result::draw(dir.path(), &summary).unwrap();
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    let folder = dir.path().join(result::PLOTS);
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let of = |ending: &str| names.iter().filter(|name| name.ends_with(ending)).count();
+    let plots = page.matches("<svg ").count();
+    assert!(plots >= 3 && of(".svg") == plots && of(".png") == plots, "{plots}: {names:?}");
+    assert!(names.iter().any(|name| name.contains("box-plots")), "{names:?}");
+    let drawn = |svg: &str| -> bool {
+        let png = std::fs::read(folder.join(svg.replace(".svg", ".png"))).unwrap();
+        png.starts_with(b"\x89PNG") && png.len() > 4_000
+    };
+    for name in names.iter().filter(|name| name.ends_with(".svg")) {
+        let svg = std::fs::read_to_string(folder.join(name)).unwrap();
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{name}");
+        assert!(
+            svg.contains("<title>") && !svg.contains("var(") && !svg.contains("url("),
+            "{name}"
+        );
+        assert!(drawn(name), "{name}");
+    }
 }

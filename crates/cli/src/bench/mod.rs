@@ -10,6 +10,7 @@ mod doctor;
 mod endpoint;
 mod import;
 mod list;
+mod lists;
 mod report;
 mod run;
 
@@ -26,7 +27,7 @@ pub(crate) enum Command {
     List(list::Args),
     /// Look for what makes figures of this machine wrong or restless
     Doctor(doctor::Args),
-    /// Make tables, result.json, CSV and a page of a run's samples
+    /// Make tables, result.json, CSV, a page and plots of a run's samples
     Report(report::Args),
     /// Compare two results: better, worse, the same or inconclusive; exit status 1 if something is worse
     Compare(compare::Args),

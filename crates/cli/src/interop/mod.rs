@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use equic_bench::builtin;
 use equic_interop::cell::{self, Settings};
+use equic_interop::registry::LIST;
 use equic_interop::result::{Matrix, Times};
 use equic_interop::{
     Case, CaseResult, Certificates, Implementation, Outcome, Registry, Role, Size,
@@ -51,12 +53,13 @@ pub(crate) struct Args {
     /// What losses, corruption and files are made of
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// The list of implementations
-    #[arg(long, value_name = "FILE", default_value = "interop/implementations.json")]
-    implementations_file: PathBuf,
-    /// Where they were built
-    #[arg(long, value_name = "DIR", default_value = "target/servers")]
-    built: PathBuf,
+    /// The list of implementations [default: interop/implementations.json in this folder, or else those of
+    /// the list in the program that are built]
+    #[arg(long, value_name = "FILE")]
+    implementations_file: Option<PathBuf>,
+    /// Where they were built [default: target/servers of this folder or of the program's source tree]
+    #[arg(long, value_name = "DIR")]
+    built: Option<PathBuf>,
     /// Where result.json and the logs of each cell go
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
@@ -210,10 +213,29 @@ fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopp
 }
 
 fn registry(args: &Args) -> Done<Registry> {
-    let file = absolute(&args.implementations_file)?;
     let equic = std::env::current_exe()
         .map_err(|error| Failure::because("this program does not find itself", error))?;
-    let mut registry = Registry::read(&file, &absolute(&args.built)?, &equic)?;
+    let built = match &args.built {
+        Some(built) => absolute(built)?,
+        None => builtin::built(&equic),
+    };
+    let here = Path::new(LIST).is_file().then(|| PathBuf::from(LIST));
+    let mut registry = match args.implementations_file.clone().or(here) {
+        Some(file) => Registry::read(&absolute(&file)?, &built, &equic)?,
+        None => {
+            let dir = builtin::tree(&equic).unwrap_or_default().join("interop");
+            let dir = absolute(&dir)?;
+            let mut registry = Registry::built_in(&dir, &built, &equic)?;
+            let without = registry.retain_built(&[&dir, &built]);
+            if !without.is_empty() {
+                output::notice(format_args!(
+                    "without {}, which are not built: `scripts/interop.sh build` in the source tree",
+                    without.join(", ")
+                ));
+            }
+            registry
+        }
+    };
     if args.plugins {
         let mut arguments = vec!["--plugins".to_owned()];
         for file in &args.push {

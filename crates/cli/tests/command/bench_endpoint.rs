@@ -12,10 +12,10 @@ use rustls::crypto::aws_lc_rs;
 use serde_json::{Value, json};
 
 /// A server that serves, and what it said.
-struct Serving {
-    child: Child,
-    address: String,
-    effective: Value,
+pub(crate) struct Serving {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+    pub(crate) effective: Value,
 }
 
 impl Drop for Serving {
@@ -26,8 +26,15 @@ impl Drop for Serving {
 }
 
 fn serve(certs: &Path, knobs: &str) -> Serving {
+    serve_as(&[], certs, knobs)
+}
+
+/// A server of the endpoint that `kind` chooses.
+pub(crate) fn serve_as(kind: &[&str], certs: &Path, knobs: &str) -> Serving {
     let mut child = Command::new(EQUIC)
-        .args(["bench", "endpoint", "server", "--listen", "127.0.0.1:0"])
+        .args(["bench", "endpoint"])
+        .args(kind)
+        .args(["server", "--listen", "127.0.0.1:0"])
         .arg("--cert")
         .arg(certs.join("cert.pem"))
         .arg("--key")
@@ -48,9 +55,16 @@ fn serve(certs: &Path, knobs: &str) -> Serving {
 }
 
 fn ask(certs: &Path, address: &str, words: &str) -> Out {
+    ask_as(&[], certs, address, words)
+}
+
+/// A client of the endpoint that `kind` chooses.
+pub(crate) fn ask_as(kind: &[&str], certs: &Path, address: &str, words: &str) -> Out {
     let mut command = Command::new(EQUIC);
     command
-        .args(["bench", "endpoint", "client", "--connect", address, "--name", "server", "--ca"])
+        .args(["bench", "endpoint"])
+        .args(kind)
+        .args(["client", "--connect", address, "--name", "server", "--ca"])
         .arg(certs.join("ca.pem"))
         .args(words.split_whitespace());
     finish(command)

@@ -37,7 +37,7 @@ fn a_report_is_made_of_samples() {
     let output = equic(&["report", word(dir.path())]);
     let printed = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for expected in ["client \\ server", "95 % interval", "crashed", "to TCP", "report.html"] {
+    for expected in ["client \\ server", "95 % interval", "crashed", "to tcp", "report.html"] {
         assert!(printed.contains(expected), "{expected} is not in\n{printed}");
     }
     // Reasons of programs do not drive a terminal.

@@ -327,7 +327,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
     };
     for (args, code, said) in [
         (&["--impl", "honest,nobody"][..], 1, r#"no implementation "nobody": there are"#),
-        (&["--impl", "all", "--path", "loopback"], 1, "make bench-deps"),
+        (&["--impl", "all", "--path", "loopback"], 1, "missing cannot be run"),
         (&["--impl", "honest", "--path", "moon"], 2, "there are loopback"),
         (&["--impl", "honest", "--sweep", "colour=red"], 2, "there are rcvbuf"),
         (&["--impl", "honest", "--workload", "everything"], 2, "there are download"),

@@ -78,6 +78,12 @@ pub struct Svg {
 }
 
 impl Svg {
+    /// An SVG document that was made elsewhere.
+    #[must_use]
+    pub fn from_text(text: String) -> Svg {
+        Svg { text }
+    }
+
     /// The SVG document.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -1,6 +1,6 @@
 //! SVG to PNG, with the fonts of the machine.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{self, fontdb};
@@ -11,11 +11,16 @@ use super::{MAX_SIDE, MIN_SIDE, PlotError};
 const FAMILIES: [&str; 6] =
     ["DejaVu Sans", "Verdana", "Bitstream Vera Sans", "Noto Sans", "Liberation Sans", "Arial"];
 
-/// The fonts installed.
+/// The fonts installed. They are read once, because that takes longer than to draw a plot.
 pub(super) fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
+    static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
+    if let Some(fonts) = FONTS.get() {
+        return Ok(Arc::clone(fonts));
+    }
     let mut database = fontdb::Database::new();
     database.load_system_fonts();
-    choose(database)
+    let fonts = choose(database)?;
+    Ok(Arc::clone(FONTS.get_or_init(|| fonts)))
 }
 
 /// Makes the best font there is the one that `sans-serif` means.

@@ -34,7 +34,8 @@ pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -
     let most = shown.iter().filter_map(|row| row.value).map(|value| value.max).fold(0.0, f64::max);
     let axis = Axis::from_zero(most * scale.factor, LEFT, WIDTH - RIGHT);
     let bottom = TOP + ROW * shown.len() as f64;
-    let mut shapes = x_axis(&axis, TOP, bottom, scale.unit);
+    let less = rows.iter().any(|row| row.less_is_better());
+    let mut shapes = x_axis(&axis, TOP, bottom, &show::axis(scale.unit, less));
     for (index, row) in shown.iter().enumerate() {
         let y = TOP + ROW * (index as f64 + 0.5);
         shapes += &text("name end", LEFT - 10.0, y + 4.0, &name(row));
@@ -92,8 +93,9 @@ pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     let most = shown.iter().map(highest).fold(0.0, f64::max);
     let axis = Axis::from_zero(most.max(1.0), LEFT, WIDTH - RIGHT);
     let bottom = TOP + ROW * shown.len() as f64;
-    let mut shapes =
-        x_axis(&axis, TOP, bottom, "times the figure of TCP with TLS in the same round");
+    let less = rows.iter().any(|row| row.less_is_better());
+    let times = show::axis("times the figure of TCP with TLS in the same round", less);
+    let mut shapes = x_axis(&axis, TOP, bottom, &times);
     shapes += &line("one", axis.at(1.0), TOP, axis.at(1.0), bottom);
     for (index, row) in shown.iter().enumerate() {
         let Some(ratio) = row.to_tcp else { continue };

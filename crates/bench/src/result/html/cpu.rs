@@ -6,13 +6,15 @@ use super::text::esc;
 use crate::result::parts::{PARTS, parts, shares};
 use crate::result::profile::Split;
 use crate::result::profiles::Profiled;
-use crate::result::show::Scale;
+use crate::result::show::{self, Scale};
 use crate::result::summary::Row;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 80.0;
-const TOP: f64 = 34.0;
+const TOP: f64 = 8.0;
+/// Top of the bars below a legend.
+const LEGEND: f64 = 34.0;
 const ROW: f64 = 44.0;
 
 /// Classes in style.css of the parts, in the order they are stacked.
@@ -30,12 +32,15 @@ pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     };
     let most = shown.iter().map(largest).fold(0.0, f64::max) * scale.factor;
     let axis = Axis::from_zero(most, LEFT, WIDTH - RIGHT);
-    let bottom = TOP + ROW * shown.len() as f64;
-    let title = format!("CPU time, {}", scale.unit);
-    let mut shapes = x_axis(&axis, TOP, bottom, &title);
+    // Only a legend needs room above the bars.
+    let known = |row: &&&Row| profiles.iter().any(|profile| profile.key == row.key);
+    let top = if shown.iter().any(|row| known(&row)) { LEGEND } else { TOP };
+    let bottom = top + ROW * shown.len() as f64;
+    let title = format!("CPU time, {}", show::axis(scale.unit, true));
+    let mut shapes = x_axis(&axis, top, bottom, &title);
     let mut split = false;
     for (index, row) in shown.iter().enumerate() {
-        let y = TOP + ROW * index as f64;
+        let y = top + ROW * index as f64;
         let profile = profiles.iter().find(|profile| profile.key == row.key);
         split |= profile.is_some();
         shapes += &text("name end", LEFT - 66.0, y + 26.0, &pair(row));

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::text::{esc, link, shell};
 use crate::Effective;
-use crate::result::show;
+use crate::result::show::{self, MEBIBYTES};
 use crate::result::summary::Summary;
 
 /// So many values of one end are shown.
@@ -46,8 +46,8 @@ pub(super) fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
          <thead class=\"text\"><tr><th scope=\"col\">name</th><th scope=\"col\">version</th><th scope=\"col\">end</th>\
-         <th scope=\"col\">I/O</th><th scope=\"col\">buffers<small>receive/send, kB</small></th>\
-         <th scope=\"col\">windows<small>stream/connection, MB</small></th>\
+         <th scope=\"col\">I/O</th><th scope=\"col\">buffers<small>receive/send, MiB</small></th>\
+         <th scope=\"col\">windows<small>stream/connection, MiB</small></th>\
          <th scope=\"col\">congestion</th><th scope=\"col\">cipher</th>\
          <th scope=\"col\">payload<small>bytes</small></th><th scope=\"col\">GSO</th>\
          <th scope=\"col\">GRO</th></tr></thead>\n<tbody>",
@@ -98,11 +98,11 @@ fn in_force(all: &[&Effective]) -> Option<String> {
         cell(text, &|one| one.io.clone()),
         cell("", &|one| {
             let (receive, send) = (one.receive_buffer as f64, one.send_buffer as f64);
-            format!("{:.0} / {:.0}", receive / 1e3, send / 1e3)
+            format!("{} / {}", MEBIBYTES.show(receive), MEBIBYTES.show(send))
         }),
         cell("", &|one| {
             let (stream, connection) = (one.stream_window as f64, one.connection_window as f64);
-            format!("{:.1} / {:.1}", stream / 1e6, connection / 1e6)
+            format!("{} / {}", MEBIBYTES.show(stream), MEBIBYTES.show(connection))
         }),
         cell(text, &|one| one.congestion.clone()),
         cell(text, &|one| one.cipher.clone().unwrap_or_else(|| "not told".to_owned())),

@@ -20,7 +20,7 @@ pub(super) fn latency(rows: &[Row]) -> String {
         html += &format!(
             "<th scope=\"col\">{}<small>{}</small></th>",
             esc(column.head),
-            esc(column.scale.unit)
+            esc(&column.unit())
         );
     }
     html += "</tr></thead>\n<tbody>";

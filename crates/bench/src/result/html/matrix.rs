@@ -1,9 +1,9 @@
 //! The matrix of clients and servers as a table coloured by its figures, and the pairs as a list.
 
-use equic_report::number::{MISSING, si};
+use equic_report::number::MISSING;
 
 use super::text::{anchor, esc};
-use crate::result::show::{self, Scale};
+use crate::result::show::{self, MEGABYTES, Scale};
 use crate::result::summary::{Estimate, Row};
 use crate::result::tables::ends;
 
@@ -16,10 +16,10 @@ pub(super) fn matrix(rows: &[Row], caption: &str, first: usize) -> String {
         medians.fold((f64::INFINITY, 0.0_f64), |(low, high), one| (low.min(one), high.max(one)));
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\
-         <table class=\"heat\"><caption>{0}, medians in {1} with 95 % intervals</caption>\n<thead>\
+         <table class=\"heat\"><caption>{0}, medians with 95 % intervals, {1}</caption>\n<thead>\
          <tr><th scope=\"col\">client \\ server</th>",
         esc(caption),
-        esc(scale.unit)
+        esc(&show::axis(scale.unit, show::less_is_better(rows)))
     );
     for server in &servers {
         html += &format!("<th scope=\"col\">{}</th>", esc(server));
@@ -74,39 +74,46 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
     )
 }
 
-/// A line for each pair with all that is known of it.
+/// Columns of the table of pairs.
+const COLUMNS: usize = 14;
+
+/// A line for each pair with all that is known of it, and another one for its notes.
 pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
+    let less = show::less_is_better(rows);
+    let to_tcp = show::reference(rows);
     let milliseconds = Scale { unit: "ms", factor: 1e3, digits: 2 };
     let times = Scale { unit: "", factor: 1.0, digits: 2 };
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}: pairs\">\
-         <table class=\"pairs\"><caption>{0}</caption>\n<thead><tr>",
-        esc(caption)
+         <table class=\"pairs\"><caption>{0} ({1})</caption>\n<thead><tr>",
+        esc(caption),
+        show::ARROWS
     );
-    let heads = [
-        ("client", ""),
-        ("server", ""),
-        ("median", scale.unit),
-        ("95 % interval", scale.unit),
-        ("MAD", scale.unit),
-        ("min to max", scale.unit),
-        ("n", "of rounds"),
-        ("CPU client", cpu.unit),
-        ("CPU server", cpu.unit),
-        ("to TCP", "times"),
-        ("handshake", "ms"),
-        ("RSS", "client/server, MB"),
-        ("drops", "client/server"),
-        ("datagrams a call", "received/sent"),
-        ("notes", ""),
+    let to = to_tcp.as_ref().map_or_else(|| "to TCP".to_owned(), |tcp| format!("to {tcp}"));
+    let rss = format!("client/server, {}", MEGABYTES.unit);
+    let plain = str::to_owned;
+    let heads: [(&str, String); COLUMNS] = [
+        ("client", String::new()),
+        ("server", String::new()),
+        ("median", show::better(scale.unit, less)),
+        ("95 % interval", plain(scale.unit)),
+        ("MAD", plain(scale.unit)),
+        ("min to max", plain(scale.unit)),
+        ("n", plain("of rounds")),
+        ("CPU client", show::better(cpu.unit, true)),
+        ("CPU server", show::better(cpu.unit, true)),
+        (&to, show::better("times", less)),
+        ("handshake", show::better(milliseconds.unit, true)),
+        ("RSS", show::better(&rss, true)),
+        ("drops", show::better("client/server", true)),
+        ("datagrams a call", plain("received/sent")),
     ];
     for (name, unit) in heads {
-        let unit = if unit.is_empty() { String::new() } else { format!("<small>{unit}</small>") };
-        let class =
-            if matches!(name, "client" | "server" | "notes") { " class=\"text\"" } else { "" };
-        html += &format!("<th scope=\"col\"{class}>{name}{unit}</th>");
+        let class = if matches!(name, "client" | "server") { " class=\"text\"" } else { "" };
+        let unit = if unit.is_empty() { unit } else { format!("<small>{}</small>", esc(&unit)) };
+        html += &format!("<th scope=\"col\"{class}>{}{unit}</th>", esc(name));
     }
     html += "</tr></thead>\n<tbody>";
     for (index, row) in rows.iter().enumerate() {
@@ -125,7 +132,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
             let [one, other] = [one, other].map(|one| one.map_or_else(|| MISSING.to_owned(), show));
             format!("{one} / {other}")
         };
-        let megabytes = |bytes: f64| format!("{:.1}", bytes / 1e6);
+        let megabytes = |bytes: f64| MEGABYTES.show(bytes);
         let cells = [
             value(&|value| format!("<b>{}</b>", scale.show(value.median))),
             value(&|value| scale.interval(value)),
@@ -137,7 +144,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
             of(row.to_tcp, times),
             of(row.handshake, milliseconds),
             both(medians.client_peak_rss, medians.server_peak_rss, &megabytes),
-            both(medians.client_udp_drops, medians.server_udp_drops, &|count| si(count, "")),
+            both(medians.client_udp_drops, medians.server_udp_drops, &show::count),
             both(medians.client_packets_per_receive, medians.server_packets_per_send, &|count| {
                 format!("{count:.1}")
             }),
@@ -151,7 +158,15 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
         for cell in cells {
             html += &format!("<td>{cell}</td>");
         }
-        html += &format!("<td class=\"text notes\">{}</td></tr>\n", notes(row, scale));
+        html += "</tr>\n";
+        // In a row of their own: a column at the right end of a wide table is cut off.
+        let notes = notes(row, scale);
+        if !notes.is_empty() {
+            html += &format!(
+                "<tr class=\"notes\"><td class=\"text notes\" colspan=\"{COLUMNS}\">\
+                 <div>{notes}</div></td></tr>\n"
+            );
+        }
     }
     html + "</tbody></table></div>\n"
 }

@@ -1,7 +1,7 @@
 //! `report.html`: a result as one page that needs nothing else, no network and no script.
 //!
-//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, over `chart.rs`. `facts.rs`: what
-//! is in words. `text.rs`: nothing foreign becomes markup. The page's own policy forbids scripts and
+//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, over `chart.rs`; `plots.rs`: the
+//! same as files. `facts.rs`: what is in words. `text.rs`: nothing foreign becomes markup. The page's own policy forbids scripts and
 //! whatever would have to be loaded, should something get through all the same.
 
 mod boxes;
@@ -10,6 +10,7 @@ mod cpu;
 mod facts;
 mod latency;
 mod matrix;
+mod plots;
 mod sweep;
 mod text;
 
@@ -23,9 +24,12 @@ use serde_json::Value;
 use super::show;
 use super::summary::{Place, Row, Summary};
 use boxes::{boxes, pair, ratios};
+pub use plots::{PagePlot, plots};
 pub(crate) use text::esc;
 
 const STYLE: &str = include_str!("style.css");
+/// The style of plots, which are also files.
+const PLOT: &str = include_str!("plot.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// Plots of more pairs than this begin with those whose ends are the same.
 const MANY: usize = 14;
@@ -93,7 +97,7 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n<title>{0}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#content\">To the content</a>\n\
+         <style>\n{STYLE}{PLOT}</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#content\">To the content</a>\n\
          <header>\n<h1>{0}</h1>\n{1}</header>\n<nav aria-label=\"Sections\"><ul>",
         esc(&title),
         overview(summary)
@@ -109,7 +113,8 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
         );
     }
     html += "</main>\n<footer>Written by equic bench from samples.jsonl; every figure is also in \
-             result.json, summary.csv and samples.csv beside this page.</footer>\n</body>\n</html>\n";
+             result.json, summary.csv and samples.csv beside this page. The plots are also files, SVG and PNG, in the \
+             folder plots.</footer>\n</body>\n</html>\n";
     html
 }
 

@@ -57,13 +57,14 @@ fn lines(
     let most = rows.iter().filter_map(|row| row.value).map(highest);
     let y = Axis::from_zero(most.fold(0.0, f64::max) * scale.factor, HEIGHT - BOTTOM, TOP);
     let right = WIDTH - RIGHT;
-    let x = Axis { low, high, from: LEFT + 20.0, to: right - 12.0, logarithmic: high / low > 8.0 };
+    let x = Axis { low, high, from: LEFT + 20.0, to: right - 12.0, logarithmic: high / low > 4.0 };
     let mut shapes = String::new();
     for tick in y.ticks() {
         shapes += &line("grid", LEFT, y.at(tick), right, y.at(tick));
         shapes += &text("tick end", LEFT - 8.0, y.at(tick) + 4.0, &tick_text(&y, tick));
     }
-    shapes += &text("label", LEFT - 50.0, 12.0, scale.unit);
+    let less = rows.iter().any(|row| row.less_is_better());
+    shapes += &text("label", LEFT - 50.0, 12.0, &show::axis(scale.unit, less));
     let mut places: Vec<f64> = series.values().flatten().map(|(value, _)| *value).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();
@@ -72,13 +73,12 @@ fn lines(
         let at = x.at(place);
         shapes += &line("grid", at, TOP, at, HEIGHT - BOTTOM);
         if at - free >= 52.0 {
-            let name = if is_bytes(knob) { number::si(place, "B") } else { number::si(place, "") };
-            shapes += &text("tick mid", at, HEIGHT - BOTTOM + 18.0, name.trim());
+            shapes += &text("tick mid", at, HEIGHT - BOTTOM + 18.0, &value(knob, place));
             free = at;
         }
     }
     shapes += &line("axis", LEFT, HEIGHT - BOTTOM, right, HEIGHT - BOTTOM);
-    shapes += &text("label mid", f64::midpoint(LEFT, right), HEIGHT - 12.0, knob);
+    shapes += &text("label mid", f64::midpoint(LEFT, right), HEIGHT - 12.0, axis(knob));
     let mut ends = Vec::new();
     for (index, (name, points)) in series.iter().enumerate() {
         let class = format!("s{}", index % SERIES);
@@ -93,8 +93,24 @@ fn lines(
     figure(WIDTH, HEIGHT, label, "Medians with 95 % intervals.", &shapes)
 }
 
-fn is_bytes(knob: &str) -> bool {
-    knob.ends_with("buf") || knob == "mtu"
+/// A value at the axis. An MTU is known by its bytes, and rounding hides them.
+fn value(knob: &str, value: f64) -> String {
+    let text = match knob {
+        "mtu" => format!("{value}"),
+        "rcvbuf" | "sndbuf" => number::si(value, "B"),
+        _ => number::si(value, ""),
+    };
+    text.trim().to_owned()
+}
+
+/// The title of the axis.
+fn axis(knob: &str) -> &str {
+    match knob {
+        "mtu" => "mtu: largest UDP payload, or TCP segment (bytes)",
+        "rcvbuf" => "rcvbuf: receive buffer",
+        "sndbuf" => "sndbuf: send buffer",
+        other => other,
+    }
 }
 
 fn curve(points: &[(f64, &Row)], class: &str, x: &Axis, y: &Axis, scale: Scale) -> String {

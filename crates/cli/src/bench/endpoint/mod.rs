@@ -1,9 +1,11 @@
 //! `equic bench endpoint`: what docs/bench-contract.md asks of an implementation, over
 //! [`equic_quic`], on one thread.
 //!
-//! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest.
+//! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest. `tcp` is TLS over TCP, which is
+//! measured to compare QUIC with.
 
 mod stack;
+mod tcp;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use crate::signals::runtime;
 /// What every implementation is told; the words are those of the contract.
 #[derive(clap::Args)]
 pub(crate) struct Command {
-    /// `server` or `client` and its options (docs/bench-contract.md)
+    /// `server` or `client` and its options (docs/bench-contract.md); with `tcp` before them, over TLS and TCP
     #[arg(
         value_name = "ARGUMENTS",
         required = true,
@@ -39,11 +41,17 @@ pub(crate) struct Command {
 
 /// Carries it out.
 pub(super) fn run(command: Command) -> Done {
-    let role = command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
-        .map_err(|error| Failure::usage(format!("{error:#}")))?;
+    let tcp = command.arguments.first().is_some_and(|word| word == "tcp");
+    let role = if tcp {
+        tcp::parse(&command.arguments[1..])
+    } else {
+        command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
+    };
+    let role = role.map_err(|error| Failure::usage(format!("{error:#}")))?;
     // As the others: what an event loop on one CPU can do.
     let runtime = runtime(Some(1))?;
     let done = match role {
+        role if tcp => runtime.block_on(tcp::run(role)),
         Role::Server(server) => runtime.block_on(serve(&server)),
         Role::Client(client) => runtime.block_on(ask(&client)),
     };

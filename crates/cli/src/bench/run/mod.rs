@@ -33,6 +33,8 @@ use crate::output;
 use options::Chosen;
 use show::Progress;
 
+use super::lists;
+
 /// The schema of what `--json` prints.
 const SCHEMA: &str = "equic.bench.run/1";
 
@@ -72,18 +74,16 @@ pub(super) fn run(args: &Args) -> Done {
     let stop = Arc::new(AtomicBool::new(false));
     until_signal(&stop)?;
     let resumed = args.resume.is_some();
+    let equic = lists::program()?;
     let plan = match &args.resume {
         Some(folder) => RunPlan::read(folder)?.options,
-        None => args.chosen.options()?,
+        None => args.chosen.options(&equic)?,
     };
-    let equic = std::env::current_exe()
-        .map_err(|error| Failure::because("this program does not find itself", error))?;
-    let registry = Registry::read(&plan.registry, &plan.built, &equic)?;
+    let registry = Registry::open(plan.registry.as_deref(), &plan.built, &equic)?;
     let plan = match &args.resume {
         Some(folder) => resume(folder, &registry)?,
         None => {
-            let chosen = registry.select(&args.chosen.implementations())?;
-            let chosen = args.chosen.taking_part(chosen);
+            let chosen = args.chosen.implementations(&registry, &plan)?;
             let plan = options::with_default_path(plan, &chosen);
             RunPlan::new(plan, &chosen, registry.places())?
         }
@@ -115,7 +115,8 @@ pub(super) fn run(args: &Args) -> Done {
     let claim = Claim::take();
     let findings = examine(args, &plan, testbed.as_ref(), claim.other())?;
     if !resumed {
-        let mut manifest = Manifest::new(&plan, created, envelope::command(), findings)?;
+        let mut manifest =
+            Manifest::new(&plan, registry.places(), created, envelope::command(), findings)?;
         let machines = testbed.iter().flat_map(|testbed| [&testbed.server, &testbed.client]);
         manifest.testbed = machines.map(|one| (one.name.clone(), one.about.clone())).collect();
         manifest.write(&folder)?;
@@ -300,7 +301,8 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
         output::json(SCHEMA, Summary { folder, complete: !stopped, cells })?;
     } else {
         super::report::tables(&result::tables(&summary), false)?;
-        output::line(format_args!("\nPage: {}", folder.join("report.html").display()))?;
+        super::report::draw(folder, &summary);
+        super::report::page(folder)?;
     }
     if stopped {
         return Err(Failure::new("interrupted").mend(again(folder)));

@@ -1,19 +1,21 @@
 //! From arguments to what a plan is made of.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use equic_bench::plan::Options;
 use equic_bench::watch::Bounds;
-use equic_bench::{Implementation, NetPath, Size, Workload, sweep};
+use equic_bench::{Implementation, NetPath, Registry, Size, Workload, sweep};
 use equic_harness::allowed_cpus;
 
+use crate::bench::lists::Lists;
 use crate::failure::{Done, Failure};
+use crate::output;
 
 /// What is chosen.
 #[derive(clap::Args)]
 pub(super) struct Chosen {
-    /// Which implementations: names, tier1, tier2 or all
-    #[arg(long = "impl", value_name = "NAME", value_delimiter = ',', default_value = "tier1")]
+    /// Which implementations: names, tier1, tier2 or all [default: those of tier1 that are built]
+    #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
     /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, loaded,
     /// idle, transfer [default: download]
@@ -90,12 +92,8 @@ pub(super) struct Chosen {
     /// A folder with ca.pem, cert.pem (for the name `server`) and priv.key, instead of new ones
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
-    /// The list of implementations
-    #[arg(long, value_name = "FILE", default_value = "bench/implementations.json")]
-    implementations_file: PathBuf,
-    /// Where they were built
-    #[arg(long, value_name = "DIR", default_value = "target/servers")]
-    built: PathBuf,
+    #[command(flatten)]
+    lists: Lists,
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
@@ -129,13 +127,44 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 impl Chosen {
-    /// The names that were given.
-    pub(super) fn implementations(&self) -> Vec<String> {
-        self.implementations.clone()
+    /// Returns the implementations that are measured. If none were named, those of tier 1 that are not
+    /// built are left out, and a notice names them.
+    pub(super) fn implementations(
+        &self,
+        registry: &Registry,
+        plan: &Options,
+    ) -> Done<Vec<Implementation>> {
+        if !self.implementations.is_empty() {
+            let chosen = registry.select(&self.implementations)?;
+            return Ok(self.taking_part(chosen));
+        }
+        let mut all = self.taking_part(registry.select(&["tier1".to_owned()])?);
+        // A testbed has programs of its own.
+        if plan.paths.iter().any(|path| matches!(NetPath::read(path), Ok(NetPath::Testbed(_)))) {
+            return Ok(all);
+        }
+        let transfer = plan.workloads.contains(&Workload::Transfer);
+        let command = plan.workloads.iter().any(|one| *one != Workload::Transfer);
+        let mut without = Vec::new();
+        all.retain(|one| {
+            let built = (!command || registry.places().check(one, false).is_ok())
+                && (!transfer || registry.places().check(one, true).is_ok());
+            if !built {
+                without.push(one.name.clone());
+            }
+            built
+        });
+        if !without.is_empty() {
+            output::notice(format_args!(
+                "without {}, which are not built (`equic bench list` says how to build them)",
+                without.join(", ")
+            ));
+        }
+        Ok(all)
     }
 
-    /// Those of the names' that are measured: without QUIC there is nothing to compare with ours.
-    pub(super) fn taking_part(&self, mut all: Vec<Implementation>) -> Vec<Implementation> {
+    /// Returns those that are measured: without QUIC there is nothing to compare with ours.
+    fn taking_part(&self, mut all: Vec<Implementation>) -> Vec<Implementation> {
         if self.transport {
             all.retain(|one| one.speaks("perf"));
         }
@@ -156,7 +185,7 @@ impl Chosen {
     }
 
     /// All of it, as a plan freezes it.
-    pub(super) fn options(&self) -> Done<Options> {
+    pub(super) fn options(&self, equic: &Path) -> Done<Options> {
         let size = if self.quick { Size::quick() } else { Size::usual() };
         let rounds = match (self.transport, self.quick) {
             (true, _) | (_, true) => 7,
@@ -194,8 +223,8 @@ impl Chosen {
             bounds: Bounds { steal: self.max_steal / 100.0, foreign: self.max_foreign / 100.0 },
             extras: self.extras.extras(),
             certificates: self.certificates.as_deref().map(std::path::absolute).transpose()?,
-            registry: std::path::absolute(&self.implementations_file)?,
-            built: std::path::absolute(&self.built)?,
+            registry: self.lists.file()?,
+            built: self.lists.built(equic)?,
         })
     }
 

@@ -3,9 +3,9 @@
 
 use std::net::SocketAddr;
 
+use crate::socket::set_buffers;
+use crate::{Congestion, Knobs, unsupported};
 use anyhow::{Context as _, Result};
-use equic_bench_contract::socket::set_buffers;
-use equic_bench_contract::{Congestion, Knobs, unsupported};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that wait to be accepted.

@@ -1,73 +1,75 @@
-//! TCP, as the contract's crate sees a stack.
+//! TCP, as [`Stack`] has it.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use equic_bench_contract::{Connection, Effective, Knobs, Stack};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use socket2::SockRef;
-use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-use crate::wire::{Receive, Send, Shared, Wire, shared, with};
-use crate::{buffered, socket};
+use super::socket;
+use super::tls_wire::TlsWire;
+use super::wire::{Receive, Send, Shared, Wire, shared, with};
+use crate::{Connection, Effective, Knobs, Stack};
 
-/// Stack of TCP with TLS.
-#[derive(Clone)]
+/// A client of TLS over TCP.
+#[derive(Clone, Debug)]
 pub struct Tls {
+    /// Address of the server.
     pub server: SocketAddr,
+    /// Settings of sockets.
     pub knobs: Knobs,
+    /// Settings of TLS.
     pub config: Arc<ClientConfig>,
+    /// Name of the server.
     pub name: ServerName<'static>,
     /// Handshakes that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 
-/// Stack of TCP without TLS.
-#[derive(Clone)]
-pub struct Plain {
-    pub server: SocketAddr,
-    pub knobs: Knobs,
-}
-
+/// An open connection.
 pub struct Open<W>(Shared<W>);
 
-async fn connect(server: SocketAddr, knobs: &Knobs) -> Result<TcpStream> {
+impl<W> Open<W> {
+    /// Opens its stream.
+    pub fn new(wire: W) -> Open<W> {
+        Open(shared(wire))
+    }
+}
+
+impl<W> fmt::Debug for Open<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Open")
+    }
+}
+
+/// Connects a socket.
+///
+/// # Errors
+/// Those of the system.
+pub async fn connect(server: SocketAddr, knobs: &Knobs) -> Result<TcpStream> {
     let socket = socket::client(server, knobs)?;
     socket.set_nonblocking(true)?;
     Ok(TcpSocket::from_std_stream(socket.into()).connect(server).await?)
 }
 
 impl Stack for Tls {
-    type Connection = Open<TlsStream<BufReader<TcpStream>>>;
+    type Connection = Open<TlsWire>;
 
-    async fn connect(&self) -> Result<Self::Connection> {
-        let stream = buffered(connect(self.server, &self.knobs).await?);
-        let connector = TlsConnector::from(Arc::clone(&self.config));
-        Ok(Open(shared(connector.connect(self.name.clone(), stream).await?)))
+    async fn connect(&self) -> Result<Open<TlsWire>> {
+        let stream = connect(self.server, &self.knobs).await?;
+        let wire = TlsWire::connect(stream, Arc::clone(&self.config), self.name.clone());
+        Ok(Open::new(wire.await?))
     }
 
     fn full_handshakes(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
-    }
-}
-
-impl Stack for Plain {
-    type Connection = Open<BufReader<TcpStream>>;
-
-    async fn connect(&self) -> Result<Self::Connection> {
-        Ok(Open(shared(buffered(connect(self.server, &self.knobs).await?))))
-    }
-
-    fn full_handshakes(&self) -> u64 {
-        0
     }
 }
 
@@ -76,7 +78,7 @@ impl<W: Wire> Connection for Open<W> {
     type Receive = Receive<W>;
 
     async fn open(&self) -> Result<(Send<W>, Receive<W>)> {
-        Ok((Send(Arc::clone(&self.0)), Receive::new(&self.0)))
+        Ok((Send(Arc::clone(&self.0)), Receive(Arc::clone(&self.0))))
     }
 
     fn observe(&self, effective: &mut Effective) {

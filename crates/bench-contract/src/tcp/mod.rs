@@ -1,0 +1,117 @@
+//! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
+//!
+//! [`serve`] and [`ask`] are a whole implementation; a [`Library`] is what encrypts. `equic bench endpoint
+//! tcp` is one with AWS-LC, `bench/tcp` has others. A connection has one stream, whose requests end when the
+//! client has said all: [`wire`] is a connection, [`socket`] makes sockets, [`stack`] is a client.
+
+pub mod socket;
+pub mod stack;
+pub mod tls_wire;
+pub mod wire;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rustls::crypto::CryptoProvider;
+use rustls::server::ProducesTickets;
+use tokio::net::TcpStream;
+
+use crate::{Client, Effective, Knobs, PERF, Server, Work};
+use crate::{client, ready, server, tls, unsupported};
+use stack::Tls;
+use tls_wire::TlsWire;
+use wire::{Receive, Send, shared};
+
+/// The TLS library of an implementation.
+#[derive(Debug)]
+pub struct Library {
+    /// Name and version of the implementation.
+    pub name: String,
+    /// Name of what encrypts.
+    pub crypto: &'static str,
+    /// What encrypts.
+    pub provider: CryptoProvider,
+    /// What encrypts session tickets.
+    pub ticketer: Arc<dyn ProducesTickets>,
+}
+
+/// What is in force on a TCP socket: there are no streams, so they have no windows, and the kernel cuts
+/// segments.
+pub fn effective(
+    name: String,
+    crypto: Option<&'static str>,
+    socket: &socket2::Socket,
+    knobs: &Knobs,
+) -> Result<Effective> {
+    let effective = Effective::new(name, "native", socket, knobs)?;
+    Ok(Effective {
+        stream_window: None,
+        connection_window: None,
+        congestion: socket::congestion(socket)?,
+        max_payload: None,
+        gso: None,
+        gro: None,
+        crypto,
+        ..effective
+    })
+}
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// Files or sockets that cannot be used. An error of a connection goes to standard error.
+pub async fn serve(args: &Server, library: Library) -> Result<()> {
+    if args.qlog.is_some() {
+        unsupported("such logs");
+    }
+    let socket = socket::listen(args.listen, &args.knobs)?;
+    let effective = effective(library.name, Some(library.crypto), &socket, &args.knobs)?;
+    let listener = tokio::net::TcpListener::from_std(socket.into())?;
+    let tls = tls::server(args, library.provider, library.ticketer, &[PERF])?;
+    let tls = Arc::new(tls);
+    ready(listener.local_addr()?, &effective)?;
+    loop {
+        let (stream, from) = listener.accept().await?;
+        let tls = Arc::clone(&tls);
+        tokio::spawn(async move {
+            if let Err(error) = answer(stream, tls).await {
+                eprintln!("{from}: {error:#}");
+            }
+        });
+    }
+}
+
+async fn answer(stream: TcpStream, tls: Arc<rustls::ServerConfig>) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let wire = shared(TlsWire::accept(stream, tls).await?);
+    server::answer(Send(Arc::clone(&wire)), Receive(wire)).await
+}
+
+/// Does the work of a client, and prints its answer.
+///
+/// # Errors
+/// Whatever keeps the work from being done.
+pub async fn ask(args: &Client, library: Library) -> Result<()> {
+    if args.qlog.is_some() {
+        unsupported("such logs");
+    }
+    // There is one stream.
+    match args.work {
+        Work::Download { streams: 1, .. } => {}
+        Work::Download { .. } => unsupported("streams"),
+        Work::Loaded { .. } => unsupported("a second exchange beside a download"),
+        _ => {}
+    }
+    let probe = socket::client(args.connect, &args.knobs)?;
+    let effective = effective(library.name, Some(library.crypto), &probe, &args.knobs)?;
+    drop(probe);
+    let (tls, full) = tls::client(args, library.provider, PERF)?;
+    let tls = Tls {
+        server: args.connect,
+        knobs: args.knobs,
+        config: Arc::new(tls),
+        name: args.name.clone().try_into()?,
+        full,
+    };
+    client::run(&tls, args.protocol, args.work, effective).await?.print()
+}

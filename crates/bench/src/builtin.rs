@@ -1,0 +1,97 @@
+//! The list of implementations that is built into the program, and where it finds a source tree.
+//!
+//! The command works in any folder. What it starts is either in the program itself (`{equic}`), or was
+//! built in a source tree, whose folder is found by the place of the program or given (`--built`).
+
+use std::path::{Path, PathBuf};
+
+use crate::{BenchError, Places, Registry};
+
+/// The list of a source tree, relative to its folder. In the current folder it takes the place of the
+/// list that is built in.
+pub const LIST: &str = "bench/implementations.json";
+/// Folder of a source tree in which implementations are built.
+const BUILT: &str = "target/servers";
+/// Name of the built-in list in messages.
+const NAME: &str = "the list in the program";
+
+/// Returns the built-in list. `{dir}` is the folder `bench` of the source tree.
+///
+/// # Errors
+/// [`BenchError::Registry`], which a test excludes.
+pub fn registry(built: &Path, equic: &Path) -> Result<Registry, BenchError> {
+    let dir = tree(equic).unwrap_or_else(here).join("bench");
+    let places = Places { dir, built: built.to_owned(), equic: equic.to_owned() };
+    Registry::parse(include_str!("../../../bench/implementations.json"), Path::new(NAME), places)
+}
+
+/// Returns the list of the source tree that is the current folder, if it is one.
+#[must_use]
+pub fn list_here() -> Option<PathBuf> {
+    let list = here().join(LIST);
+    list.is_file().then_some(list)
+}
+
+/// Returns the folder with what was built: that of the current folder, or of the source tree from which
+/// the program runs.
+#[must_use]
+pub fn built(equic: &Path) -> PathBuf {
+    let here = here().join(BUILT);
+    if here.is_dir() {
+        return here;
+    }
+    let tree = tree(equic).map(|tree| tree.join(BUILT));
+    tree.filter(|built| built.is_dir()).unwrap_or(here)
+}
+
+/// Returns the source tree whose `target/PROFILE/equic` the program is, if it is one.
+///
+/// Other folders above the program are not searched: anyone could put a list of programs into `/tmp`.
+#[must_use]
+pub fn tree(equic: &Path) -> Option<PathBuf> {
+    let target = equic.parent()?.parent()?;
+    let tree = target.parent()?;
+    let is_tree = target.file_name()? == "target" && tree.join(LIST).is_file();
+    is_tree.then(|| tree.to_owned())
+}
+
+fn here() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builtin_list_is_that_of_the_tree_and_is_complete() {
+        let registry = registry(Path::new("/built"), Path::new("/bin/equic")).unwrap();
+        let names: Vec<&str> = registry.all().iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names[0], "equic");
+        for name in ["tcp", "quinn", "quic-go", "sendfile"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        let alone = ["equic"].map(|name| name.to_owned());
+        let ours = registry.select(&alone).unwrap().remove(0);
+        assert_eq!(registry.places().fill(&ours.command)[0], "/bin/equic");
+    }
+
+    #[test]
+    fn builtin_tree_is_that_of_a_target_folder_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree_of = |program: &str| tree(&folder.path().join(program));
+        assert_eq!(tree_of("target/release/equic"), None);
+        std::fs::create_dir(folder.path().join("bench")).unwrap();
+        std::fs::write(folder.path().join(LIST), "{}").unwrap();
+        assert_eq!(tree_of("target/release/equic").as_deref(), Some(folder.path()));
+        for elsewhere in ["equic", "release/equic", "bin/release/equic", "target/a/b/equic"] {
+            assert_eq!(tree_of(elsewhere), None, "{elsewhere}");
+        }
+        assert_eq!(tree(Path::new("equic")), None);
+        // What was built there is found from any folder.
+        let program = folder.path().join("target/release/equic");
+        std::fs::create_dir_all(folder.path().join(BUILT)).unwrap();
+        assert_eq!(built(&program), folder.path().join(BUILT));
+        assert_eq!(built(Path::new("/bin/equic")), here().join(BUILT));
+    }
+}

@@ -1,0 +1,145 @@
+//! Where the programs of implementations are, and whether they are there.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::{BenchError, Implementation};
+
+/// Folders and files that stand for the marks in commands.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// `{dir}`: the folder of the list.
+    pub dir: PathBuf,
+    /// `{built}`: where implementations were built.
+    pub built: PathBuf,
+    /// `{equic}`: this program.
+    pub equic: PathBuf,
+}
+
+impl Places {
+    /// Words with the marks filled in.
+    pub fn fill(&self, words: &[String]) -> Vec<String> {
+        let places = [("{dir}", &self.dir), ("{built}", &self.built), ("{equic}", &self.equic)];
+        let fill = |word: &String| {
+            places.iter().fold(word.clone(), |word, (mark, place)| {
+                word.replace(mark, &place.to_string_lossy())
+            })
+        };
+        words.iter().map(fill).collect()
+    }
+
+    /// Returns the program of a command: a path, or a bare name that is in PATH.
+    ///
+    /// # Errors
+    /// Path at which there is no program that this user may execute.
+    pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
+        let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
+        let runs = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+        if program.components().count() > 1 {
+            return if runs(&program) { Ok(program) } else { Err(program) };
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut found = std::env::split_paths(&path).map(|folder| folder.join(&program));
+        found.find(|found| runs(found)).ok_or(program)
+    }
+
+    /// Checks the program of a command, and the files and folders below `{built}` and `{dir}` that its
+    /// arguments name. An interpreter is usually installed; its script or its classes may not be built.
+    ///
+    /// # Errors
+    /// The first path that is missing.
+    pub fn complete(&self, command: &[String]) -> Result<(), PathBuf> {
+        self.program(command)?;
+        let marked = |part: &&str| part.starts_with("{built}") || part.starts_with("{dir}");
+        let arguments = command.iter().skip(1);
+        // A Java class path has several parts.
+        for part in arguments.flat_map(|word| word.split(':')).filter(marked) {
+            let filled = self.fill(&[part.to_owned()]).concat();
+            let (path, there) = match filled.strip_suffix("/*") {
+                Some(folder) => {
+                    let entries = std::fs::read_dir(folder).map(Iterator::count);
+                    (folder.into(), entries.is_ok_and(|count| count > 0))
+                }
+                None => (PathBuf::from(&filled), Path::new(&filled).exists()),
+            };
+            if !there {
+                return Err(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what measuring `one` with its `command` takes, or `transfer` with its endpoint or scripts.
+    /// An image is not checked.
+    ///
+    /// # Errors
+    /// [`BenchError::NotBuilt`].
+    pub fn check(&self, one: &Implementation, transfer: bool) -> Result<(), BenchError> {
+        let (command, script) = if transfer {
+            (&one.endpoint, "scripts/interop.sh build".to_owned())
+        } else {
+            (&one.command, format!("scripts/bench.sh build {}", one.name))
+        };
+        let missing = if !command.is_empty() {
+            self.complete(command).err()
+        } else if let (true, Some(folder)) = (transfer, &one.path) {
+            let scripts = ["run-client.sh", "run-server.sh"].map(|script| folder.join(script));
+            scripts.into_iter().find(|script| !script.is_file())
+        } else {
+            None
+        };
+        let Some(path) = missing else { return Ok(()) };
+        let (what, mend) = if path.is_file() {
+            ("may not be executed", format!("`chmod +x {}`", path.display()))
+        } else if path.starts_with(&self.built) {
+            let mend = "in the source tree builds it; --built says where it was built";
+            ("is missing", format!("`{script}` {mend}"))
+        } else {
+            let mend = "build it, correct its entry in the list, or leave it out";
+            ("is missing", mend.to_owned())
+        };
+        // A bare name is looked for in PATH.
+        let path = match path.components().count() {
+            1 => path,
+            _ => std::path::absolute(&path).unwrap_or(path),
+        };
+        Err(BenchError::NotBuilt { name: one.name.clone(), path, what, mend })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_complete_needs_what_arguments_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let built = folder.path().join("built");
+        std::fs::create_dir_all(built.join("classes")).unwrap();
+        let places = Places { dir: folder.path().into(), built: built.clone(), equic: "/".into() };
+        let complete = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            places.complete(&words)
+        };
+        let missing = |words: &[&str]| complete(words).unwrap_err();
+        // An interpreter that is installed is not an implementation that is built.
+        assert_eq!(missing(&["sh", "{built}/run.sh"]), built.join("run.sh"));
+        assert_eq!(missing(&["sh", "-c", "{built}/classes/*", "Main"]), built.join("classes"));
+        assert_eq!(missing(&["sh", "{built}/nothing/*"]), built.join("nothing"));
+        assert_eq!(missing(&["sh", "{dir}:{built}/a.jar"]), built.join("a.jar"));
+        assert_eq!(missing(&["{built}/run"]), built.join("run"));
+        // A file that nobody may execute is no program, and neither is a folder.
+        std::fs::write(built.join("run"), "").unwrap();
+        assert_eq!(missing(&["{built}/run"]), built.join("run"));
+        assert_eq!(missing(&["{built}/classes"]), built.join("classes"));
+        std::fs::write(built.join("classes/Main.class"), "").unwrap();
+        for command in [
+            &["sh", "{built}/run", "--other", "built/elsewhere"][..],
+            &["sh", "-cp", "{built}/classes/*:{dir}", "Main"],
+            &["sh"],
+        ] {
+            assert_eq!(complete(command), Ok(()), "{command:?}");
+        }
+    }
+}
