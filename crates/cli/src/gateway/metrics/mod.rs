@@ -33,7 +33,7 @@ use source::{Source, Tell};
 
 Whoever can connect can read: listen where only your monitoring can connect.")]
 pub(crate) struct Args {
-    /// Address and port to answer on
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]
     listen: SocketAddr,
     /// Print the metrics once and end

@@ -17,8 +17,9 @@ const PINS: &str = "/sys/fs/bpf/equic";
 /// Owner of the gateway, and the processes that may feed it.
 #[derive(clap::Args)]
 pub(super) struct Handover {
-    /// Keep protecting when this process ends: pin it there, a directory in a BPF file system
-    /// [default: /sys/fs/bpf/equic/NAME]. What is pinned there already is taken over, without a gap
+    /// Keep protecting when this process ends: pin the program in this directory of a BPF file
+    /// system [default: /sys/fs/bpf/equic/NAME]. A gateway that is already pinned there is taken
+    /// over without a gap
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     pin: Option<Option<PathBuf>>,
     /// Let servers without privileges join at this Unix socket

@@ -34,18 +34,18 @@ use view::theme::Theme;
 tab next panel, ? help, q quit.
 Drop events are looked at, not taken: whoever logs them misses none.")]
 pub(crate) struct Args {
-    /// How often to look
+    /// Polling interval
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
     interval: Duration,
-    /// Which sources come first
+    /// Sort order of the sources
     #[arg(long, value_enum, default_value = "packets")]
     sort: Sort,
-    /// Look twice, print one picture, and end
+    /// Poll twice, print one picture, and end
     #[arg(long)]
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.watch/1): a line for each look, or one document with --once
+    /// JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
     #[arg(long)]
     json: bool,
 }
