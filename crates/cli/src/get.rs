@@ -431,7 +431,7 @@ fn cache_of(args: &Args) -> CacheOf {
     };
     match args.trust.authenticated(&server) {
         Some(server) => CacheOf::Peer(server),
-        None => CacheOf::Nobody("with --insecure, nobody knows which server it is"),
+        None => CacheOf::Nobody("with --insecure, the server is not authenticated"),
     }
 }
 

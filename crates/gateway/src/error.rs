@@ -190,7 +190,7 @@ pub enum Error {
     },
     /// The gateway that is pinned in the directory runs with a setting that cannot change while it runs.
     #[error(
-        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or begin anew: `equic gateway detach --pin {0}`, then start it again", .path.display()
+        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start it again", .path.display()
     )]
     PinMismatch {
         /// The directory.

@@ -139,7 +139,10 @@ impl Limits {
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {
-        return format!("calm: nobody has to prove its address (began to ask: {})", state.began);
+        return format!(
+            "calm: clients need not validate their address (began to ask: {})",
+            state.began
+        );
     }
     format!(
         "asks for proof since {}, as more than {above} came without; calm in {} if they are no more",
@@ -177,7 +180,7 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     match service.retry {
         Retry::Never => {}
-        Retry::Always => parts.push("Retry for everybody".to_owned()),
+        Retry::Always => parts.push("Retry for all clients".to_owned()),
         Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
     }
     if service.version_negotiation {

@@ -183,7 +183,7 @@ pub(super) fn show(args: &Show) -> Done {
         return output::json("equic.gateway.lists/1", json!({ "entries": entries }));
     }
     if entries.is_empty() {
-        return output::line("nobody is denied, nobody is allowed more than others");
+        return output::line("the allow and deny lists are empty");
     }
     let mut table = Table::new([
         Column::text("prefix"),

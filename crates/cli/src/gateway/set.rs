@@ -14,7 +14,7 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(
     after_help = "A key of a service may have the service's name in front: web.max_connections=100.
-Without it, it is set for every service. dry_run, lease and events alone are the gateway's."
+Without it, it is set for every service. dry_run, lease and events belong to the gateway."
 )]
 pub(crate) struct Args {
     /// Settings, for example max_connections=100, `new_per_source=20/s burst 40`, policy=strict,

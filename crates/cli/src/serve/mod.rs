@@ -362,7 +362,9 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
         }
         Report::Lost(count) => journal.warning(
-            format_args!("{count} lines about plugins were not written: nobody read them"),
+            format_args!(
+                "{count} lines about plugins were dropped, because standard output was blocked"
+            ),
             || json!({ "event": "plugins lost", "count": count }),
         ),
     })

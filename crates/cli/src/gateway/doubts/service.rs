@@ -134,8 +134,7 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
         doubts.push(("also_client", text.to_owned()));
     }
     if service.check_ids && service.unproven_per_service.is_off() {
-        let text = "a connection ID is valid from every address, so whoever has one can flood the server from \
-                    forged addresses: set `unproven_per_service`, too, for example to \"1000/s\"";
+        let text = "a connection ID is valid from every address, so an attacker who has one can flood the server from forged addresses: set `unproven_per_service`, too, for example to \"1000/s\"";
         doubts.push(("check_ids", text.to_owned()));
     }
     doubts

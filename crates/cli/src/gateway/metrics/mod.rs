@@ -29,9 +29,9 @@ use source::{Source, Tell};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic gateway metrics --listen 127.0.0.1:9433     then scrape http://127.0.0.1:9433/metrics
-  equic gateway metrics --once                      for a textfile collector, or to look
+  equic gateway metrics --once                      for a textfile collector
 
-Whoever can connect can read: listen where only your monitoring can connect.")]
+Anyone who can connect can read the metrics: listen where only your monitoring can connect.")]
 pub(crate) struct Args {
     /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]

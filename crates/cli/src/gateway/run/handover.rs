@@ -91,7 +91,7 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
     }
     if let Some(pin) = running.gateway.pinned_at() {
         text +=
-            &format!("pinned at {}: protection goes on when this process ends\n", pin.display());
+            &format!("pinned at {}: protection continues when this process ends\n", pin.display());
     }
     if let Some(socket) = &config.gateway.socket {
         text += &format!("servers join at {}\n", socket.path);
@@ -138,7 +138,7 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
     let after = match (&pin, stays && !taken) {
         (Some(pin), true) => {
             format!(
-                "; protection goes on, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
+                "; protection continues, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
             )
         }
         _ => String::new(),

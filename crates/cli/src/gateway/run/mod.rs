@@ -124,7 +124,7 @@ pub(super) fn run(args: &Args) -> Done {
             .inspect_err(|error| {
                 journal.warning(
                     format_args!(
-                        "the kernel does not tell of interfaces ({error}): they are looked at every so often"
+                        "the kernel does not report changes of interfaces ({error}): the gateway polls them"
                     ),
                     || json!({ "event": "trouble", "about": "interfaces", "what": error.to_string() }),
                 );
