@@ -22,20 +22,20 @@ use crate::failure::Done;
 pub(crate) enum Command {
     /// Measure every client against every server: goodput, CPU, handshakes, memory
     Run(Box<run::Args>),
-    /// Show which implementations there are
+    /// List the implementations
     List(list::Args),
-    /// Look for what makes figures of this machine wrong or restless
+    /// Find properties of this machine that make measurements wrong or unstable
     Doctor(doctor::Args),
-    /// Make tables, result.json, CSV and a page of a run's samples
+    /// Write tables, result.json, CSV and a page from the samples of a run
     Report(report::Args),
     /// Compare two results: better, worse or inconclusive; exit code 1 when something is worse
     Compare(compare::Args),
-    /// Compute the figures of "QUIC on the Highway" again from its raw data
+    /// Recompute the figures of "QUIC on the Highway" from its raw data
     ImportTumi8(import::Args),
-    /// Be a machine of a testbed: requests and answers, JSON lines
+    /// Run as a machine of a testbed: requests and answers in JSON lines
     #[command(hide = true)]
     Agent,
-    /// Be the server or the client that is measured
+    /// Run as the server or the client that is measured
     Endpoint(endpoint::Command),
 }
 
