@@ -15,10 +15,10 @@ const SCHEMA: &str = "equic.bench.list/1";
 /// Shows which implementations there are, what they speak, and which are built
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File with the list of implementations
+    /// The list of implementations
     #[arg(long, value_name = "FILE", default_value = "bench/implementations.json")]
     implementations_file: PathBuf,
-    /// Folder in which the implementations were built
+    /// Where they were built
     #[arg(long, value_name = "DIR", default_value = "target/servers")]
     built: PathBuf,
     /// Print it as JSON (schema equic.bench.list/1)

@@ -26,11 +26,11 @@ pub(crate) enum Command {
     List(list::Args),
     /// Find properties of this machine that make measurements wrong or unstable
     Doctor(doctor::Args),
-    /// Write tables, result.json, CSV and a page from the samples of a run
+    /// Make tables, result.json, CSV and a page of a run's samples
     Report(report::Args),
     /// Compare two results: better, worse or inconclusive; exit code 1 when something is worse
     Compare(compare::Args),
-    /// Recompute the figures of "QUIC on the Highway" from its raw data
+    /// Compute the figures of "QUIC on the Highway" again from its raw data
     ImportTumi8(import::Args),
     /// Run as a machine of a testbed: requests and answers in JSON lines
     #[command(hide = true)]

@@ -51,13 +51,13 @@ pub(crate) struct Args {
     /// Seed of losses, corruption and files
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// File with the list of implementations
+    /// The list of implementations
     #[arg(long, value_name = "FILE", default_value = "interop/implementations.json")]
     implementations_file: PathBuf,
-    /// Folder in which the implementations were built
+    /// Where they were built
     #[arg(long, value_name = "DIR", default_value = "target/servers")]
     built: PathBuf,
-    /// Folder for result.json and the logs of each cell
+    /// Where result.json and the logs of each cell go
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
     /// Exchange plugins (docs/plugin-wire.md) between our endpoints and peers that support it

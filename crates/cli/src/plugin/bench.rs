@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// Seed of the losses and the jitter of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
-    /// Measure instead the CPU time and memory that peers can consume with the worst known plugins,
-    /// compared with the goals of docs/vm.md (with --json: schema equic.plugin.limits/1)
+    /// Measure instead what peers can cause by plugins, with the worst plugins that are known: CPU
+    /// time and memory, against the goals of docs/vm.md (with --json: schema equic.plugin.limits/1)
     #[arg(long, conflicts_with_all = ["only", "rounds", "markdown"])]
     limits: bool,
     /// Print the table in Markdown

@@ -116,17 +116,17 @@ pub(crate) struct Args {
     /// Response to an attempt above these limits
     #[arg(long, value_enum, default_value = "ignore")]
     user_at_limit: UserAtLimit,
-    /// Idle timeout: a connection ends after this time without a packet
+    /// A connection is dropped after this long without a packet
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     idle_timeout: Duration,
-    /// Time after which the server closes a connection that has moved to an address at its quota
+    /// Time after which a connection is closed that has moved to an address which is at its quota
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
     migration_settle: Duration,
-    /// Maximum number of handshakes in progress; further attempts are ignored
+    /// Handshakes under way at once; attempts beyond are ignored
     #[arg(long, value_name = "N", default_value = "4096")]
     max_handshakes: usize,
-    /// Send Retry packets, as with --retry, while this number of handshakes is in progress, or half
-    /// of --max-handshakes, so that forged addresses do not keep clients out; `off`: never
+    /// While so many are under way, or half of --max-handshakes, have clients prove their addresses as
+    /// with --retry, so that forged ones shut nobody out; `off`: never
     #[arg(long, value_name = "N", default_value = "100", value_parser = retry_threshold)]
     retry_threshold: RetryThreshold,
     /// Receive buffer of the socket, such as 4MB

@@ -12,11 +12,11 @@ use crate::failure::{Done, Failure};
 /// What is chosen.
 #[derive(clap::Args)]
 pub(super) struct Chosen {
-    /// Implementations: names, tier1, tier2 or all
+    /// Which implementations: names, tier1, tier2 or all
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',', default_value = "tier1")]
     implementations: Vec<String>,
-    /// Workloads: download, upload, streams, connections, handshakes, resumed, requests, ttfb,
-    /// loaded, idle, transfer [default: download]
+    /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, loaded,
+    /// idle, transfer [default: download]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = workload)]
     workload: Vec<Workload>,
     /// Network between client and server: loopback, veth, veth-plain, tbf:RATE,
@@ -40,10 +40,10 @@ pub(super) struct Chosen {
     /// connections on the first
     #[arg(long = "self")]
     same: bool,
-    /// Make a short run: 5 rounds with less data
+    /// A first look: 5 rounds of less
     #[arg(long)]
     quick: bool,
-    /// Number of rounds [default: 20; with --quick 5]
+    /// How often everything is measured [default: 20; with --quick 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
     /// Bytes of a transfer, such as 100M [default: 1G]
@@ -91,10 +91,10 @@ pub(super) struct Chosen {
     /// A folder with ca.pem, cert.pem (for the name `server`) and priv.key, instead of new ones
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
-    /// File with the list of implementations
+    /// The list of implementations
     #[arg(long, value_name = "FILE", default_value = "bench/implementations.json")]
     implementations_file: PathBuf,
-    /// Folder in which the implementations were built
+    /// Where they were built
     #[arg(long, value_name = "DIR", default_value = "target/servers")]
     built: PathBuf,
 }
