@@ -383,8 +383,7 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
         Some("xdp_dispatcher") => {
             return format!(
                 "it is libxdp's dispatcher, which calls others (`xdp-loader status {interface}` lists them) and cannot \
-                 call the gateway. `xdp-loader unload {interface} --all` takes it off with all of them; what is \
-                 wanted beside the gateway goes behind it, to tc or nftables"
+                 call the gateway. `xdp-loader unload {interface} --all` detaches it and all of them. Put other packet processing behind the gateway, into tc or nftables"
             );
         }
         Some(crate::PROGRAM_NAME) => {

@@ -141,7 +141,7 @@ pub(super) fn run(args: &Args) -> Done {
 
 /// Advice how to go on with an interrupted run.
 fn again(folder: &Path) -> String {
-    format!("`equic bench run --resume {}` goes on with it", folder.display())
+    format!("`equic bench run --resume {}` continues it", folder.display())
 }
 
 /// The first SIGINT, SIGTERM or SIGHUP ends the run in order, the second at once.

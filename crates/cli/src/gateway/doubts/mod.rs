@@ -89,8 +89,7 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
         false => "any address",
     };
     Some(format!(
-        "ban.proof: \"none\", and `retry` of {} is \"never\", so everybody can have {whom} banned with packets \
-         forged in its name: \"connection\" counts only refusals of sources that hold a connection",
+        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can have {whom} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
         names.join(", ")
     ))
 }
