@@ -38,39 +38,40 @@ pub(crate) struct Args {
     /// output, which is the default
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Count the body and throw it away
+    /// Count the bytes of the body and discard it
     #[arg(long, conflicts_with = "output")]
     discard: bool,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Begin in QUIC version 1 and ask the server to go on in version 2 (RFC 9369): one that does not
-    /// costs a round trip more. Without this it is version 1
+    /// Start with QUIC version 1 and offer the server version 2 (RFC 9369). If the server does not
+    /// support it, this costs one more round trip. By default, only version 1 is used
     #[arg(long)]
     upgrade_to_v2: bool,
     #[command(flatten)]
     quic: QuicArgs,
-    /// Send the packets there, whatever the URL's host resolves to
+    /// Send packets to this address instead of the one of the URL's host
     #[arg(long, value_name = "ADDR:PORT")]
     connect: Option<SocketAddr>,
     /// Send from this address
     #[arg(long, value_name = "ADDR")]
     from: Option<IpAddr>,
-    /// Open another path from this address of an interface, or with all from each interface that is up, and use all at
-    /// once (RFC 10069), if the server takes several paths. Paths are closed when an interface goes down, and opened
-    /// when it is back, or another comes; --path can be given up to seven times. With ADDR,cost=N plugins on this end
-    /// (weighted, for example) read N as what it costs to use the path
+    /// Open another path from this address of an interface, or with `all` from each interface that
+    /// is up, and use all at once (RFC 10069), if the server accepts several paths. A path is
+    /// closed when its interface goes down, and opened when an interface comes up; --path may be
+    /// given up to seven times. With ADDR,cost=N, plugins of this client (for example weighted)
+    /// read N as the cost of the path
     #[arg(long, value_name = "ADDR[,cost=N]|all")]
     path: Vec<PathFrom>,
     /// Print a line for each packet on standard error
     #[arg(long)]
     trace: bool,
-    /// Fetch the first URL of each server on a connection of its own, before the others, and ask for
-    /// the others in the first packets of a second one (0-RTT), if the server allows that: whoever
-    /// records these packets can have the server answer them again. The session that this takes is
-    /// kept in memory, not beyond this command
+    /// Fetch the first URL of each server on a separate connection, and request the others in the
+    /// first packets of a second one (0-RTT), if the server permits it. An attacker who records
+    /// these packets can make the server answer them again. The session is stored in memory until
+    /// this command ends
     #[arg(long = "0rtt")]
     early: bool,
-    /// For a handshake, and for a whole response
+    /// Timeout for a handshake, and for a whole response
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
@@ -430,7 +431,7 @@ fn cache_of(args: &Args) -> CacheOf {
     };
     match args.trust.authenticated(&server) {
         Some(server) => CacheOf::Peer(server),
-        None => CacheOf::Nobody("with --insecure, nobody knows which server it is"),
+        None => CacheOf::Nobody("with --insecure, the server is not authenticated"),
     }
 }
 

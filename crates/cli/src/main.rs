@@ -52,30 +52,30 @@ enum Command {
     /// Drop abusive traffic to a QUIC server in the kernel
     #[command(subcommand)]
     Gateway(gateway::Command),
-    /// Serve files over HTTP/3, telling a gateway who is connected
+    /// Serve files over HTTP/3, and report connections to a gateway
     Serve(Box<serve::Args>),
     /// Fetch URLs over HTTP/3
     Get(get::Args),
-    /// Make network namespaces, load and attacks for experiments
+    /// Create network namespaces, load and attacks for experiments
     #[command(subcommand)]
     Lab(lab::Command),
     /// Attack a server in a lab, with and without the gateway
     Demo(demo::Args),
-    /// Do the experiment of a paper again, and compare
+    /// Repeat the experiment of a paper, and compare the results
     #[command(subcommand)]
     Reproduce(reproduce::Command),
-    /// Run the QUIC Interop Runner's cases between implementations
+    /// Run the QUIC Interop Runner's test cases between implementations
     Interop(Box<interop::Args>),
-    /// Measure QUIC implementations side by side
+    /// Measure and compare QUIC implementations
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Play networks and QUIC connections in virtual time
+    /// Simulate networks and QUIC connections in virtual time
     #[command(subcommand)]
     Sim(equic_scenario::command::Command),
-    /// Write, try, pack and sign protocol plugins
+    /// Write, test, pack and sign protocol plugins
     #[command(subcommand)]
     Plugin(plugin::Command),
-    /// Be an endpoint of the QUIC Interop Runner
+    /// Run as an endpoint of the QUIC Interop Runner
     #[command(hide = true)]
     InteropEndpoint(interop::endpoint::Args),
     /// Print the man page of a command, or write all of them

@@ -19,7 +19,7 @@ use crate::{Equic, output};
   equic man gateway run | man -l -
   equic man --out /usr/local/share/man/man1")]
 pub(crate) struct Pages {
-    /// Of which command, as `gateway run` [default: of equic itself]
+    /// The command, such as `gateway run` [default: equic itself]
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
     /// Write the pages of all commands into this directory
@@ -33,7 +33,7 @@ pub(crate) struct Pages {
   source <(equic completions bash)
   equic completions fish > ~/.config/fish/completions/equic.fish")]
 pub(crate) struct Completions {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -14,23 +14,24 @@ use crate::plugin::{self, OnFailure, OwnPlugins, Tally};
 /// How the transport is to behave.
 #[derive(Args)]
 pub(crate) struct QuicArgs {
-    /// Congestion control of what is sent
+    /// Congestion control algorithm for sending
     #[arg(long, value_enum, value_name = "ALGORITHM", default_value = "cubic")]
     congestion: Algorithm,
-    /// Which of several paths what is sent goes on, if there are several
+    /// Scheduler that chooses the path of each packet, if there are several
     #[arg(long, value_enum, value_name = "SCHEDULER", default_value = "lowest-rtt")]
     scheduler: SchedulerName,
-    /// Append TLS secrets to this file, for packet analysers: whoever has it can read the connections
+    /// Append TLS secrets to this file, for packet analysers: anyone who has it can decrypt the
+    /// connections
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
     /// Write a qlog file for each connection into this folder
     #[arg(long, value_name = "DIR")]
     qlog_dir: Option<PathBuf>,
-    /// End a qlog file, with a note, when it has so many bytes, as 100MB
+    /// End a qlog file, with a note, at this size, such as 100MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
     qlog_max: Option<u64>,
-    /// Attach this plugin (.qplug) to each connection; it may be given more than once. If it fails on a connection, the
-    /// connection goes on without it, and the command's exit code is 1
+    /// Attach this plugin (.qplug) to each connection; may be given several times. If it fails on a
+    /// connection, the connection continues without it, and the command's exit code is 1
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
 }
@@ -52,21 +53,21 @@ enum Algorithm {
     Cubic,
     /// Version 3
     Bbr,
-    /// RFC 6356: NewReno with all paths of a connection together
+    /// RFC 6356: NewReno, coupled over all paths of a connection
     Lia,
-    /// As lia, and quicker off congested paths
+    /// As lia, but leaves congested paths faster
     Olia,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SchedulerName {
-    /// The path with the lowest round-trip time that has room
+    /// The path with the lowest round-trip time among those with room
     LowestRtt,
-    /// All that have room in turn, a packet each
+    /// All paths with room in turn, one packet each
     RoundRobin,
-    /// The first; others only where it does not work
+    /// The first path; another one only if the first does not work
     Backup,
-    /// All on each that has room, once more where there is room for it
+    /// Every packet on each path with room
     Redundant,
 }
 

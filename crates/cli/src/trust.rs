@@ -9,13 +9,14 @@ use equic_http3::{Fingerprint, Trust};
 #[derive(Args)]
 #[group(multiple = false)]
 pub(crate) struct TrustArgs {
-    /// Believe any certificate
+    /// Accept any certificate
     #[arg(long)]
     insecure: bool,
-    /// Believe the certificates in this PEM file: a CA's, or a server's own if that is no CA's
+    /// Trust the certificates in this PEM file: that of a CA, or of the server itself if it is not
+    /// a CA certificate
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Believe the certificate with this SHA-256 fingerprint, as `equic serve` prints it
+    /// Accept the certificate with this SHA-256 fingerprint, which `equic serve` prints
     #[arg(long, value_name = "FINGERPRINT")]
     pin: Option<Fingerprint>,
 }

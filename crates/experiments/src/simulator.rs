@@ -15,7 +15,7 @@ pub fn program() -> PathBuf {
 /// Failure of a command that needs the simulator's program, where there is none.
 pub fn missing() -> Failure {
     Failure::new(format!(
-        "simulations need the program {PROGRAM}, which is neither beside this one nor on PATH"
+        "simulations need the program {PROGRAM}, which is neither in this program's folder nor on PATH"
     ))
     .mend("`make build` builds both; packages and `make install` have both")
 }

@@ -1,4 +1,4 @@
-//! Attempts to open a connection that were admitted: the table of handshakes (policy.md section 2, step 16).
+//! Attempts to open a connection that were let in: the table of handshakes (policy.md section 2, step 6.1).
 
 use super::config::{RetryPolicy, Service};
 use super::frame::Datagram;

@@ -875,7 +875,7 @@ impl Model {
         if proved { Reason::Proved } else { Reason::New }
     }
 
-    /// Steps 18 to 21: the quota, and the rates of new connections.
+    /// Steps 6.3 and 6.4: the quota, and the rates of new connections.
     fn refuse_opening(
         &mut self,
         number: usize,

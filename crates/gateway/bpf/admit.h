@@ -75,8 +75,8 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	return REASON_NONE;
 }
 
-/* A packet that would open a connection: steps 16 to 22 of docs/policy.md s.2. A global function,
- * because the verifier then checks it once instead of once for each path that leads here. */
+/* A packet that would open a connection: step 6 of docs/policy.md s.2. A global function: the
+ * verifier reads it once, and not once for each way that leads here, which is most of its work. */
 __noinline __u32 judge_opening(struct packet *p, const struct equic_source *source,
 			       struct equic_source_state *state)
 {
@@ -136,7 +136,7 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	return p->proved ? EQUIC_REASON_PROVED : EQUIC_REASON_NEW;
 }
 
-/* Steps 10 to 22. */
+/* Everything but the lists: steps 3 to 6. */
 INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
 		   const struct equic_source *source, struct equic_source_state *state)
 {
@@ -171,7 +171,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 	return judge_opening(p, source, state);
 }
 
-/* Steps 1 to 4. Returns REASON_NONE if the packet continues. */
+/* What step 1 or 2 says of a packet; REASON_NONE if it goes on. */
 INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
 	enum listed listed;
@@ -306,8 +306,8 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
 
-/* Steps 7 to 9 of docs/policy.md s.2: connection IDs, unknown senders, and proof of addresses.
- * Returns REASON_NONE if the packet continues. */
+/* What step 2 of docs/policy.md s.2 says behind the lists: connection IDs, unknown senders, and
+ * proof of addresses. REASON_NONE if the packet goes on. */
 INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 			  volatile struct equic_service *service, const struct equic_source *source)
 {

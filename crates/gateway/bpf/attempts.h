@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table of handshakes: attempts that were admitted, and the packets that belong to them
- * (docs/policy.md s.2, step 16). */
+/* The table of handshakes: attempts that were let in, and what belongs to them (docs/policy.md s.2,
+ * step 6.1). */
 #ifndef EQUIC_ATTEMPTS_H
 #define EQUIC_ATTEMPTS_H
 

@@ -78,7 +78,7 @@ INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 	return done >> 31 ? 0 : done; /* a server has left, and what it counted with it */
 }
 
-/* Step 18 with the policy `underway`: what is under way counts as if it were open. Takes a place
+/* Step 6.3 with the policy `underway`: what is under way counts as if it were open. Takes a place
  * of `limit`, or says why there is none; CPUs that ask at once get each its own. Or gives one back,
  * with GIVE_BACK: what a rate refuses holds none. Not static: the verifier looks at it once, and
  * not with every state that leads here. */

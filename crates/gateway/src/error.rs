@@ -190,7 +190,7 @@ pub enum Error {
     },
     /// The gateway that is pinned in the directory runs with a setting that cannot change while it runs.
     #[error(
-        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or begin anew: `equic gateway detach --pin {0}`, then start it again", .path.display()
+        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start it again", .path.display()
     )]
     PinMismatch {
         /// The directory.
@@ -383,8 +383,7 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
         Some("xdp_dispatcher") => {
             return format!(
                 "it is libxdp's dispatcher, which calls others (`xdp-loader status {interface}` lists them) and cannot \
-                 call the gateway. `xdp-loader unload {interface} --all` takes it off with all of them; what is \
-                 wanted beside the gateway goes behind it, to tc or nftables"
+                 call the gateway. `xdp-loader unload {interface} --all` detaches it and all of them. Put other packet processing behind the gateway, into tc or nftables"
             );
         }
         Some(crate::PROGRAM_NAME) => {

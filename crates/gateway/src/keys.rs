@@ -431,7 +431,7 @@ impl KeyKeeper {
             .store(until, Release);
         self.put_in_force(&ring);
         self.due = due_after(sys::monotonic_ns(), false);
-        tracing::info!(epoch = ring.epoch().number(), "all keys of before are withdrawn");
+        tracing::info!(epoch = ring.epoch().number(), "all older keys are withdrawn");
         Ok(())
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn compare(www: &Path, downloads: &Path, names: &[String]) -> Result<
         return Err(format!("{missing} of {} files were not downloaded", names.len()));
     }
     if let Some(other) = came.iter().find(|name| !names.contains(name)) {
-        return Err(format!("{other:?} was downloaded, and nobody asked for it"));
+        return Err(format!("{other:?} was downloaded, but not requested"));
     }
     for name in names {
         let read = |folder: &Path| {

@@ -19,15 +19,15 @@ pub fn usage(error: &clap::Error) -> Option<String> {
 /// Commands of `equic sim`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Play a scenario in virtual time
+    /// Run a scenario in virtual time
     Run(Box<Run>),
-    /// Play every cell of a grid, over all CPUs
+    /// Run every cell of a grid, on all CPUs
     Sweep(Box<Sweep>),
-    /// Put the parts of a sweep together
+    /// Join the parts of a sweep
     Merge(Merge),
     /// Compare two sweeps
     Compare(Compare),
-    /// List the scenarios that come with the simulator
+    /// List the included scenarios
     List(List),
 }
 
@@ -38,16 +38,16 @@ pub enum Command {
   equic sim run my.toml --seeds 30 --json
   equic sim run fairness --seeds 1 --out series --qlog-dir qlog")]
 pub struct Run {
-    /// A file, or the name of a scenario that `equic sim list` has
+    /// File, or name of a scenario from `equic sim list`
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// Run so many seeds, in place of those of the scenario
+    /// Run this number of seeds instead of those of the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: Option<u64>,
-    /// Run so many seeds at a time [default: as many as there are CPUs]
+    /// Number of seeds in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Measure harm: each flow alone, too, with the same seeds
+    /// Measure harm: also run each flow without the others, with the same seeds
     #[arg(long)]
     pub harm: bool,
     /// Write time series and plots of the first seed into this directory
@@ -56,7 +56,7 @@ pub struct Run {
     /// Draw one plot of the first seed into this file, as SVG or PNG by its ending
     #[arg(long, value_name = "FILE", value_parser = plot_file)]
     pub plot: Option<PathBuf>,
-    /// What that plot shows over time
+    /// Quantity that this plot shows over time
     #[arg(long, value_name = "VALUE", value_enum, default_value_t = Plotted::Goodput, requires = "plot")]
     pub plot_of: Plotted,
     /// Draw this port in plots of queues, or both ports of this link; may be given several times [default: the 8 busiest
@@ -103,7 +103,7 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
 /// List the scenarios that come with the simulator, or print one
 #[derive(Args)]
 pub struct List {
-    /// Print this one as a file, to begin with
+    /// Print this scenario as a file, to start from
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print the list as JSON (schema equic.sim.list/1)
@@ -122,16 +122,16 @@ pub struct Sweep {
     /// A scenario with a table `[grid]`
     #[arg(value_name = "GRID")]
     pub grid: PathBuf,
-    /// Directory of the results
+    /// Directory for the results
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Play this share of the runs alone: part I of N, from 1
+    /// Run only this share of the runs: part I of N, from 1
     #[arg(long, value_name = "I/N", value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
-    /// Run so many at a time [default: as many as there are CPUs]
+    /// Number of runs in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Check the grid and tell how many runs it has, and play none
+    /// Check the grid and print its number of runs, without running any
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -175,19 +175,19 @@ pub struct Compare {
     /// The old result
     #[arg(value_name = "OLD")]
     pub old: PathBuf,
-    /// The new one
+    /// The new result
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
-    /// The p-value has to be under this
+    /// Maximum p-value of an effect
     #[arg(long, value_name = "P", default_value_t = 0.05)]
     pub p: f64,
-    /// The least effect, in percent
+    /// Minimum size of an effect, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub effect: f64,
     /// Correct p-values for the number of cells (Holm)
     #[arg(long)]
     pub corrected: bool,
-    /// Always exit with 0 when the results could be compared
+    /// Exit with 0 whenever the results could be compared
     #[arg(long)]
     pub no_fail: bool,
     /// Print the comparison as JSON (schema equic.sim.compare/1)

@@ -46,7 +46,7 @@ pub enum IdError {
     #[error("the connection ID is not of this format")]
     Malformed,
     /// Of a key that the ring does not have: from before a restart, or rotated out.
-    #[error("the connection ID's key is not known here (any more)")]
+    #[error("unknown key for this connection ID: it was never loaded, or it was rotated out")]
     UnknownEpoch,
     /// Not made with this ring.
     #[error("the connection ID was not made by a server of this service")]

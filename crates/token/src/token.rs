@@ -62,7 +62,7 @@ pub enum TokenError {
     #[error("the token is not of this format")]
     Malformed,
     /// Its key was retired, or is another ring's.
-    #[error("the token's key is not known here (any more)")]
+    #[error("unknown key for this token: it was never loaded, or it was rotated out")]
     UnknownEpoch,
     /// Not made with this ring for this address, port and connection ID.
     #[error("the token was not made for this client and connection ID")]

@@ -38,7 +38,7 @@ pub enum Wrong {
     #[error("{0} bytes are not a whole number of instructions of 8 bytes")]
     Ragged(usize),
     /// An opcode that RFC 9669 does not have.
-    #[error("opcode {0:#04x} is none of RFC 9669's: compile with -mcpu=v3 or -mcpu=v4")]
+    #[error("opcode {0:#04x} is not in RFC 9669: compile with -mcpu=v3 or -mcpu=v4")]
     Opcode(u8),
     /// An access to packets in the way of classic BPF.
     #[error("LD_ABS and LD_IND are not supported: read through a helper")]
@@ -56,7 +56,7 @@ pub enum Wrong {
     #[error("a byte swap of {0} bits does not exist: there are 16, 32 and 64")]
     SwapWidth(i32),
     /// An atomic operation that RFC 9669 does not have.
-    #[error("atomic operation {0:#x} is none of RFC 9669's")]
+    #[error("atomic operation {0:#x} is not in RFC 9669")]
     Atomic(i32),
     /// The program ends within an LDDW.
     #[error("LDDW takes two slots, and the program ends after one")]

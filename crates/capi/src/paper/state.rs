@@ -152,7 +152,7 @@ impl State {
             return Ok(());
         }
         Err(Failure::argument(format!(
-            "{what} cannot change any more: equic_load was called already"
+            "{what} can no longer change: equic_load was already called"
         )))
     }
 

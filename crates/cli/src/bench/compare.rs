@@ -20,16 +20,16 @@ pub(crate) struct Args {
     /// The old result: a run's folder, or its result.json
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// The new one; the same again with --rename
+    /// The new result; with --rename, the same again
     #[arg(value_name = "NEW")]
     new: PathBuf,
     /// Compare an implementation of OLD with another of NEW, by rounds when both are of one run
     #[arg(long, value_name = "OLD=NEW", value_parser = renamed)]
     rename: Option<(String, String)>,
-    /// The p-value has to be under this
+    /// Maximum p-value of an effect
     #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
     p: f64,
-    /// The least effect, in percent
+    /// Minimum size of an effect, in percent
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     effect: f64,
     /// A cell has no difference if the 95 % interval of its change lies within this, in percent
@@ -38,10 +38,10 @@ pub(crate) struct Args {
     /// Correct p-values for the number of cells (Holm)
     #[arg(long)]
     corrected: bool,
-    /// A result with cells that cannot be compared fails too
+    /// Also fail if some cells cannot be compared
     #[arg(long)]
     strict: bool,
-    /// Always exit with 0 when the results could be compared
+    /// Exit with 0 whenever the results could be compared
     #[arg(long, conflicts_with = "strict")]
     no_fail: bool,
     /// Print the comparison as JSON (schema equic.bench.compare/1)

@@ -13,7 +13,7 @@ const SCHEMA: &str = "equic.bench.doctor/1";
 /// Looks for what makes figures of this machine wrong or restless, and says what mends it
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// End with status 1 if something serious is found
+    /// Exit with 1 if there is a serious finding
     #[arg(long)]
     strict: bool,
     /// Print it as JSON (schema equic.bench.doctor/1)

@@ -12,10 +12,10 @@ use crate::output;
 /// figures again by the statistics of `equic bench` and prints the paper's tables
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The copy: a clone, or its folder results
+    /// Copy of the raw data: a clone, or its folder results
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Every pair of every experiment too
+    /// Also list every pair of every experiment
     #[arg(long)]
     all: bool,
     /// Print everything as JSON (schema equic.bench.tumi8/1)

@@ -23,9 +23,9 @@ use crate::failure::Done;
 pub(crate) enum Command {
     /// Measure every client against every server: goodput, CPU, handshakes, memory
     Run(Box<run::Args>),
-    /// Show which implementations there are
+    /// List the implementations
     List(list::Args),
-    /// Look for what makes figures of this machine wrong or restless
+    /// Find properties of this machine that make measurements wrong or unstable
     Doctor(doctor::Args),
     /// Make tables, result.json, CSV, a page and plots of a run's samples
     Report(report::Args),
@@ -33,10 +33,10 @@ pub(crate) enum Command {
     Compare(compare::Args),
     /// Compute the figures of "QUIC on the Highway" again from its raw data
     ImportTumi8(import::Args),
-    /// Be a machine of a testbed: requests and answers, JSON lines
+    /// Run as a machine of a testbed: requests and answers in JSON lines
     #[command(hide = true)]
     Agent,
-    /// Be the server or the client that is measured
+    /// Run as the server or the client that is measured
     Endpoint(endpoint::Command),
 }
 

@@ -31,20 +31,21 @@ pub(crate) use writer::{Report, Writer};
 /// Plugins that are offered, and those that are taken.
 #[derive(Args)]
 pub(crate) struct ExchangeArgs {
-    /// Offer this plugin (.qplug) to the peer of each connection; it may be given more than once
+    /// Offer this plugin (.qplug) to the peer of each connection; may be given several times
     #[arg(long, value_name = "FILE")]
     push: Vec<PathBuf>,
-    /// Offer the plugins of the first rule in this file (TOML) that has the peer's address; those of
-    /// --push to peers of no rule
+    /// Offer the plugins of the first rule in this file (TOML) that matches the peer's address;
+    /// peers without a matching rule are offered those of --push
     #[arg(long, value_name = "RULES")]
     push_rules: Option<PathBuf>,
-    /// Hold stream data back until the peer has said what becomes of these plugins, for so long at most (1s)
+    /// Hold stream data back until the peer has accepted or refused these plugins, for at most this
+    /// time (1s)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     push_hold: Option<Duration>,
-    /// Take plugins that the peer offers, as far as this policy (TOML) lets them
+    /// Accept plugins of the peer that this policy (TOML) permits
     #[arg(long, value_name = "POLICY")]
     accept_plugins: Option<PathBuf>,
-    /// Keep plugins that were taken in this folder, so that they are not fetched again
+    /// Keep accepted plugins in this folder, so that they need not be fetched again
     #[arg(long, value_name = "DIR", requires = "accept_plugins")]
     plugin_cache: Option<PathBuf>,
 }

@@ -14,16 +14,16 @@ pub(crate) struct Attachment {
     /// `native` (in the driver), `generic` (works everywhere), or `auto`
     #[arg(long)]
     mode: Option<Mode>,
-    /// Count what would be dropped, drop nothing
+    /// Count the packets that would be dropped, and drop none
     #[arg(long)]
     dry_run: bool,
-    /// What `status` and `--gateway` call it
+    /// Name that `status` shows and `--gateway` accepts
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Another build of the program than the one inside this command
+    /// Load this build of the program instead of the one in this command
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
-    /// If the kernel rejects the program, show all it has to say
+    /// If the kernel rejects the program, print the verifier's whole log
     #[arg(long)]
     verbose_verifier: bool,
 }

@@ -18,10 +18,10 @@ pub(crate) struct Args {
     /// The same as --gateway
     #[arg(value_name = "SELECTOR", conflicts_with = "gateway", hide = true)]
     selector: Option<String>,
-    /// Only off this interface
+    /// Detach from this interface only
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// The one that is pinned in this directory, of whatever release
+    /// Detach the gateway that is pinned in this directory, of any release
     #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "gateway", "interface"])]
     pin: Option<PathBuf>,
     /// JSON (schema equic.gateway.detach/1)

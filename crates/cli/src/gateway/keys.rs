@@ -18,10 +18,10 @@ pub(crate) enum Command {
 /// others a second later.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Retry tokens of before hold no longer: a client in the middle of its handshake begins anew. With \
-`check_ids`, packets with connection IDs of before pass for a minute if their source holds a connection; meanwhile \
-servers give their clients new ones. Take a user who is not to have the new keys off `users` first, and restart the \
-gateway. The gateway's process does this: it has to run."
+    after_help = "Older Retry tokens are no longer valid: a client in the middle of its handshake starts again. With \
+`check_ids`, packets with older connection IDs pass for a minute if their source holds a connection; in that minute, \
+servers give their clients new ones. If a user must not receive the new keys, remove that user from `users` first, \
+and restart the gateway. The gateway's process must run, because it does this work."
 )]
 pub(crate) struct Renew {
     #[command(flatten)]

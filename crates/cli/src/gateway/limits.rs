@@ -12,13 +12,14 @@ use equic_report::number;
 #[derive(Args)]
 #[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
 pub(crate) struct Limits {
-    /// At max-connections: `new` refuses new connections, `strict` every packet
+    /// What happens to a source at its quota: `new` and `underway` refuse new connections, `strict`
+    /// drops every packet above it
     #[arg(long)]
     policy: Option<Policy>,
     /// Simultaneous connections per source
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
-    /// New connections per source, as `20/s burst 40`
+    /// New connections per source, such as `20/s burst 40`
     #[arg(long, value_name = "RATE")]
     new_per_source: Option<Rate>,
     /// New connections per IPv4 /32
@@ -42,29 +43,31 @@ pub(crate) struct Limits {
     /// New connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
-    /// Answers of each kind (Retry, Version Negotiation, stateless reset) that the gateway gives in the server's
-    /// name, to all sources together
+    /// Answers that the gateway sends in the server's name, for each kind (Retry, Version
+    /// Negotiation, stateless reset), to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
-    /// With `--retry adaptive`: new connections without proof, beyond which proof is asked for
+    /// With `--retry adaptive`: rate of new connections without proof above which clients must
+    /// validate their address
     #[arg(long, value_name = "RATE")]
     retry_above: Option<Rate>,
-    /// How long it is asked for after there were too many
+    /// With `--retry adaptive`: how long clients must validate their address after the rate was too
+    /// high
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_hold: Option<Duration>,
     /// Packets per source
     #[arg(long, value_name = "RATE")]
     packets_per_source: Option<Rate>,
-    /// UDP payload bytes per source, as `10MB/s burst 1MB`
+    /// UDP payload bytes per source, such as `10MB/s burst 1MB`
     #[arg(long, value_name = "RATE")]
     bytes_per_source: Option<Rate>,
-    /// Packets of all sources together, those of open connections too
+    /// Packets of all sources together, including those of open connections
     #[arg(long, value_name = "RATE")]
     packets_per_service: Option<Rate>,
-    /// Packets that open no connection, of all sources together that have none
+    /// Packets that open no connection, of all sources together that have no connection
     #[arg(long, value_name = "RATE")]
     unproven_per_service: Option<Rate>,
-    /// How long a handshake that was let in may take
+    /// How long an admitted handshake may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     handshake_timeout: Option<Duration>,
     /// Later IP fragments: `pass`, `follow` the first one, or `drop`
@@ -73,7 +76,7 @@ pub(crate) struct Limits {
     /// Drop packets whose Fixed Bit is zero
     #[arg(long)]
     require_fixed_bit: bool,
-    /// Versions of QUIC that the server takes: `1`, `2` or `1,2`
+    /// Versions of QUIC that the server supports: `1`, `2` or `1,2`
     #[arg(long, value_name = "VERSIONS")]
     versions: Option<Versions>,
     /// Drop other QUIC versions
@@ -85,12 +88,12 @@ pub(crate) struct Limits {
     /// The port dials out too: Retry and Version Negotiation are legitimate
     #[arg(long)]
     also_client: bool,
-    /// Drop packets to connection IDs that no server of the service has made; the servers have to make them
-    /// with the gateway's keys
+    /// Drop packets to connection IDs that no server of the service issued; the servers must make
+    /// them with the gateway's keys
     #[arg(long)]
     check_ids: bool,
-    /// Tell clients of servers that are dead so, with stateless resets; the servers have to make their connection IDs
-    /// and reset tokens with the gateway's keys
+    /// Send stateless resets to clients of servers that are dead; the servers must make their
+    /// connection IDs and reset tokens with the gateway's keys
     #[arg(long)]
     stateless_reset: bool,
 }
@@ -136,7 +139,10 @@ impl Limits {
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {
-        return format!("calm: nobody has to prove its address (began to ask: {})", state.began);
+        return format!(
+            "calm: clients need not validate their address (began to ask: {})",
+            state.began
+        );
     }
     format!(
         "asks for proof since {}, as more than {above} came without; calm in {} if they are no more",
@@ -174,7 +180,7 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     }
     match service.retry {
         Retry::Never => {}
-        Retry::Always => parts.push("Retry for everybody".to_owned()),
+        Retry::Always => parts.push("Retry for all clients".to_owned()),
         Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
     }
     if service.version_negotiation {

@@ -18,20 +18,22 @@ pub(crate) struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
     #[arg(value_name = "PREFIX", required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
-    /// A file with one a line (# begins a comment), in place of what was loaded from
-    /// files before; several are fine
+    /// File with one per line (# begins a comment); replaces what was loaded from files before; may
+    /// be given several times
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// Of the files, tables of autonomous systems: prefixes of AS number N; several are fine
+    /// In tables of autonomous systems, select the prefixes of AS number N; may be given several
+    /// times
     #[arg(long, value_name = "N", requires = "file")]
     asn: Vec<u32>,
-    /// Of the files, tables of countries: prefixes of country XX (ISO 3166-1); several are fine
+    /// In tables of countries, select the prefixes of country XX (ISO 3166-1); may be given several
+    /// times
     #[arg(long, value_name = "XX", requires = "file")]
     country: Vec<String>,
-    /// Says which country a geoname_id is, for GeoLite2's blocks
+    /// File with the country of each geoname_id, for GeoLite2's blocks
     #[arg(long, value_name = "FILE", requires = "country")]
     locations: Option<PathBuf>,
-    /// How long, as 90s, 10m, 2h or 7d; without it, until the gateway ends
+    /// Duration, such as 90s, 10m, 2h or 7d [default: until the gateway ends]
     #[arg(long = "for", value_name = "DURATION", value_parser = lifetime, conflicts_with = "file")]
     lifetime: Option<Duration>,
     #[command(flatten)]
@@ -181,7 +183,7 @@ pub(super) fn show(args: &Show) -> Done {
         return output::json("equic.gateway.lists/1", json!({ "entries": entries }));
     }
     if entries.is_empty() {
-        return output::line("nobody is denied, nobody is allowed more than others");
+        return output::line("the allow and deny lists are empty");
     }
     let mut table = Table::new([
         Column::text("prefix"),

@@ -33,40 +33,40 @@ use crate::failure::Done;
 /// The subcommands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Load the program, attach it, and look after it until Ctrl-C
+    /// Load the program, attach it, and run it until Ctrl-C
     Run(Box<run::Args>),
-    /// What is protected and how; what was passed and dropped and why
+    /// Show services and limits, and packets passed and dropped, by reason
     Status(status::Args),
-    /// A dashboard: rates, sources and drops as they happen; deny and allow
+    /// Show a dashboard of rates, sources and drops; deny and allow sources
     Watch(watch::Args),
-    /// Answer Prometheus
+    /// Serve metrics to Prometheus
     Metrics(metrics::Args),
-    /// Top talkers: who sends and holds how much
+    /// Show the busiest sources, with traffic and connections
     Sources(sources::Args),
     /// Drop every packet of an address or prefix
     Deny(lists::Add),
     /// Exempt an address or prefix from quotas and rates
     Allow(lists::Add),
-    /// Take an address or prefix off the list it is on
+    /// Remove an address or prefix from the lists
     Forget(lists::Forget),
-    /// What was denied and allowed, and for how long
+    /// Show the deny and allow lists, with expiry times
     Lists(lists::Show),
-    /// Change limits while it runs
+    /// Change limits of a running gateway
     Set(set::Args),
     /// Withdraw the keys of Retry tokens and connection IDs
     #[command(subcommand)]
     Keys(keys::Command),
     /// Read the configuration file again
     Reload(reload::Args),
-    /// Say what is wrong with a configuration file
+    /// Check a configuration file
     Check(reload::Check),
-    /// What would happen to this packet, or to those of a capture
+    /// Show what would happen to a packet, or to the packets of a capture
     Explain(Box<explain::Args>),
     /// Write dropped packets to a pcapng file, with the reasons
     Capture(capture::Args),
-    /// Every reason for a verdict, and what it means
+    /// List the reasons for verdicts, with their meaning
     Reasons(reasons::Args),
-    /// Take a running gateway off its interfaces
+    /// Detach a running gateway from its interfaces
     Detach(detach::Args),
 }
 
@@ -96,8 +96,8 @@ pub(crate) fn run(command: Command) -> Done {
 /// Which of the running gateways is meant.
 #[derive(Args)]
 pub(crate) struct Target {
-    /// Which gateway: an interface, its name, or its program's id. A name and an id also find a gateway of
-    /// another network namespace [default: the only gateway of this network namespace]
+    /// The gateway: an interface, its name, or its program's id. A name or an id also finds a
+    /// gateway of another network namespace [default: the only gateway of this network namespace]
     #[arg(long, value_name = "SELECTOR")]
     gateway: Option<String>,
 }

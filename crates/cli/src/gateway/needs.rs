@@ -73,8 +73,7 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
         let without = control.servers_without_ids(&service).map(|servers| servers.len());
         if servers.is_ok() && servers.ok() == without.ok() {
             found.push(format!(
-                "no server of `{service}` has said that it makes connection IDs with the gateway's keys: until one \
-                 does, nobody is sent a stateless reset"
+                "no server of `{service}` has said that it makes connection IDs with the gateway's keys: until one does, no client gets a stateless reset"
             ));
         }
     }

@@ -18,7 +18,7 @@ use crate::output;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The gateway that this process runs, in place of --gateway: for service managers
+    /// Reload the gateway of this process, instead of --gateway: for service managers
     #[arg(long, value_name = "PID", conflicts_with = "gateway")]
     pid: Option<u32>,
     /// JSON (schema equic.gateway.reload/1)
@@ -33,10 +33,10 @@ pub(crate) struct Args {
 on this machine, a quota that no server can feed, a limit that forged packets evade or use up."
 )]
 pub(crate) struct Check {
-    /// The file
+    /// Configuration file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Fail on warnings, too
+    /// Also fail on warnings
     #[arg(long)]
     strict: bool,
     /// JSON (schema equic.gateway.check/1)

@@ -104,7 +104,7 @@ impl Saving {
     ) -> Done<Saved> {
         if fingerprint_of(&self.path) != Some(self.before) {
             return Err(Failure::new(format!(
-                "{} was changed by somebody meanwhile: the settings are in force, and not saved",
+                "{} has changed in the meantime: the settings are in force, but not saved",
                 self.path.display()
             )));
         }

@@ -14,20 +14,20 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(
     after_help = "A key of a service may have the service's name in front: web.max_connections=100.
-Without it, it is set for every service. dry_run, lease and events alone are the gateway's."
+Without it, it is set for every service. dry_run, lease and events belong to the gateway."
 )]
 pub(crate) struct Args {
-    /// For example max_connections=100, `new_per_source=20/s burst 40`, policy=strict, dry_run=off
+    /// Settings, for example max_connections=100, `new_per_source=20/s burst 40`, policy=strict,
+    /// dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
     settings: Vec<Setting>,
-    /// Write them into the gateway's configuration file as well; comments and order stay
+    /// Also write the settings into the gateway's configuration file; comments and order stay
     #[arg(long)]
     save: bool,
     #[command(flatten)]
     target: Target,
-    /// Have clients prove their addresses although there are servers that do not check the gateway's tokens, or
-    /// connection IDs checked although there are servers that make others, or packets of unknown sources limited
-    /// although no server says who is known
+    /// Apply the setting even if servers have not declared that they support it (retry, check_ids),
+    /// or do not report connections (unproven_per_service)
     #[arg(long)]
     force: bool,
     /// JSON (schema equic.gateway.set/1)

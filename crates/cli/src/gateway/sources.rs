@@ -13,10 +13,10 @@ use crate::output;
 /// Shows who sends and who holds connections. A source is an address, or the prefix configured.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many
+    /// Number of sources
     #[arg(long, value_name = "N", default_value = "20")]
     top: usize,
-    /// What comes first
+    /// Sort order
     #[arg(long, value_enum, default_value = "packets")]
     by: By,
     #[command(flatten)]

@@ -100,7 +100,7 @@ fn report(status: &Status) -> Done {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
         output::line(format_args!(
-            "  nobody looks after it: process {} has ended, what it said last is not shown",
+            "  no process runs it: process {} has ended, its last report is not shown",
             report.pid
         ))?;
         return Ok(());
@@ -114,7 +114,7 @@ fn report(status: &Status) -> Done {
         output::line(format_args!("  {level}: {about}: {}", condition.message))?;
     }
     let Some(bans) = &report.bans else { return Ok(()) };
-    let dry = if bans.dry_run { " (dry run: nobody is really banned)" } else { "" };
+    let dry = if bans.dry_run { " (dry run: no source is actually banned)" } else { "" };
     output::line(format_args!(
         "  bans: {} in force, {} imposed, {} over, {} lifted, {} spared{dry}",
         number::count(bans.active),

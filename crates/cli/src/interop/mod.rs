@@ -29,28 +29,28 @@ use progress::Progress;
 /// with a relay between them. `scripts/interop.sh build` builds the implementations.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these, as clients and as servers
+    /// Use only these implementations, as clients and as servers
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
-    /// Only these as clients
+    /// Use only these implementations as clients
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "implementations")]
     client: Vec<String>,
-    /// Only these as servers
+    /// Use only these implementations as servers
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "implementations")]
     server: Vec<String>,
-    /// Only pairs in which this one is the client or the server
+    /// Run only pairs in which this implementation is the client or the server
     #[arg(long, value_name = "NAME")]
     with: Option<String>,
-    /// Only these test cases
+    /// Run only these test cases
     #[arg(long, value_name = "CASE", value_delimiter = ',', value_parser = case)]
     only: Vec<Case>,
-    /// As many bytes and connections as the QUIC Interop Runner uses, at its 10 Mb/s
+    /// Use the numbers of bytes and connections of the QUIC Interop Runner, at its 10 Mb/s
     #[arg(long)]
     full: bool,
-    /// How many cells run side by side
+    /// Number of cells that run in parallel
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
-    /// What losses, corruption and files are made of
+    /// Seed of losses, corruption and files
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// The list of implementations [default: interop/implementations.json in this folder, or else those of
@@ -63,13 +63,13 @@ pub(crate) struct Args {
     /// Where result.json and the logs of each cell go
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
-    /// Have our endpoints speak the exchange of plugins (docs/plugin-wire.md) with peers that know it
+    /// Exchange plugins (docs/plugin-wire.md) between our endpoints and peers that support it
     #[arg(long)]
     plugins: bool,
     /// With --plugins: a plugin (.qplug) that our endpoints offer
     #[arg(long, value_name = "FILE", requires = "plugins")]
     push: Vec<PathBuf>,
-    /// Take what is not supported for failed, too
+    /// Count unsupported cases as failed
     #[arg(long)]
     strict: bool,
     /// Print the result as JSON, in the QUIC Interop Runner's schema

@@ -19,7 +19,7 @@ use crate::signals::{Signals, runtime};
 /// What to send.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// QUIC Initials: every one asks the server for a handshake
+    /// Send QUIC Initials: each one starts a handshake at the server
     Initial {
         #[command(flatten)]
         common: Common,
@@ -29,18 +29,18 @@ pub(crate) enum Command {
         /// Protocol in the ClientHello
         #[arg(long, default_value = "h3")]
         alpn: Vec<String>,
-        /// Make so many beforehand and send them in turn, instead of a new one each time
+        /// Prepare this number of Initials and send them in turn, instead of a new one each time
         #[arg(long, value_name = "N")]
         pool: Option<usize>,
     },
-    /// Random bytes behind a short header: packets of connections nobody has
+    /// Send random bytes behind a short header: packets of connections that do not exist
     Garbage {
         #[command(flatten)]
         common: Common,
-        /// Bytes of UDP payload
+        /// Length of the UDP payload, in bytes
         #[arg(long, value_name = "N", default_value = "200")]
         size: usize,
-        /// How many different ones to send in turn
+        /// Number of different packets to send in turn
         #[arg(long, value_name = "N", default_value = "1024")]
         pool: usize,
     },
@@ -52,25 +52,25 @@ pub(crate) struct Common {
     /// The victim: an address of the lab
     #[arg(long, value_name = "ADDR:PORT")]
     target: SocketAddr,
-    /// Send from sockets on these addresses; without it, from the host's own
+    /// Send from sockets on these addresses [default: the host's own]
     #[arg(long, value_name = "ADDR")]
     from: Vec<IpAddr>,
-    /// Sockets per address, each with a port of its own
+    /// Number of sockets per address, each with its own port
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "spoof")]
     ports: u16,
-    /// Claim to be random addresses of these prefixes
+    /// Forge source addresses: random addresses of these prefixes
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix, conflicts_with = "from")]
     spoof: Vec<IpNet>,
-    /// How long
+    /// Duration
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
-    /// How many packets at most
+    /// Maximum number of packets
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
-    /// Packets per second; as fast as possible if not given
+    /// Packets per second [default: as fast as possible]
     #[arg(long, value_name = "N")]
     pps: Option<NonZeroU64>,
-    /// The same number sends the same packets
+    /// Seed: the same number sends the same packets
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// JSON lines (schema equic.lab.flood/1): the beginning, progress once a second, and the result

@@ -22,15 +22,15 @@ const GOODBYE: Duration = Duration::from_secs(15);
 /// Makes a server and clients, each in a network namespace, joined by a bridge.
 #[derive(clap::Args)]
 pub(crate) struct Up {
-    /// 1 to 24 letters (a-z), digits and `-`
+    /// Name of the lab: 1 to 24 letters (a-z), digits and `-`
     name: String,
-    /// How many clients
+    /// Number of clients
     #[arg(long, value_name = "N", default_value = "2")]
     clients: usize,
     /// MTU of all links, bytes
     #[arg(long, value_name = "N", default_value = "1500")]
     mtu: u32,
-    /// Lets client I (from 0) send from any address of a prefix
+    /// Let client I (from 0) send from any address of a prefix
     #[arg(long, value_name = "I=PREFIX", value_parser = client_prefix)]
     client_prefix: Vec<(usize, IpNet)>,
     /// JSON lines (schema equic.lab.up/1)
@@ -41,7 +41,7 @@ pub(crate) struct Up {
 /// Removes a lab.
 #[derive(clap::Args)]
 pub(crate) struct Down {
-    /// As given to `lab up`, or the whole id
+    /// Name as given to `lab up`, or the whole id
     name: String,
 }
 

@@ -19,13 +19,13 @@ use crate::trust::TrustArgs;
 /// Which clients.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Well-behaved: a connection, a request, close, again
+    /// Well-behaved clients: open a connection, make a request, close it, repeat
     Well(Common),
-    /// Greedy: many connections from each client, held open, opened anew when they end
+    /// Greedy clients: hold many connections open, and replace those that end
     Parallel {
         #[command(flatten)]
         common: Common,
-        /// Connections each client has at once
+        /// Number of connections of each client at a time
         #[arg(long, value_name = "N", default_value = "100")]
         connections: usize,
     },
@@ -39,16 +39,16 @@ pub(crate) struct Common {
     /// Number of clients
     #[arg(long, value_name = "N", default_value = "1")]
     clients: usize,
-    /// Addresses to send from, in turn; without it, the host's own
+    /// Addresses to send from, in turn [default: the host's own]
     #[arg(long, value_name = "ADDR")]
     from: Vec<IpAddr>,
-    /// Requests on each connection
+    /// Number of requests on each connection
     #[arg(long, value_name = "N", default_value = "1")]
     requests: u32,
-    /// Keep a connection open for so long after its requests (`parallel`: until it is closed)
+    /// Keep a connection open for this time after its requests (`parallel`: until it is closed)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     hold: Option<Duration>,
-    /// Connections to begin a second, whatever became of those before; without it, as they end
+    /// Connections to open per second, independent of earlier ones [default: one when another ends]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Pause between connections
@@ -57,19 +57,19 @@ pub(crate) struct Common {
     /// Pause after a connection that failed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10ms")]
     retry_pause: Duration,
-    /// Time for a request, and the handshake before it
+    /// Timeout of a request, including its handshake
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5s")]
     timeout: Duration,
-    /// How long to go on; without it or --count, until Ctrl-C
+    /// Duration [default without --count: until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// How many requests to make in all
+    /// Total number of requests
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Which connections share a UDP socket
     #[arg(long, value_enum, default_value = "connection")]
     socket_per: SocketPer,
-    /// Send the packets there, whatever the URL's host resolves to
+    /// Send packets to this address instead of the one of the URL's host
     #[arg(long, value_name = "ADDR:PORT")]
     connect: Option<SocketAddr>,
     #[command(flatten)]
@@ -77,19 +77,19 @@ pub(crate) struct Common {
     /// Write one JSON line per request to this file
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
-    /// Worker threads; one per CPU if not given
+    /// Number of worker threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// The result as one JSON line (schema equic.lab.load/1)
+    /// Print the result as one JSON line (schema equic.lab.load/1)
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SocketPer {
-    /// Each of a client's connections has a source port of its own
+    /// Each connection of a client has its own source port
     Connection,
-    /// All connections of a client share one
+    /// All connections of a client share one source port
     Client,
 }
 

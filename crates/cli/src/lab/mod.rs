@@ -20,15 +20,15 @@ use crate::failure::Done;
 /// The subcommands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make a lab and keep it until Ctrl-C or `lab down`
+    /// Create a lab and keep it until Ctrl-C or `lab down`
     Up(hosts::Up),
     /// Remove a lab, by ending the process that keeps it
     Down(hosts::Down),
-    /// The labs on this machine
+    /// List the labs on this machine
     List(hosts::List),
     /// Run a program on a host of a lab
     Exec(hosts::Exec),
-    /// Remove what labs left behind whose process was killed
+    /// Remove the remains of labs whose process was killed
     Sweep(hosts::Sweep),
     /// Send attack traffic; refused outside a lab
     #[command(subcommand)]
@@ -36,15 +36,15 @@ pub(crate) enum Command {
     /// Make HTTP/3 requests and measure each
     #[command(subcommand)]
     Load(load::Command),
-    /// Pass UDP datagrams on, with loss, delay and the like
+    /// Forward UDP datagrams with loss, delay and other impairments
     Relay(relay::Args),
-    /// Play a scenario of the simulator in real time
+    /// Run a scenario of the simulator in real time
     Run(run::Args),
-    /// Endure: churn and floods for a time, and is everything as before afterwards?
+    /// Run churn and floods for a time, and check that the state afterwards is as before
     Soak(soak::Args),
-    /// Measure what a flood leaves of a server, by who protects it
+    /// Measure the throughput of a server under a flood, for each kind of protection
     Bench(bench::Args),
-    /// Be the server on quinn that `bench --forged` measures
+    /// Run as the quinn server that `bench --forged` measures
     #[command(hide = true)]
     Quinn(bench::QuinnArgs),
 }

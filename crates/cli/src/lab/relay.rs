@@ -18,49 +18,49 @@ use crate::signals::{Signals, runtime};
 /// given holds for both directions. ECN marks go through as they came.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where clients send to
+    /// Address and port for clients
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The server
+    /// Address and port of the server
     #[arg(long, value_name = "ADDR:PORT")]
     to: SocketAddr,
-    /// How long a datagram is under way
+    /// One-way delay of a datagram
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
-    /// Bits per second; no limit if not given
+    /// Rate in bits per second [default: no limit]
     #[arg(long, value_name = "N")]
     rate: Option<u64>,
-    /// Datagrams that wait for the rate; 0: no limit
+    /// Maximum number of datagrams in the queue; 0: no limit
     #[arg(long, value_name = "N", default_value = "100", requires = "rate")]
     queue: usize,
-    /// Percent that are lost
+    /// Percentage of datagrams that are lost
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     loss: f64,
-    /// Percent that arrive with a byte changed
+    /// Percentage of datagrams that arrive with a changed byte
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     corrupt: f64,
-    /// Percent that arrive twice
+    /// Percentage of datagrams that arrive twice
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     duplicate: f64,
-    /// Percent that arrive late, by twice the delay and 1 ms
+    /// Percentage of datagrams that arrive late, by twice the delay and 1 ms
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     reorder: f64,
-    /// At most so many in a row are lost or changed
+    /// Maximum number of consecutive datagrams that are lost or changed
     #[arg(long, value_name = "N", default_value = "0")]
     burst: u32,
-    /// These are lost on the way to the server; 1 is the first
+    /// Numbers of datagrams to the server that are lost; 1 is the first
     #[arg(long, value_name = "N", value_delimiter = ',')]
     drop: Vec<u64>,
-    /// Give a client another port towards the server, so often
+    /// Change the client's port towards the server at this interval
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     rebind_port: Option<Duration>,
-    /// Give a client another address of 127.0.0.0/8, so often
+    /// Change the client's address within 127.0.0.0/8 at this interval
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "rebind_port")]
     rebind_addr: Option<Duration>,
-    /// The same number does the same to the same datagrams
+    /// Seed: the same number has the same effect on the same datagrams
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// JSON lines (schema equic.lab.relay/1): when ready, and the counts
+    /// JSON lines (schema equic.lab.relay/1): one when ready, one with the counts
     #[arg(long)]
     json: bool,
 }

@@ -25,18 +25,19 @@ const SCHEMA: &str = "equic.plugin.bench/1";
 /// bytecode. It needs clang.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Show this plugin alone; it may be given more than once
+    /// Show only this plugin; may be given several times
     #[arg(long, value_name = "NAME", value_parser = named)]
     only: Vec<&'static str>,
-    /// Measure goodput and CPU time in so many rounds, each with and without each plugin, in turns; 0: not at all
+    /// Measure goodput and CPU time in this number of interleaved rounds, with and without each
+    /// plugin; 0: skip this
     #[arg(long, value_name = "N", default_value = "0",
         value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
-    /// Bytes of each transfer by which goodput and CPU time are measured
+    /// Bytes of each transfer that measures goodput and CPU time
     #[arg(long, value_name = "N", default_value = "20000000",
         value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     bytes: u64,
-    /// Seed of what the paths do by chance: losses and jitter
+    /// Seed of the losses and the jitter of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
     /// Measure instead what peers can cause by plugins, with the worst plugins that are known: CPU

@@ -14,16 +14,19 @@ pub(crate) struct Args {
     /// Folder of the plugin
     #[arg(value_name = "DIR", default_value = ".")]
     folder: PathBuf,
-    /// Write the bundle there [default: DIR/NAME.qplug]
+    /// Write the bundle to this file [default: DIR/NAME.qplug]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// With line numbers, by which `equic plugin check` says where; the object is several times as large
+    /// Include line numbers for the messages of `equic plugin check`; the object is several times
+    /// larger
     #[arg(short = 'g', long)]
     debug: bool,
-    /// Instructions that clang may use: v4 has signed division and loads, which v3 does with several instructions
+    /// Instructions that clang may use: v4 has signed division and loads, for which v3 needs
+    /// several instructions
     #[arg(long, value_enum, value_name = "CPU", default_value = "v3")]
     cpu: Cpu,
-    /// Set a macro that the plugin takes for a setting, such as RATE=3000000; it may be given more than once
+    /// Set a macro that the plugin uses as a setting, such as RATE=3000000; may be given several
+    /// times
     #[arg(short = 'D', long = "define", value_name = "NAME=VALUE")]
     defines: Vec<String>,
 }
@@ -44,7 +47,7 @@ pub(crate) struct PackArgs {
     /// The object
     #[arg(value_name = "OBJECT")]
     object: PathBuf,
-    /// Write the bundle there
+    /// Write the bundle to this file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

@@ -37,13 +37,13 @@ pub(crate) struct CheckArgs {
     /// The bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// Decide by this policy (TOML), as for a plugin that a peer brings
+    /// Decide by this policy (TOML), as for a plugin of a peer
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Fail if there is no proof of a function that one can be looked for of, or no equic-prove
+    /// Fail if a function for which a proof is possible has none, or if equic-prove is missing
     #[arg(long)]
     strict: bool,
-    /// Look for a proof for so long at most; 0s: not at all
+    /// Maximum time for the search for a proof; 0s: skip it
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_duration)]
     proof_limit: Duration,
 }

@@ -20,7 +20,7 @@ const PRIVATE: &str = "ed25519-private:";
 /// goes into policies.
 #[derive(clap::Args)]
 pub(crate) struct KeyArgs {
-    /// The file, which must not be there yet
+    /// File to write, which must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -31,10 +31,10 @@ pub(crate) struct SignArgs {
     /// The bundle
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// File with the private key, as `equic plugin key` makes it
+    /// File with the private key from `equic plugin key`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Write the signed bundle there [default: BUNDLE itself]
+    /// Write the signed bundle to this file [default: BUNDLE itself]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 8;
 /// and then the exit code is 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Files, and folders to look into
+    /// Files and folders with bundles
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
     /// Print them as JSON (schema equic.plugin.list/1)

@@ -18,11 +18,11 @@ const SCHEMA: &str = "equic.plugin.monitor/1";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make an empty log in a folder, which any server of files can serve
+    /// Create an empty log in a folder, which any file server can serve
     Init(InitArgs),
-    /// Add a signed bundle to a log, and put the proof of that beside it
+    /// Add a signed bundle to a log, and write the bundle with its proof
     Append(AppendArgs),
-    /// Put the proof that a bundle is in a log beside it, without the log's key
+    /// Write a bundle with the proof that it is in a log; needs no key of the log
     Staple(StapleArgs),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct InitArgs {
     /// Folder of the log
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// File with the log's private key, as `equic plugin key` makes it
+    /// File with the log's private key from `equic plugin key`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
@@ -47,7 +47,7 @@ pub(crate) struct AppendArgs {
     /// File with the log's private key
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Write the bundle with the proof there [default: BUNDLE itself]
+    /// Write the bundle with the proof to this file [default: BUNDLE itself]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct StapleArgs {
     /// The bundle, which is in the log
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Write the bundle with the proof there [default: BUNDLE itself]
+    /// Write the bundle with the proof to this file [default: BUNDLE itself]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -76,10 +76,12 @@ pub(crate) struct MonitorArgs {
     /// The log's public key
     #[arg(long, value_name = "KEY")]
     log: PublicKey,
-    /// File with the log's head as it was known, which is written anew if all is well; none yet: the whole log is new
+    /// File with the last known head of the log, updated after a successful check. If it does not
+    /// exist, the whole log counts as new
     #[arg(long, value_name = "FILE")]
     known: PathBuf,
-    /// A bundle from elsewhere, whose proof has to be of this log's tree; it may be given more than once
+    /// A bundle from another place, whose proof must be of this log's tree; may be given several
+    /// times
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
     /// Print it as JSON (schema equic.plugin.monitor/1)

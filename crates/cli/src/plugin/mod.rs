@@ -40,34 +40,34 @@ pub(crate) use own::{Counts, OnFailure, OwnPlugins, Tally};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make a folder with a plugin to begin with
+    /// Create a folder with a plugin to start from
     New(new::Args),
     /// Compile a plugin and pack it, with its manifest
     Build(build::Args),
     /// Pack an object and a manifest into a bundle
     Pack(build::PackArgs),
-    /// Find out whether a plugin would run, and under which policy
+    /// Check whether a plugin would run, and under which policy
     Check(inspect::CheckArgs),
     /// List the operations and fields that plugins may use, and the class that each of them needs
     Operations(operations::Args),
     /// Show what a bundle declares, and who signed it
     Inspect(inspect::Args),
-    /// List the bundles that are in folders, such as a plugin cache
+    /// List the bundles in folders, such as a plugin cache
     List(list::Args),
-    /// Play a plugin between two connections in memory, and show its calls
+    /// Run a plugin between two connections in memory, and show its calls
     Run(play::Args),
-    /// Push plugins to a client that has never seen them: where they help, and where they mean harm
+    /// Push helpful and hostile plugins to a client that does not know them
     Demo(demo::Args),
-    /// Show the tree's plugins side by side: sizes, gains, and what they cost
+    /// Compare the included plugins: size, gain and cost
     Bench(bench::Args),
-    /// Make an author's key
+    /// Create an author's key
     Key(keys::KeyArgs),
     /// Sign a bundle
     Sign(keys::SignArgs),
-    /// Keep a transparency log of signed bundles
+    /// Maintain a transparency log of signed bundles
     #[command(subcommand)]
     Log(log::Command),
-    /// Find out whether a transparency log has only grown, and by what
+    /// Check that a transparency log has only grown, and list the new entries
     Monitor(log::MonitorArgs),
 }
 

@@ -11,7 +11,8 @@ use crate::output;
 /// The folder may be there already if it has none of these files; an existing file is never changed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder, `.` for this one. Its name is the plugin's name: small letters, digits, - _ .
+    /// Folder of the plugin, `.` for the current one. Its name is the plugin's name: small letters,
+    /// digits, - _ .
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Name of the plugin [default: the folder's name]

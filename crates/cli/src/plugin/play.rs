@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// The bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// End that the plugin is on
+    /// The end on which the plugin runs
     #[arg(long, value_enum, default_value = "server")]
     on: Side,
     /// Bytes that the server sends
@@ -32,19 +32,19 @@ pub(crate) struct Args {
     /// Delay of the path, one way
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "20ms")]
     delay: Duration,
-    /// Delay each packet by up to so much more, by chance
+    /// Additional random delay of each packet, up to this time
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     jitter: Duration,
-    /// Megabits a second of the path, with a queue of 50 ms; without it there is no limit
+    /// Rate of the path in Mbit/s, with a queue of 50 ms [default: no limit]
     #[arg(long, value_name = "MBITS", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: Option<u64>,
-    /// Packets in a hundred that are lost
+    /// Percentage of packets that are lost
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     loss: f64,
-    /// Seed of what the path does by chance: losses and jitter
+    /// Seed of the losses and the jitter of the path
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Show so many calls; the others are counted
+    /// Show this number of calls; further calls are counted
     #[arg(long, value_name = "N", default_value = "40")]
     calls: usize,
 }

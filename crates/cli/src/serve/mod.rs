@@ -44,62 +44,64 @@ use retry::LedgerKeys;
 #[command(mut_group("Attachment", |group| group.requires("attach")))]
 #[command(mut_group("Limits", |group| group.requires("attach")))]
 pub(crate) struct Args {
-    /// Where to listen; `[::]` takes IPv4 too, port 0 lets the system choose
+    /// Address and port to listen on; `[::]` accepts IPv4 too, with port 0 the system chooses
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:4433")]
     listen: SocketAddr,
     /// Directory whose files are served
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Certificate chain (PEM); without it, a self-signed one is made
+    /// Certificate chain (PEM) [default: a new self-signed certificate]
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Keep the self-signed certificate in this directory, and take it from there next time
+    /// Keep the self-signed certificate in this directory, and use it again next time
     #[arg(long, value_name = "DIR", conflicts_with = "cert")]
     cert_dir: Option<PathBuf>,
     /// Names and addresses of the self-signed certificate
     #[arg(long, value_name = "NAME", conflicts_with = "cert")]
     cert_name: Vec<String>,
-    /// Have every client prove its address first, by a Retry packet
+    /// Send a Retry packet to every client, so that it must validate its address
     #[arg(long)]
     retry: bool,
-    /// Keys with which a gateway in front of it has clients prove their addresses, from the file that it writes
-    /// (`retry_keys` there). Without it, they come with --gateway and --gateway-socket
+    /// File with the keys of a gateway that sends Retry packets (`retry_keys` in its
+    /// configuration). With --gateway and --gateway-socket the server receives the keys without it
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<PathBuf>,
-    /// After a restart, reset the connections of the process before at once, with the secret in this
-    /// file; it is created if it does not exist. Each server needs a file of its own. For connection
-    /// IDs that are made with a gateway's keys, the gateway's keys take its place
+    /// After a restart, reset the connections of the previous process at once, with the secret in
+    /// this file; it is created if it does not exist. Each server needs a separate file. For
+    /// connection IDs that are made with a gateway's keys, the gateway's keys are used instead
     #[arg(long, value_name = "FILE")]
     reset_key: Option<PathBuf>,
-    /// Let clients that come back ask before the handshake is complete (0-RTT): whoever records a GET or
-    /// HEAD can have it answered once more, others get 425
+    /// Accept 0-RTT requests of returning clients. An attacker who records a GET or HEAD can have
+    /// it answered once more; other methods get 425
     #[arg(long)]
     early_data: bool,
-    /// Go on in QUIC version 2 with clients that begin in version 1 and say that they would rather speak
-    /// 2 (RFC 9369); without this every client keeps the version that it begins in, 1 or 2
+    /// Switch to QUIC version 2 for clients that start with version 1 and prefer version 2 (RFC
+    /// 9369). By default, every client keeps the version with which it starts, 1 or 2
     #[arg(long)]
     upgrade_to_v2: bool,
-    /// Most paths that a client may have at once, from several of its addresses (RFC 10069)
+    /// Maximum number of paths of a client at a time, from several of its addresses (RFC 10069)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
     paths: u8,
-    /// What it costs to use a path from an address of this prefix, as 192.0.2.0/24=5: plugins read it (weighted, for
-    /// example). It may be given more than once; the first that has the address counts, and without one it is 0
+    /// Cost of paths from addresses of this prefix, such as 192.0.2.0/24=5, for plugins (for
+    /// example weighted). It may be given several times; the first matching prefix applies
+    /// [default: 0]
     #[arg(long, value_name = "PREFIX=N", value_parser = path_cost)]
     path_cost: Vec<(IpNet, u32)>,
     #[command(flatten)]
     quic: QuicArgs,
     #[command(flatten)]
     exchange: ExchangeArgs,
-    /// Feed the gateway that runs on this machine; where several do: interface, name or program id
+    /// Report connections to the gateway that runs on this machine; if several run: interface, name
+    /// or program id
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
     gateway: Option<Option<String>>,
-    /// Feed the gateway behind this Unix socket: that takes no privileges
+    /// Report connections to the gateway behind this Unix socket, which needs no privileges
     #[arg(long, value_name = "PATH", conflicts_with_all = ["attach", "gateway"])]
     gateway_socket: Option<PathBuf>,
-    /// The gateway's service this server is; without it, the one that has its address
+    /// The gateway's service that this server belongs to [default: the one with its address]
     #[arg(long, value_name = "NAME", conflicts_with = "attach")]
     service: Option<String>,
     /// Attach a gateway to these interfaces, in this process
@@ -108,10 +110,10 @@ pub(crate) struct Args {
     /// Instead of a gateway: connections per source, counted in the application
     #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_quota: Option<u32>,
-    /// Instead of a gateway: new connections per source, as `20/s burst 40`
+    /// Instead of a gateway: new connections per source, such as `20/s burst 40`
     #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_rate: Option<Rate>,
-    /// What an attempt over these limits gets
+    /// Response to an attempt above these limits
     #[arg(long, value_enum, default_value = "ignore")]
     user_at_limit: UserAtLimit,
     /// Time without a packet after which a connection is dropped: at least 100ms, or 0s for never
@@ -127,24 +129,24 @@ pub(crate) struct Args {
     /// with --retry, so that forged ones shut nobody out; `off`: never
     #[arg(long, value_name = "N", default_value = "100", value_parser = retry_threshold)]
     retry_threshold: RetryThreshold,
-    /// Receive buffer of the socket, as 4MB
+    /// Receive buffer of the socket, such as 4MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
-    /// Sockets that share the port, each with a task of its own: more cores for packets
+    /// Number of sockets that share the port, each with its own task, to use more cores for packets
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
-    /// Encrypt the number of the socket in connection IDs, so that an observer cannot tell by it
-    /// that a client has moved; the kernel then cannot choose the socket of a client that has
-    /// moved, and the server passes its packets on itself
+    /// Encrypt the number of the socket in connection IDs, so that an observer cannot use it to
+    /// follow a client that moves. The kernel then cannot choose the socket of a client that has
+    /// moved, so the server forwards its packets
     #[arg(long)]
     hide_sockets: bool,
-    /// Threads; one per CPU if not given
+    /// Number of threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print every request
     #[arg(long)]
     log: bool,
-    /// JSON lines (schema equic.serve/1): the first says where it listens, the last what it did
+    /// JSON lines (schema equic.serve/1): the first has the address, the last a summary
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -188,11 +190,11 @@ fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
 /// What an attempt over a user-space limit gets.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
-    /// Nothing
+    /// No response
     Ignore,
     /// CONNECTION_REFUSED
     Refuse,
-    /// Closed after the handshake, as the paper's server did
+    /// Close the connection after the handshake, as the server of the paper did
     Close,
 }
 
@@ -372,7 +374,9 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
             journal.entry(standing.line(), || json!({ "event": "plugin", "plugin": standing }));
         }
         Report::Lost(count) => journal.warning(
-            format_args!("{count} lines about plugins were not written: nobody read them"),
+            format_args!(
+                "{count} lines about plugins were dropped, because standard output was blocked"
+            ),
             || json!({ "event": "plugins lost", "count": count }),
         ),
     })

@@ -142,7 +142,7 @@ impl Cast {
         self.server.stop();
         let ended = self.server.finish()?;
         let stopped = ended.event("stopped").ok_or_else(|| {
-            Failure::new(format!("the server ended without a word ({})", ended.status))
+            Failure::new(format!("the server ended without output ({})", ended.status))
         })?;
         take.server = stopped.1.clone();
         if let Some(gateway) = self.gateway {

@@ -38,13 +38,13 @@ pub use plugins::Args as PluginsArgs;
 /// The papers whose experiments there are.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// The gateway's: quotas in user space and in the kernel, under attack
+    /// The gateway's experiment: quotas in user space and in the kernel, under attack
     Gateway(gateway::Args),
-    /// "QUIC on the Highway": what buffers, offloads and AES instructions do for QUIC and for TCP
+    /// "QUIC on the Highway": the effect of buffers, offloads and AES instructions on QUIC and TCP
     Highway(highway::Args),
     /// nsQUIC: QUIC against TCP in virtual time, over bandwidth, delay, loss, size and number of nodes
     Nsquic(nsquic::Args),
-    /// "The Case for Protocol Plugins": what plugins that a server pushes do for a connection
+    /// "The Case for Protocol Plugins": the effect of plugins that a server pushes
     Plugins(plugins::Args),
 }
 

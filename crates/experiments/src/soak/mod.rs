@@ -53,10 +53,10 @@ const SETTLE: Duration = Duration::from_secs(30);
 long, until the flood came from as many sources as it should."
 )]
 pub struct Args {
-    /// How long, at least 20s and at most an hour
+    /// Duration, from 20s to an hour
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
     duration: Duration,
-    /// Spoofed sources to flood from [default: 10,000,000 in 10 minutes]
+    /// Number of forged sources of the flood [default: 10,000,000 in 10 minutes]
     #[arg(long, value_name = "N")]
     sources: Option<u64>,
     /// JSON (schema equic.lab.soak/1)

@@ -71,7 +71,7 @@ pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     let text = read_text(path)?;
     if text.trim_ascii().is_empty() {
         let message = "is empty, as a file that is being written is: write a comment into a list \
-                       that has no prefix (`# nobody`), and replace list files by renaming";
+                       that has no prefix (`# empty`), and replace list files by renaming";
         return Err(ConfigError::problems(Some(path), vec![Problem::of("", message)]));
     }
     parse_list(&text).map_err(|error| error.in_file(path))

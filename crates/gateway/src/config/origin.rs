@@ -92,7 +92,8 @@ impl ListFile {
         }
         if self.is_plain() {
             return Err(
-                "says neither `asn` nor `country`: a list of prefixes is a path alone".to_owned()
+                "says neither `asn` nor `country`: for a list of prefixes, write only its path"
+                    .to_owned(),
             );
         }
         match self.country.iter().find(|text| code(text).is_none()) {

@@ -44,8 +44,7 @@ impl fmt::Display for JoinEvent {
         match self {
             JoinEvent::Lost { gateway } => write!(
                 f,
-                "gateway `{gateway}` has ended: nobody listens to this server, and its quotas are \
-                 not enforced in the kernel until the next gateway is there"
+                "gateway `{gateway}` has ended: this server has no gateway, and its quotas are not enforced in the kernel until the next gateway is there"
             ),
             JoinEvent::Unreachable { gateway, why } => {
                 write!(f, "gateway `{gateway}` has ended, and the next one cannot be joined: {why}")

@@ -140,9 +140,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
 fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     match (with.pop(), with.is_empty()) {
         (None, _) => Ok(RingAccess::None),
-        (Some(ring), true) => {
-            RingAccess::received(ring).ok_or_else(|| strange(path, "its key ring is none"))
-        }
+        (Some(ring), true) => RingAccess::received(ring)
+            .ok_or_else(|| strange(path, "the key ring that it sent is invalid")),
         _ => Err(strange(path, "more descriptors than there should be")),
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn listen(
         unix::hear(&listener).map_err(failed)?;
         std::fs::rename(&fresh, path).map_err(failed)?;
         if id_of(path).map_err(failed)? != file {
-            return Err(taken("somebody has put another file there meanwhile".to_owned()));
+            return Err(taken("another file has been created there in the meantime".to_owned()));
         }
         Ok((listener, file))
     };
@@ -73,7 +73,7 @@ fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::R
     let file = options.open(path)?;
     let found = file.metadata()?;
     if !found.file_type().is_socket() || found.nlink() != 1 || found.uid() != sys::user_id() {
-        return Err(io::Error::other("somebody has put another file there meanwhile"));
+        return Err(io::Error::other("another file has been created there in the meantime"));
     }
     // The kernel's name for what this descriptor is of, whatever is at the path.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -145,7 +145,7 @@ fn mend(error: &ConnectionError) -> &'static str {
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
             " (the server shows a CA's certificate as its own, as `openssl req -x509` makes them unless \
              told otherwise; believe exactly this one: --pin FINGERPRINT, which `openssl x509 -in FILE \
-             -noout -fingerprint -sha256` prints; or make it anew with `-addext \
+             -noout -fingerprint -sha256` prints; or create it again with `-addext \
              basicConstraints=critical,CA:FALSE`, and --ca FILE takes it)"
         }
         ConnectionError::Transport { code, .. } if is_crypto(*code) => {

@@ -151,7 +151,7 @@ impl Endpoint {
         let mut first = FirstPacket::without_token(packet.version(), original, client, remote);
         let Ok(made) = self.read_token(now, token, &mut first) else {
             // RFC 9000 s.8.1.2.
-            let reason = "the Retry token is not good any more";
+            let reason = "the Retry token is no longer valid";
             return self.write_close(&first, TransportErrorCode::INVALID_TOKEN, reason, response);
         };
         if first.retry.is_none() && packet.dcid().len() < MIN_FIRST_ID

@@ -5,14 +5,16 @@ use equic_bench::extras::Extras;
 /// What slows programs down.
 #[derive(clap::Args)]
 pub(super) struct Asked {
-    /// One more attempt at each cell, which does not count, with qlog files
+    /// Make one more attempt at each cell, which does not count, with qlog files
     #[arg(long)]
     qlog: bool,
-    /// The same with the secrets of connections
+    /// Make one more attempt at each cell, which does not count, with the TLS secrets of
+    /// connections
     #[arg(long)]
     keylog: bool,
-    /// The same with packets, as a file for Wireshark: so many bytes of each, the first 100 MB [default: 128;
-    /// with --keylog whole packets, which can be decrypted]
+    /// Make one more attempt at each cell, which does not count, and capture its packets for
+    /// Wireshark: this number of bytes of each packet, at most 100 MB in all [default: 128; with
+    /// --keylog whole packets, which can be decrypted]
     #[arg(
         long,
         value_name = "BYTES",
@@ -21,14 +23,14 @@ pub(super) struct Asked {
         value_parser = clap::value_parser!(u32).range(64..=262_144)
     )]
     pcap: Option<Option<u32>>,
-    /// One more attempt at each cell, which does not count, for where CPU time goes: cryptography, packet
-    /// I/O or protocol, and of those by groups of functions, by perf(1)
+    /// Make one more attempt at each cell, which does not count, and profile it with perf(1): CPU
+    /// time of cryptography, packet I/O and protocol, and of groups of functions
     #[arg(long)]
     profile: bool,
-    /// Flame graphs of it, an SVG file for each end
+    /// Draw flame graphs of the profile, an SVG file for each end
     #[arg(long)]
     flamegraph: bool,
-    /// Keep the samples themselves, perf.data
+    /// Keep the samples of the profile, perf.data
     #[arg(long)]
     perf_data: bool,
 }

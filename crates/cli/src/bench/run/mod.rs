@@ -45,13 +45,13 @@ const SCHEMA: &str = "equic.bench.run/1";
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: Chosen,
-    /// Where the run's folder is made [default: out/bench/TIME]
+    /// Folder of the run [default: out/bench/TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with an interrupted run: nothing else can be chosen
+    /// Resume an interrupted run; no other option is permitted
     #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "Asked", "out"])]
     resume: Option<PathBuf>,
-    /// Do not run on a machine about which the doctor has something serious to say
+    /// Fail if the doctor has a serious finding about this machine
     #[arg(long)]
     strict: bool,
     /// Print the result as JSON (schema equic.bench.run/1)
@@ -146,7 +146,7 @@ pub(super) fn run(args: &Args) -> Done {
 
 /// Advice how to go on with an interrupted run.
 fn again(folder: &Path) -> String {
-    format!("`equic bench run --resume {}` goes on with it", folder.display())
+    format!("`equic bench run --resume {}` continues it", folder.display())
 }
 
 /// The first SIGINT, SIGTERM or SIGHUP ends the run in order, the second at once.

@@ -21,23 +21,24 @@ pub(super) struct Chosen {
     /// idle, transfer [default: download]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = workload)]
     workload: Vec<Workload>,
-    /// What lies between: loopback, veth, veth-plain, tbf:RATE, relay:delay=20ms,loss=1%,...,
-    /// testbed:FILE; may be given several times [default: veth for root, without offloads where TCP is
-    /// among the protocols; loopback for others]
+    /// Network between client and server: loopback, veth, veth-plain, tbf:RATE,
+    /// relay:delay=20ms,loss=1%,..., testbed:FILE; may be given several times [default: veth for
+    /// root, without offloads if TCP is among the protocols; loopback for other users]
     #[arg(long, value_name = "PATH", value_parser = path)]
     path: Vec<String>,
-    /// Vary something: rcvbuf=106k..6.8M (doubling), or NAME=A,B,C with rcvbuf, sndbuf, gso, congestion,
-    /// mtu, cipher, offload, aes; may be given several times
+    /// Vary a setting: rcvbuf=106k..6.8M (doubling), or NAME=A,B,C with rcvbuf, sndbuf, gso,
+    /// congestion, mtu, cipher, offload, aes; may be given several times
     #[arg(long, value_name = "NAME=VALUES", value_parser = checked_sweep)]
     sweep: Vec<String>,
-    /// Only in this protocol: perf, perf-tcp, sendfile, h3
+    /// Use only this protocol: perf, perf-tcp, sendfile, h3
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
     /// The tables of docs/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
     /// Whatever else is given goes before that
     #[arg(long)]
     pub transport: bool,
-    /// Each implementation with itself only; of several paths, idle connections are measured on the first
+    /// Measure each implementation only with itself; with several networks, measure idle
+    /// connections on the first
     #[arg(long = "self")]
     same: bool,
     /// A first look: 7 rounds of less, which is one more than `compare` and an interval take
@@ -51,31 +52,32 @@ pub(super) struct Chosen {
     /// Bytes of a transfer, such as 100M [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     bytes: Option<u64>,
-    /// Streams of `streams`
+    /// Number of streams of the workload `streams`
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     streams: u64,
-    /// Connections of `connections`
+    /// Number of connections of the workload `connections`
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     connections: u64,
-    /// Connections of `idle` [default: 10000]
+    /// Number of connections of the workload `idle` [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     idle: Option<u64>,
-    /// Seconds of handshakes, requests and ttfb, and of each half of loaded [default: 3]
+    /// Duration of handshakes, requests and ttfb, and of each half of loaded, in seconds [default:
+    /// 3]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Seconds that a client may take beyond what a very slow one takes
+    /// Timeout of a client, in seconds beyond the time of a very slow one
     #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
     grace: u16,
-    /// No round before those that count
+    /// Skip the warm-up round
     #[arg(long)]
     no_warmup: bool,
-    /// How often a disturbed cell is tried
+    /// Number of attempts at a disturbed cell
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
     /// Percent of CPU time that other programs may use before a cell counts as disturbed
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
     max_foreign: f64,
-    /// The same for what the hypervisor takes
+    /// Percent of CPU time that the hypervisor may take before a cell counts as disturbed
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     max_steal: f64,
     /// CPUs of servers, such as 0,2 [default: the first]
@@ -84,7 +86,7 @@ pub(super) struct Chosen {
     /// CPUs of clients [default: the second]
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     client_cpus: Vec<usize>,
-    /// The same number gives the same order
+    /// Seed of the order of the cells
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
     #[command(flatten)]

@@ -36,7 +36,7 @@ It is a sample: at most `events` packets a second from each CPU, as for drop
 events. Clients' addresses and packets are in the file, which only its owner
 may read.")]
 pub(crate) struct Args {
-    /// The file to write, or to write over, in the format pcapng (`-`: standard output)
+    /// File to write or overwrite, in the format pcapng (`-`: standard output)
     #[arg(long, value_name = "FILE")]
     write: PathBuf,
     /// Only packets that were dropped for this reason; may be given several times
@@ -45,19 +45,19 @@ pub(crate) struct Args {
     /// Only packets from this address or prefix
     #[arg(long, value_name = "PREFIX", value_parser = prefix)]
     source: Option<IpNet>,
-    /// End after so many packets
+    /// End after this number of packets
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
-    /// Keep so many bytes of each packet
+    /// Keep this number of bytes of each packet
     #[arg(long, value_name = "BYTES", default_value = "256",
         value_parser = clap::value_parser!(u32).range(64..=i64::from(CaptureFilter::MOST_BYTES)))]
     snap: u32,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.capture/1), when it has ended
+    /// Print JSON at the end (schema equic.gateway.capture/1)
     #[arg(long)]
     json: bool,
 }

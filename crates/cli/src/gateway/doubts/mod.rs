@@ -58,8 +58,7 @@ fn exposed(config: &Config) -> Vec<String> {
     let anywhere = |metrics: &SocketAddr| metrics.ip().to_canonical().is_unspecified();
     if let Some(metrics) = gateway.metrics.filter(anywhere) {
         doubts.push(format!(
-            "gateway.metrics: `{metrics}` is every address of this host, so everybody who reaches the host can \
-             read the metrics: write an address that only Prometheus reaches, for example 127.0.0.1"
+            "gateway.metrics: `{metrics}` is every address of this host, so anyone who can reach the host can read the metrics: use an address that only Prometheus can reach, for example 127.0.0.1"
         ));
     }
     let for_all = |mode: &str| u32::from_str_radix(mode, 8).is_ok_and(|mode| mode & 0o002 != 0);
@@ -90,8 +89,7 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
         false => "any address",
     };
     Some(format!(
-        "ban.proof: \"none\", and `retry` of {} is \"never\", so everybody can have {whom} banned with packets \
-         forged in its name: \"connection\" counts only refusals of sources that hold a connection",
+        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can have {whom} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
         names.join(", ")
     ))
 }

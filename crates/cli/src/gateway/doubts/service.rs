@@ -117,9 +117,7 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     }
     if !asks && !by_source.is_empty() {
         let text = format!(
-            "\"never\", so anybody can use up {} of an address with packets forged in its name, and its \
-             clients are refused: if the server checks tokens, `retry = \"adaptive\"` asks for proof while \
-             many come",
+            "\"never\", so an attacker can use up {} of an address with forged packets, and clients at that address are refused: if the server checks tokens, set `retry = \"adaptive\"`",
             by_source.join(", ")
         );
         doubts.push(("retry", text));
@@ -129,13 +127,11 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
         doubts.push(("retry_above", text.to_owned()));
     }
     if asks && service.also_client {
-        let text = "with `retry`, what servers answer to connections that this port dials is asked for \
-                    proof, and such connections fail: dial from another port, or allow those servers";
+        let text = "with `retry`, connections that this port dials fail, because the gateway answers the servers' packets with Retry: dial from another port, or put those servers on the allow list";
         doubts.push(("also_client", text.to_owned()));
     }
     if service.check_ids && service.unproven_per_service.is_off() {
-        let text = "a connection ID is valid from every address, so whoever has one can flood the server from \
-                    forged addresses: set `unproven_per_service`, too, for example to \"1000/s\"";
+        let text = "a connection ID is valid from every address, so an attacker who has one can flood the server from forged addresses: set `unproven_per_service`, too, for example to \"1000/s\"";
         doubts.push(("check_ids", text.to_owned()));
     }
     doubts

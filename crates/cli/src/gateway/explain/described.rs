@@ -25,7 +25,7 @@ pub(super) struct Described {
     /// Destination port; without it, the service's
     #[arg(long, value_name = "PORT")]
     dport: Option<u16>,
-    /// 1, 2, or a number as 0xff00001d
+    /// QUIC version: 1, 2, or a number such as 0xff00001d
     #[arg(long, value_name = "VERSION")]
     quic_version: Option<Version>,
     /// Destination Connection ID
@@ -34,19 +34,19 @@ pub(super) struct Described {
     /// Source Connection ID
     #[arg(long, value_name = "HEX", value_parser = connection_id)]
     scid: Option<Hex>,
-    /// Bytes of token in an Initial or Retry
+    /// Length of the token in an Initial or Retry, in bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=60_000))]
     token: Option<u16>,
-    /// Bytes of UDP payload
+    /// Length of the UDP payload, in bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=65_000))]
     size: Option<u16>,
     /// VLAN tags, the outer one first
     #[arg(long, value_name = "ID", num_args = 1..=4, value_parser = clap::value_parser!(u16).range(..=4095))]
     vlan: Vec<u16>,
-    /// Only this fragment of it (the later one comes after the first)
+    /// Judge only this fragment of the packet (the later one arrives after the first)
     #[arg(long, value_enum)]
     fragment: Option<Fragment>,
-    /// As if the source held so many connections more
+    /// Assume that the source holds this number of additional connections
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     connections: Option<u32>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Described {
 #[group(multiple = false)]
 #[command(next_help_heading = "What kind of packet")]
 pub(super) struct KindArgs {
-    /// It opens a connection (the default)
+    /// Initial packet that opens a connection (the default)
     #[arg(long)]
     initial: bool,
     /// Handshake packet

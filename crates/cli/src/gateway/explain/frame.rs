@@ -7,9 +7,9 @@ use clap::ValueEnum;
 /// A fragment of a datagram, where the frame is not the whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Fragment {
-    /// The first one, with the ports.
+    /// The first fragment, which contains the ports.
     First,
-    /// A later one, seen after the first.
+    /// A later fragment, which arrives after the first.
     Later,
 }
 

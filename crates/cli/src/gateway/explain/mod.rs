@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// With --pcap: only the summary
     #[arg(long)]
     summary: bool,
-    /// Another build of the program than the one inside this command
+    /// Load this build of the program instead of the one in this command
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
     /// JSON lines (schema equic.gateway.explain/1), one per packet, and a summary for --pcap

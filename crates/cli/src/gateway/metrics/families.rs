@@ -327,7 +327,7 @@ fn tallies(all: &mut Families, status: &Status) {
     for (name, help, value) in [
         (
             "equic_events_lost_total",
-            "Drop events that found the ring full: nobody read them fast enough.",
+            "Drop events that were lost because no reader emptied the ring fast enough.",
             tallies.events_lost,
         ),
         (

@@ -29,11 +29,11 @@ use source::{Source, Tell};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic gateway metrics --listen 127.0.0.1:9433     then scrape http://127.0.0.1:9433/metrics
-  equic gateway metrics --once                      for a textfile collector, or to look
+  equic gateway metrics --once                      for a textfile collector
 
-Whoever can connect can read: listen where only your monitoring can connect.")]
+Anyone who can connect can read the metrics: listen where only your monitoring can connect.")]
 pub(crate) struct Args {
-    /// Address and port to answer on
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]
     listen: SocketAddr,
     /// Print the metrics once and end

@@ -57,7 +57,7 @@ impl Changes {
         self.audited = next;
         if lost > 0 {
             journal.warning(
-                format_args!("{lost} changes by other processes came too fast to be told"),
+                format_args!("{lost} changes by other processes were too fast to be reported"),
                 || json!({ "event": "audit_lost", "changes": lost }),
             );
         }
@@ -103,7 +103,7 @@ impl Changes {
                 let what = if asking {
                     "asks clients for proof of their addresses: too many come without"
                 } else {
-                    "is calm again: nobody has to prove an address"
+                    "is calm again: clients need not validate their address"
                 };
                 journal.entry(
                     format_args!("service {service} {what}"),
@@ -138,7 +138,7 @@ impl Changes {
         }
         for (key, server) in &self.servers {
             if !now.contains_key(key) {
-                tell("server_left", "does not feed it any more", key.1, server);
+                tell("server_left", "no longer reports connections to it", key.1, server);
             }
         }
         self.servers = now;

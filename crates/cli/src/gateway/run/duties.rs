@@ -169,7 +169,7 @@ impl<'a> Duties<'a> {
         let missing = if ours { self.gateway.missing_pins() } else { Vec::new() };
         let lost = missing.first().map(|path| {
             format!(
-                "`{}` is gone: its BPF file system was unmounted, or somebody removed it. Protection ends when this \
+                "`{}` is gone: its BPF file system was unmounted, or it was removed. Protection ends when this \
                  process ends, and the next one starts with empty tables: mount it again (`mount -t bpf -o \
                  mode=0700 bpf DIR`), then restart the gateway",
                 path.display()

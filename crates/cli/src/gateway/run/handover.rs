@@ -17,8 +17,9 @@ const PINS: &str = "/sys/fs/bpf/equic";
 /// Owner of the gateway, and the processes that may feed it.
 #[derive(clap::Args)]
 pub(super) struct Handover {
-    /// Keep protecting when this process ends: pin it there, a directory in a BPF file system
-    /// [default: /sys/fs/bpf/equic/NAME]. What is pinned there already is taken over, without a gap
+    /// Keep protecting when this process ends: pin the program in this directory of a BPF file
+    /// system [default: /sys/fs/bpf/equic/NAME]. A gateway that is already pinned there is taken
+    /// over without a gap
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     pin: Option<Option<PathBuf>>,
     /// Let servers without privileges join at this Unix socket
@@ -90,7 +91,7 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
     }
     if let Some(pin) = running.gateway.pinned_at() {
         text +=
-            &format!("pinned at {}: protection goes on when this process ends\n", pin.display());
+            &format!("pinned at {}: protection continues when this process ends\n", pin.display());
     }
     if let Some(socket) = &config.gateway.socket {
         text += &format!("servers join at {}\n", socket.path);
@@ -137,7 +138,7 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
     let after = match (&pin, stays && !taken) {
         (Some(pin), true) => {
             format!(
-                "; protection goes on, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
+                "; protection continues, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
             )
         }
         _ => String::new(),

@@ -112,7 +112,7 @@ impl Keeper<'_> {
                     let what = if ledgers == 1 { "a server" } else { "servers" };
                     self.journal.entry(
                         format_args!(
-                            "{what} ended without closing its connections: not counted any more"
+                            "{what} ended without closing its connections: they no longer count"
                         ),
                         || json!({ "event": "swept", "ledgers": ledgers }),
                     );

@@ -45,10 +45,10 @@ use links::Links;
   equic gateway run -i eth0 -p 443 --dry-run --events
   equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
 pub(crate) struct Args {
-    /// Interface to attach to; several are fine
+    /// Interface to attach to; may be given several times
     #[arg(short, long, value_name = "IF", required_unless_present = "config")]
     interface: Vec<String>,
-    /// Where the server listens: a port, or an address and port; several are fine
+    /// Where the server listens: a port, or an address and port; may be given several times
     #[arg(
         short,
         long,
@@ -57,41 +57,42 @@ pub(crate) struct Args {
         conflicts_with = "config"
     )]
     port: Vec<Listen>,
-    /// Everything else, and more services: see docs/equic.example.toml
+    /// Configuration file with further settings and services: see docs/equic.example.toml
     #[arg(long, value_name = "FILE", conflicts_with = "Limits")]
     config: Option<PathBuf>,
     /// Print drops as they happen (a sample: `events` in the configuration)
     #[arg(long)]
     events: bool,
-    /// Print a line so often [default: 10s on a terminal, else never]
+    /// Print a summary line at this interval [default: 10s on a terminal, else never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     summary: Option<Duration>,
-    /// Look so often at interfaces, lists, servers and bans [default: 500ms]. What happens to an
-    /// interface the kernel tells at once
+    /// Poll interfaces, lists, servers and bans at this interval [default: 500ms]; changes of
+    /// interfaces are noticed immediately
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     look_every: Option<Duration>,
-    /// Clients that have to prove their address by the token of a Retry packet, which the gateway sends:
-    /// `never`, `always`, or `adaptive`: while more come than --retry-above says. The server has to know the
+    /// Send Retry packets, so that clients must validate their address: `never`, `always`, or
+    /// `adaptive` (only while the rate of --retry-above is exceeded). The server must have the
     /// gateway's keys
     #[arg(long, value_name = "WHO", conflicts_with = "config")]
     retry: Option<Retry>,
-    /// Write the keys of Retry tokens to this file, for servers that do not take them as they join
-    /// (`equic serve --retry-keys`)
+    /// Write the keys of Retry tokens to this file, for servers that do not receive them when they
+    /// join (`equic serve --retry-keys`)
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<String>,
-    /// Answer Prometheus on http://ADDR:PORT/metrics
+    /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     /// JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
-    /// Also write what happens to standard error, a line each with its time
+    /// Also write each event to standard error, as a line with its time
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "off")]
     log: LogFormat,
-    /// Start even where an interface is missing or taken, and attach to it when it can be
+    /// Start even if an interface is missing or has another XDP program, and attach when it becomes
+    /// available
     #[arg(long)]
     wait: bool,
-    /// End when the last interface has vanished, instead of waiting for it
+    /// End when the last interface has disappeared, instead of waiting for it
     #[arg(long, conflicts_with = "wait")]
     once: bool,
     // Side by side, because clap makes a group of a structure only if none is inside it.
@@ -123,7 +124,7 @@ pub(super) fn run(args: &Args) -> Done {
             .inspect_err(|error| {
                 journal.warning(
                     format_args!(
-                        "the kernel does not tell of interfaces ({error}): they are looked at every so often"
+                        "the kernel does not report changes of interfaces ({error}): the gateway polls them"
                     ),
                     || json!({ "event": "trouble", "about": "interfaces", "what": error.to_string() }),
                 );

@@ -32,20 +32,20 @@ use view::theme::Theme;
 #[derive(clap::Args)]
 #[command(after_help = "Keys: arrows or j k select, d deny, a allow, f forget, s sort, p pause,
 tab next panel, ? help, q quit.
-Drop events are looked at, not taken: whoever logs them misses none.")]
+Drop events are read without being consumed, so logs of them are complete.")]
 pub(crate) struct Args {
-    /// How often to look
+    /// Polling interval
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
     interval: Duration,
-    /// Which sources come first
+    /// Sort order of the sources
     #[arg(long, value_enum, default_value = "packets")]
     sort: Sort,
-    /// Look twice, print one picture, and end
+    /// Poll twice, print one picture, and end
     #[arg(long)]
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.watch/1): a line for each look, or one document with --once
+    /// JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
     #[arg(long)]
     json: bool,
 }
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Done {
         return report(args);
     }
     if !screen::is_there() {
-        return Err(Failure::new("watching takes a terminal, and here is none").mend(
+        return Err(Failure::new("`watch` needs a terminal, and standard output is not one").mend(
             "`equic gateway watch --once` prints one picture, `equic gateway watch --json` a line \
              every second, `equic gateway status --json` totals",
         ));

@@ -47,8 +47,8 @@ const SERVER: [&str; 1] = ["connectionmigration"];
 /// Exit code 127: the test case is none of ours.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Speak the exchange of plugins with peers that know it: take plugins of anybody that observe, tune
-    /// or have frames of their own
+    /// Exchange plugins with peers that support it: accept plugins of any author that observe, tune
+    /// or have their own frames
     #[arg(long)]
     plugins: bool,
     /// With --plugins: offer this plugin (.qplug)

@@ -39,10 +39,10 @@ const LATE: Duration = Duration::from_millis(1);
 
 Each seed takes as long as its transfers do.")]
 pub(crate) struct Args {
-    /// A file, or the name of a scenario that `equic sim list` has
+    /// File, or name of a scenario from `equic sim list`
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
-    /// Run so many seeds, in place of those of the scenario
+    /// Run this number of seeds instead of those of the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
     /// Print the result as JSON (schema equic.sim.run/1, as of `equic sim run`)

@@ -36,7 +36,7 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
     let mut first: Option<(usize, &Flow)> = None;
     for (index, flow) in scenario.flows.iter().enumerate() {
         if flow.application.is_some() {
-            let message = "in real time flows carry bulk transfers alone: leave it out".to_owned();
+            let message = "in real time, flows support only bulk transfers: remove it".to_owned();
             complain(format!("flow[{}].application", index + 1), message);
         }
         let key = |name: &str| format!("flow[{}].{name}", index + 1);

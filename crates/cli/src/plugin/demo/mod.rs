@@ -33,13 +33,13 @@ const QUICK: u64 = 5;
 /// seed gives the same figures. It needs clang, no root.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where plugins.json and the plots go
+    /// Folder for plugins.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/demo-plugins")]
     out: PathBuf,
-    /// A short one, to see that everything works
+    /// Make a short run, to check that everything works
     #[arg(long)]
     quick: bool,
-    /// Seed of what the paths do by chance: losses and jitter
+    /// Seed of the losses and the jitter of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
     /// Print the result as JSON (schema equic.plugin.demo/1)

@@ -29,7 +29,7 @@ pub struct QuinnArgs {
     /// Where to listen
     #[arg(long, value_name = "ADDR:PORT")]
     listen: SocketAddr,
-    /// Receive buffer of the socket, as 4MB; without it, the system's
+    /// Receive buffer of the socket, such as 4MB [default: the system's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
 }

@@ -54,28 +54,28 @@ const TRIALS: u32 = 2;
 /// server without a quota half of its throughput; with ten runs an arm it takes about an hour.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Where result.json, the plots and the raw samples go
+    /// Folder for result.json, the plots and the raw samples
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-gateway")]
     out: PathBuf,
-    /// Runs of each arm, instead of 10
+    /// Number of runs of each arm [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Requests of each client, instead of 1000 (more on a fast machine)
+    /// Number of requests of each client [default: 1000, more on a fast machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     requests: Option<u32>,
     /// Most that the attack is scaled to in search of one that costs half of the throughput: requests of an
     /// attacker, as a multiple of the others'
     #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
     most_attack: u32,
-    /// Seed of the runs' order and of the intervals; without it, a new one
+    /// Seed of the order of runs and of the intervals [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// A small one: 2 runs of some seconds each, in some minutes
+    /// Make a small version: 2 runs of some seconds each, in a few minutes
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     told: Told,
-    /// Measure nothing: draw and print what a stored result says
+    /// Measure nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "most_attack", "seed", "quick"])]
     plot_only: Option<PathBuf>,
 }

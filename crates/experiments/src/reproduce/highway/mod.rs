@@ -36,37 +36,37 @@ const SETTINGS: &str = "settings.json";
 /// `make bench-deps` builds what it measures
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where result.json and the plots go
+    /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-highway")]
     out: PathBuf,
-    /// Where the folders of the runs of `equic bench` go, with every log [default: DIR/runs]
+    /// Folder for the runs of `equic bench`, with every log [default: DIR/runs]
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
-    /// Go on with runs that were interrupted
+    /// Resume interrupted runs
     #[arg(long)]
     resume: bool,
-    /// Rounds of each part, instead of 10
+    /// Number of rounds of each part [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: Option<u32>,
-    /// Bytes of a transfer, instead of 500M
+    /// Bytes of a transfer [default: 500M]
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     bytes: Option<u64>,
-    /// Only these implementations
+    /// Use only these implementations
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
     /// Seed of the order of the cells
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// A small one: 3 rounds of 200 MB, in about seven minutes
+    /// Make a small version: 3 rounds of 200 MB, in about seven minutes
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     told: Told,
-    /// Measure nothing: draw and print what a stored result says
+    /// Measure nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "resume", "runs", "bytes", "implementations", "quick", "more"])]
     plot_only: Option<PathBuf>,
-    /// More for each `equic bench run`, such as --max-foreign 20
+    /// Further options of each `equic bench run`, such as --max-foreign 20
     #[arg(last = true, value_name = "ARGUMENTS")]
     more: Vec<String>,
 }

@@ -35,31 +35,31 @@ const SCHEMA: &str = "equic.reproduce.nsquic/1";
 /// same command goes on where it was interrupted
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where result.json and the plots go
+    /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-nsquic")]
     out: PathBuf,
-    /// Where the sweeps go, with every run [default: DIR/sweeps]
+    /// Folder for the sweeps, with every run [default: DIR/sweeps]
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
-    /// A small one: 3 seeds, few values
+    /// Make a small version: 3 seeds, few values
     #[arg(long, conflicts_with = "medium")]
     quick: bool,
-    /// Some of the values of the large grids, with fewer seeds
+    /// Use some of the values of the large grids, with fewer seeds
     #[arg(long)]
     medium: bool,
-    /// Seeds of each cell
+    /// Number of seeds of each cell
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: Option<u64>,
     /// Seeds of each cell of the two grids of 210 MB, which take nine tenths of the time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     large_seeds: Option<u64>,
-    /// Only these parts
+    /// Run only these parts
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
-    /// Take the other parts from this stored result, which is of the same size and seeds
+    /// Take the other parts from this stored result, which must have the same size and seeds
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
-    /// Play so many runs at a time [default: as many as there are CPUs]
+    /// Number of runs in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Store the result compressed, as result.json.gz
@@ -67,7 +67,7 @@ pub struct Args {
     gzip: bool,
     #[command(flatten)]
     told: Told,
-    /// Play nothing: draw and print what a stored result says
+    /// Run nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "quick", "medium", "seeds", "large_seeds", "parts", "keep", "threads"])]
     plot_only: Option<PathBuf>,

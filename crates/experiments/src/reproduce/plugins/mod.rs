@@ -35,24 +35,25 @@ const SCHEMA: &str = "equic.reproduce.plugins/1";
 /// clang
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where result.json and the plots go
+    /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-plugins")]
     out: PathBuf,
-    /// A small one: few runs of short downloads
+    /// Make a small version: few runs of short downloads
     #[arg(long)]
     quick: bool,
-    /// Only these parts
+    /// Run only these parts
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
-    /// Play a point each of figures 3 to 6 in real time, too, over network namespaces: part real-time. Needs root
+    /// Also run one point of each of the figures 3 to 6 in real time, over network namespaces (part
+    /// real-time). Needs root
     #[arg(long)]
     real_time: bool,
-    /// Take the other parts from this stored result, which is of the same size
+    /// Take the other parts from this stored result, which must have the same size
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     #[command(flatten)]
     told: Told,
-    /// Play nothing: draw and print what a stored result says
+    /// Run nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["quick", "parts", "keep", "real_time"])]
     plot_only: Option<PathBuf>,
 }

@@ -25,9 +25,10 @@ pub(super) enum Part {
     Figure5,
     Figure6,
     Table2,
-    /// Table 1 and PQUIC's figures: what plugins cost. The machine must be quiet
+    /// Table 1 and PQUIC's figures: the cost of plugins. The machine must be otherwise idle
     Costs,
-    /// One point each of figures 3 to 6 by the clock, over network namespaces: only if it is asked for. Needs root
+    /// One point of each of the figures 3 to 6 in real time, over network namespaces. Runs only on
+    /// request. Needs root
     RealTime,
 }
 

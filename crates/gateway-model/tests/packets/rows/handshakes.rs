@@ -1,4 +1,4 @@
-//! Section 2, steps 16 and 17: handshakes under way, short connection IDs.
+//! Section 2, step 6.1 and 6.2: handshakes under way, short connection IDs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;
