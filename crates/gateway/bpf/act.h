@@ -7,7 +7,7 @@
 #include "batch.h"
 #include "capture.h"
 
-/* What is done with a packet. In a dry run, a packet whose reason is a drop passes. */
+/* The action for a packet. In a dry run, a packet whose reason is a drop passes. */
 enum action { ACTION_PASS, ACTION_DROP, ACTION_ANSWER };
 
 INLINE enum action action_of(__u32 reason, volatile struct equic_service *service)

@@ -71,9 +71,9 @@ _Static_assert(offsetof(struct quic, dcid) == offsetof(struct quic, version) + 1
 		       offsetof(struct quic, first_byte) % 8 == 0,
 	       "what is zeroed is a word and a half");
 
-/* What is known of one packet. It is in per-CPU memory (maps.h), because the stack is small. Fields
- * keep the values of the previous packet until they are set. The context is not part of it, because
- * the verifier does not track pointers that are stored in a map. */
+/* The parsed fields of one packet. It is in per-CPU memory (maps.h), because the stack is small.
+ * Fields keep the values of the previous packet until they are set. The context is not part of it,
+ * because the verifier does not track pointers that are stored in a map. */
 struct packet {
 	__u64 now;    /* to the tick, a few milliseconds: enough for everything but rates */
 	__u64 exact;  /* to the nanosecond; 0 until a rate needs it */

@@ -33,7 +33,7 @@ INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 	return period << PERIOD_SHIFT | earlier << ATTEMPT_BITS | recent;
 }
 
-/* One attempt to change a source's word of attempts. */
+/* The state of one try to change a source's word of attempts. */
 struct place {
 	__u64 *word;
 	__u64 period;

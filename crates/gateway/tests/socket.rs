@@ -241,7 +241,8 @@ fn connection_ids_follow_the_gateway_s_keys() {
         let own = first.ledger().unwrap().connection_ids(0).unwrap();
         assert!(holds(&first, own.expect("it is its own").generate().as_bytes()).is_ok());
         let old = ids.generate();
-        // The token that the gateway would send for its own ID; none for an ID of another server.
+        // `reset_token` returns the token that the gateway would send for this server's ID. It
+        // fails for another server's ID.
         let other = only.connection_ids(8).unwrap().expect("it has the ring").generate();
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let token =

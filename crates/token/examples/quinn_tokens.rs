@@ -85,8 +85,8 @@ impl ConnectionIdGenerator for ProvingIds {
 /// Name of the gateway's service.
 const SERVICE: &str = "web";
 
-/// Makes the stateless reset tokens that the gateway can send when this server is dead, and for IDs
-/// of others those of `own`.
+/// Makes stateless reset tokens. For this server's IDs, they are the tokens that the gateway sends
+/// when the server is dead. For other IDs, they are made with `own`.
 struct ResetTokens {
     ids: IdGenerator,
     own: hmac::Key,

@@ -39,7 +39,8 @@ fn an_id_says_its_length_its_server_and_its_epoch() {
         let id = generator(format).generate();
         let bytes = id.as_bytes();
         assert_eq!(bytes.len(), format.len());
-        // draft-ietf-quic-load-balancers s.3: rotation bits, and the length after the first byte.
+        // The first byte has the rotation bits and the length of the rest
+        // (draft-ietf-quic-load-balancers s.3).
         assert_eq!((bytes[0] >> 5, usize::from(bytes[0] & 0x1f)), (3, format.len() - 1));
         let proven = format.open(&ring(), bytes).unwrap();
         assert_eq!(proven.epoch.number(), 3);

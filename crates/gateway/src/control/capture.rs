@@ -81,7 +81,7 @@ struct Heard(VecDeque<Vec<u8>>);
 const WAITING: usize = 4096;
 /// Time for which the program copies packets after the last call of the capturing process.
 const LEASE: Duration = Duration::from_secs(2);
-/// Packets per second and CPU if the gateway's own events are off.
+/// Limit of captured packets per second and CPU if the gateway's own events are off.
 const USUAL: Rate = Rate::per_second(100, 100);
 /// Bytes of a record before the packet's bytes.
 const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);

@@ -30,7 +30,7 @@ impl Link {
 }
 
 /// Ending the thread also ends the connection that it waits for, even if that is replaced at the
-/// same moment. Otherwise the thread would wait for ever, and loom would report a deadlock.
+/// same moment. Otherwise the thread would wait forever, and loom would report a deadlock.
 #[test]
 fn no_thread_waits_at_a_connection_that_nobody_ends() {
     check(|| {
