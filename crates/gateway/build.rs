@@ -1,6 +1,6 @@
 //! Compiles the XDP program and generates the Rust side of `bpf/abi.h`.
 //!
-//! * `gateway.bpf.o`: the program, embedded by `src/object.rs`, its path given to dependents as
+//! * `gateway.bpf.o`: the program. `src/object.rs` embeds it, and dependents get its path in
 //!   `DEP_EQUIC_GATEWAY_OBJECT`;
 //! * `abi.rs`: every type and constant of the header, by bindgen, with layout assertions;
 //! * `reasons.rs`: the enum `Reason` and its table, from the macro `EQUIC_REASONS`.
@@ -22,7 +22,7 @@ fn run() -> Result<(), String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let bpf = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("bpf");
     println!("cargo::rerun-if-changed=build.rs");
-    // What `make loom` compiles with.
+    // Set by `make loom`.
     println!("cargo::rustc-check-cfg=cfg(equic_loom)");
     println!("cargo::rerun-if-changed={}", bpf.display());
     for source in sources(&bpf)? {
@@ -58,7 +58,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         .derive_default(true)
         .derive_eq(true)
         .derive_hash(true)
-        // Its keys are not for logs: src/abi.rs says what is shown.
+        // Its keys must not appear in logs: src/abi.rs has a `Debug` without them.
         .no_debug("equic_ring")
         .layout_tests(true)
         .generate_comments(false)
@@ -74,7 +74,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         "\n// SAFETY: plain integers and arrays of them; abi.h names its padding.\nmod pods {\n    use super::*;\n",
     );
     for name in types {
-        // SAFETY comment in the generated text, for its reader.
+        // A SAFETY comment for readers of the generated file.
         let _ = writeln!(
             pods,
             "    // SAFETY: `repr(C)`, only integers inside, every bit pattern is a value.\n    \
@@ -85,7 +85,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
     write(to, &format!("{text}{pods}"))
 }
 
-/// Lets the preprocessor expand `EQUIC_REASONS`, and writes what it says as Rust.
+/// Lets the preprocessor expand `EQUIC_REASONS`, and converts the result to Rust.
 fn generate_reasons(clang: &Clang, bpf: &Path, out: &Path) -> Result<(), String> {
     let unit = out.join("reasons.c");
     write(

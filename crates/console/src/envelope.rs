@@ -1,4 +1,4 @@
-//! Envelope of a result: when it was measured, on which machine and by which command.
+//! Envelope of a result: time, machine and command line of a measurement.
 
 use std::time::SystemTime;
 
@@ -14,19 +14,19 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Time and machine as they are now.
+    /// Reads the current time and the machine.
     pub fn now() -> Done<Envelope> {
         Ok(Envelope { created: created()?, machine: Machine::read()? })
     }
 
-    /// A report with this process's command line.
+    /// Returns a report with this process's command line.
     pub fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
         let Envelope { created, machine } = self;
         Ok(Report { schema: schema.parse()?, created, machine, command: command(), data })
     }
 }
 
-/// The time now, as results have it.
+/// Returns the current time in the form of results.
 pub fn created() -> Done<Timestamp> {
     Timestamp::new(SystemTime::now()).ok_or_else(|| {
         Failure::new("the clock of this machine is before 1970 or after 9999")
@@ -34,7 +34,7 @@ pub fn created() -> Done<Timestamp> {
     })
 }
 
-/// The command line of this process, as results have it.
+/// Returns the command line of this process in the form of results.
 pub fn command() -> Vec<String> {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 /// Reason that a command ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command could not do its work: exit code 1.
+    /// The command could not do its work. Exit code 1.
     Failed {
         /// Message that says what failed and why.
         message: String,
-        /// Advice that mends it, on a line of its own; none if there is none.
+        /// Advice what to do, on a separate line.
         mend: Option<String>,
     },
-    /// The command was called in a way that makes no sense: exit code 2.
+    /// The command was called with wrong arguments. Exit code 2.
     Usage(String),
     /// The command did its work, and its input cannot answer the question: exit code 3.
     Undecided {
@@ -22,9 +22,9 @@ pub enum Failure {
         /// What gives an answer, on a line of its own.
         mend: String,
     },
-    /// It was asked for by the QUIC Interop Runner, and is not done: exit code 127.
+    /// The QUIC Interop Runner asked for a feature that is not supported. Exit code 127.
     Unsupported(String),
-    /// Whoever read the output has gone, so there is nobody left to tell: exit code 0.
+    /// The reader of the output has closed it, so nothing can be reported. Exit code 0.
     ClosedPipe,
 }
 
@@ -32,15 +32,14 @@ pub enum Failure {
 pub type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// Exit code 1, for the reason given.
+    /// Returns a failure with exit code 1 and this message.
     pub fn new(message: impl Into<String>) -> Failure {
         let message = message.into();
         let mend = descriptors(&message).map(str::to_owned);
         Failure::Failed { message, mend }
     }
 
-    /// The same with a line that says what mends it. If file descriptors ran out, the advice about that
-    /// stays instead.
+    /// Adds advice what to do. If file descriptors ran out, the advice about that is kept instead.
     pub fn mend(self, mend: impl Into<String>) -> Failure {
         match self {
             Failure::Failed { message, .. } => {
@@ -51,12 +50,12 @@ impl Failure {
         }
     }
 
-    /// `what: why`.
+    /// Returns a failure with the message `what: why`.
     pub fn because(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(format!("{what}: {why}"))
     }
 
-    /// The same with what it is about in front, unless it is in there already.
+    /// Prefixes the message with its subject, unless it contains that already.
     pub fn about(self, what: &str) -> Failure {
         match self {
             Failure::Failed { message, mend } if !message.contains(what) => {
@@ -66,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// Exit code 2, for the reason given.
+    /// Returns a failure with exit code 2 and this message.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure::Usage(message.into())
     }
@@ -76,7 +75,7 @@ impl Failure {
         Failure::Undecided { message: message.into(), mend: mend.into() }
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Writes the message to standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
         let code = match self {
             Failure::ClosedPipe => return ExitCode::SUCCESS,
@@ -90,10 +89,10 @@ impl Failure {
     }
 }
 
-/// Advice if a message is about an error of the system that has nothing to do with what was tried: no file
-/// descriptor was free.
+/// Returns advice if a message is about running out of file descriptors, which does not depend on
+/// the operation.
 pub(crate) fn descriptors(message: &str) -> Option<&'static str> {
-    // EMFILE and ENFILE, as the standard library words them. The gateway's errors have the advice.
+    // EMFILE and ENFILE, in the standard library's words. The gateway's errors contain the advice.
     if message.contains("LimitNOFILE") || message.contains("fs.file-max") {
         None
     } else if message.contains("(os error 24)") {
@@ -130,7 +129,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The libraries' errors say what failed, why, and the mend; nothing is to be added.
+/// The libraries' errors already say what failed, why, and what to do.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())

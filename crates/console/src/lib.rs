@@ -1,13 +1,14 @@
-//! Text that the command `equic` and the experiments behind it print, how they fail, and what their results have beside
-//! the figures.
+//! Output and failures of the command `equic` and of its experiments, and the metadata of their
+//! results.
 //!
-//! Only this crate writes to standard output and standard error (progress bars aside, which `indicatif` draws): a name
-//! or a reason may be a peer's, and [`output`] escapes what a terminal would act on.
+//! Only this crate writes to standard output and standard error (except for progress bars, which
+//! `indicatif` draws). Names and reasons may come from a peer, so [`output`] escapes everything
+//! that a terminal would interpret.
 //!
-//! * [`output`]: reports, documents, notices, the lines of a command that runs for long. [`failure`]: the reason that a
-//!   command ended early, and its exit code (0 done, 1 failed, 2 wrong usage).
-//! * [`envelope`]: time, machine and command line of a result. [`signals`]: waiting for the signals that end a command.
-//!   [`manager`]: what a service manager wants to hear.
+//! * [`output`]: reports, documents, notices, and the lines of long-running commands. [`failure`]:
+//!   the reason that a command ended early, and its exit code (0 done, 1 failed, 2 wrong usage).
+//! * [`envelope`]: time, machine and command line of a result. [`signals`]: waiting for the signals
+//!   that end a command. [`manager`]: messages to the service manager.
 //!
 //! ```
 //! use equic_console::failure::{Done, Failure};

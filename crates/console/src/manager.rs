@@ -1,7 +1,8 @@
 //! Messages to the service manager: sd_notify(3), for units with `Type=notify`.
 //!
-//! The manager sets `NOTIFY_SOCKET` to the path of a datagram socket, or to the name of an abstract one after `@`.
-//! Without it nothing is sent. A message that cannot be sent stops nothing: the manager has its own timeouts.
+//! The manager sets `NOTIFY_SOCKET` to the path of a datagram socket, or to the name of an abstract
+//! one after `@`. Without this variable nothing is sent. A message that cannot be sent is dropped,
+//! because the manager has its own timeouts.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,15 +12,16 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// A connection to the service manager that started this process, if one did and wants to hear.
+/// A connection to the service manager, if one started this process and listens.
 #[derive(Debug)]
 pub struct Manager(Option<UnixDatagram>);
 
 impl Manager {
-    /// Connects to the socket that `NOTIFY_SOCKET` names. Call it before privileges are given up.
+    /// Connects to the socket in `NOTIFY_SOCKET`. Call it before dropping privileges.
     ///
     /// # Errors
-    /// There is a name, and no connection to it; [`Manager::none`] goes on without one.
+    /// Fails if the variable is set and the connection fails. [`Manager::none`] continues without
+    /// one.
     pub fn connect() -> io::Result<Manager> {
         match std::env::var_os("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => Manager::at(&name),
@@ -27,7 +29,7 @@ impl Manager {
         }
     }
 
-    /// No manager listens.
+    /// Returns a value that sends nothing.
     pub fn none() -> Manager {
         Manager(None)
     }
@@ -39,26 +41,26 @@ impl Manager {
         };
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&address)?;
-        // A manager that does not read must not stop this process.
+        // A manager that does not read must not block this process.
         socket.set_nonblocking(true)?;
         Ok(Manager(Some(socket)))
     }
 
-    /// Everything is in force: after the start, and after a reload, whatever came of it.
+    /// Reports that the process is ready: after the start, and after a reload, even if that failed.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// The configuration is read again; [`Manager::ready`] follows.
+    /// Reports that the configuration is being reloaded. [`Manager::ready`] must follow.
     pub fn reloading(&self) {
-        // `Type=notify-reload` compares it with the time of its own request.
+        // `Type=notify-reload` compares it with the time of its request.
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
             i128::from(now.tv_sec()) * 1_000_000 + i128::from(now.tv_nsec()) / 1_000
         });
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
     }
 
-    /// The process is about to end.
+    /// Reports that the process is about to end.
     pub fn stopping(&self, why: &str) {
         self.send(&format!("STOPPING=1\nSTATUS={}", one_line(why)));
     }
@@ -70,7 +72,7 @@ impl Manager {
     }
 }
 
-/// A line ends an assignment.
+/// Joins the lines, because a line feed ends an assignment.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], "; ")
 }

@@ -1,8 +1,8 @@
-//! Everything the command writes goes through here.
+//! All output of the command goes through this module.
 //!
-//! Reports go to standard output and fail with [`Failure::ClosedPipe`] once nobody reads it. What a
-//! long-running command has to say goes through a [`Journal`], which a closed pipe does not stop: a
-//! gateway protects its server whether or not somebody watches. Notices go to standard error.
+//! Reports go to standard output and fail with [`Failure::ClosedPipe`] once the reader has closed
+//! it. A long-running command writes through a [`Journal`], which a closed pipe does not stop: a
+//! gateway must protect its server even if nobody reads its output. Notices go to standard error.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// Writes text as it is.
+/// Writes text unchanged.
 pub fn text(text: impl Display) -> Done {
     bytes(text.to_string().as_bytes())
 }
 
-/// Writes bytes as they are.
+/// Writes bytes unchanged.
 pub fn bytes(bytes: &[u8]) -> Done {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -30,13 +30,13 @@ pub fn bytes(bytes: &[u8]) -> Done {
     }
 }
 
-/// Writes a line, or several. What is in it that a terminal would act on is escaped: names, reasons and other programs'
-/// words may be a peer's.
+/// Writes one or more lines. Characters that a terminal would interpret are escaped, because names,
+/// reasons and the output of other programs may come from a peer.
 pub fn line(line: impl Display) -> Done {
     text(format_args!("{}\n", escaped(&line.to_string())))
 }
 
-/// Writes a table, in colours where they are wanted.
+/// Writes a table, with colours if the terminal shows them.
 pub fn table(table: &Table) -> Done {
     text(table.render(Style::stdout()))
 }
@@ -48,28 +48,28 @@ struct Document<'a, T> {
     data: T,
 }
 
-/// Writes a JSON document with its schema; `data` is a structure, or a map.
+/// Writes a JSON document with its schema. `data` is a structure or a map.
 pub fn json<T: Serialize>(schema: &str, data: T) -> Done {
     let text = serde_json::to_string_pretty(&Document { schema, data });
     line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
 
-/// Writes the same on one line.
+/// Writes a JSON document with its schema on one line.
 pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
     let text = serde_json::to_string(&Document { schema, data });
     line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
 
-/// JSON that says the same, with nothing in it that a terminal would act on: serde_json writes U+202E,
-/// C1 controls and the like as they are, and a path or name in there may be a peer's.
+/// Returns equivalent JSON without characters that a terminal would interpret. serde_json does not
+/// escape U+202E, C1 controls and the like, and a path or name may come from a peer.
 fn shown(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        // A backslash begins an escape that is there already.
+        // A backslash begins an existing escape.
         if matches!(character, '\n' | '\\') || is_printable(character) {
             shown.push(character);
         } else {
-            // They occur in strings alone, where these escapes mean them.
+            // They occur only in strings, in which these escapes are equivalent.
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
                 shown += &format!("\\u{unit:04x}");
@@ -79,7 +79,7 @@ fn shown(json: &str) -> String {
     shown
 }
 
-/// Writes a JSON document that is there as text already.
+/// Writes a JSON document that is already text.
 pub fn document(json: &str) -> Done {
     text(shown(json))
 }
@@ -88,15 +88,15 @@ fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
     Failure::because(format_args!("{schema} has no JSON form"), error)
 }
 
-/// Says something beside the report, behind the command's name. Nobody listening is no error. What is
-/// in it that a terminal would act on is escaped, wherever it came from; it may have several lines.
+/// Writes a message to standard error, after the command's name. Write errors are ignored.
+/// Characters that a terminal would interpret are escaped. The message may have several lines.
 pub fn notice(message: impl Display) {
     let shown = escaped(&message.to_string());
     let _ = writeln!(io::stderr().lock(), "equic: {shown}");
 }
 
-/// The text with everything escaped that a terminal would act on, but for the ends of lines. For what a progress bar
-/// prints, too, which does not go through here.
+/// Escapes all characters that a terminal would interpret, except line feeds. Also for progress
+/// bars, whose output does not go through this module.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -109,7 +109,7 @@ pub fn escaped(text: &str) -> String {
     shown
 }
 
-/// True if standard output is a terminal.
+/// Returns true if standard output is a terminal.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
@@ -127,8 +127,8 @@ pub enum LogFormat {
     Off,
 }
 
-/// The lines of a command that runs until it is ended: text, or JSON with a schema. Each goes to
-/// standard output and, with a time, to the log.
+/// Output of a command that runs until it is stopped: text, or JSON with a schema. Each line goes
+/// to standard output and, with a time, to the log.
 pub struct Journal {
     json: bool,
     schema: &'static str,
@@ -146,12 +146,12 @@ struct Logged<'a> {
 }
 
 impl Journal {
-    /// Every line carries `schema` when it is JSON.
+    /// Creates a journal without a log. With `json`, every line has the schema `schema`.
     pub fn new(json: bool, schema: &'static str) -> Journal {
         Journal { json, schema, log: LogFormat::Off, trouble: Mutex::default() }
     }
 
-    /// With a log.
+    /// Adds a log.
     pub fn with_log(mut self, log: LogFormat) -> Journal {
         self.log = log;
         self
@@ -162,13 +162,13 @@ impl Journal {
         self.say("info", text, data);
     }
 
-    /// The same about something that is not as it should be.
+    /// Does the same with the level warning, for problems.
     pub fn warning<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
         self.say("warning", text, data);
     }
 
     fn say<T: Serialize>(&self, level: &'static str, text: impl Display, data: impl FnOnce() -> T) {
-        // Names of interfaces, servers and files are in it, which others choose.
+        // It contains names of interfaces, servers and files, which other users choose.
         let text = escaped(&text.to_string());
         let data = if self.json || self.log == LogFormat::Json { Some(data()) } else { None };
         let printed = match &data {
@@ -176,7 +176,7 @@ impl Journal {
             _ => line(&text),
         };
         let logged = self.write_log(level, &text, data.as_ref());
-        // Nobody reads, or the disk is full: the command's work is something else.
+        // A closed pipe or a full disk must not stop the command's actual work.
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = match printed.and(logged) {
             Err(failure @ Failure::Failed { .. }) => Some(failure.to_string()),
             _ => None,
@@ -204,13 +204,13 @@ impl Journal {
         }
     }
 
-    /// Reason that the last line could not be written, a closed pipe aside.
+    /// Returns the reason that the last line could not be written, unless the pipe was closed.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Breaks a text into lines of at most `width` characters, all but the first indented like a list's.
+/// Breaks a text into lines of at most `width` characters. All but the first are indented.
 pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
     let width = width.map_or(usize::MAX, usize::from);
     let (mut lines, mut length) = (String::new(), 0);

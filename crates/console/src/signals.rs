@@ -1,7 +1,8 @@
-//! Asynchronous waiting for the signals that end a command.
+//! Waits asynchronously for the signals that end a command.
 //!
-//! A signal that comes before there is a handler would end the process in the middle of its start. So a command that
-//! listens to signals begins with [`hold`]: until [`Signals`] has its handlers, the kernel keeps the signals.
+//! A signal that arrives before its handler is installed would kill the process during its start.
+//! So a command that handles signals first calls [`hold`]. The kernel then keeps the signals until
+//! [`Signals`] has installed its handlers.
 
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,34 +13,35 @@ fn held() -> SigSet {
     [Number::SIGHUP, Number::SIGINT, Number::SIGTERM].into_iter().collect()
 }
 
-/// Blocks SIGINT, SIGTERM and SIGHUP in this thread, and so in every thread that it starts. The kernel keeps them
-/// until [`release`] or [`Signals::new`]. Call it before there is another thread.
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread, and so in every thread that it starts. The
+/// kernel keeps them until [`release`] or [`Signals::new`]. Call it before starting any thread.
 pub fn hold() {
-    // It fails only for a wrong argument.
+    // Fails only for invalid arguments.
     let _ = held().thread_block();
 }
 
-/// Lets the signals come that [`hold`] has kept: for a command that does not listen to them, which they end.
+/// Unblocks the signals that [`hold`] has blocked, for a command that does not handle them. A
+/// pending signal then ends it.
 pub fn release() {
     let _ = held().thread_unblock();
 }
 
-/// SIGINT, SIGTERM and SIGHUP, from now on no longer deadly.
+/// Receives SIGINT, SIGTERM and SIGHUP, which no longer end the process.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Not under nohup(1), which ignores it on behalf of the command.
+    /// `None` under nohup(1), which ignores SIGHUP for the command.
     hangup: Option<Signal>,
 }
 
 impl Signals {
-    /// Takes over the three; inside a tokio runtime.
+    /// Installs handlers for the three signals. Must be called inside a tokio runtime.
     pub fn new() -> Done<Signals> {
         Signals::taking(false)
     }
 
-    /// The same for a command to which SIGHUP means to read its configuration again: then it is heard
-    /// under nohup(1) too.
+    /// Does the same for a command that reloads its configuration on SIGHUP: then SIGHUP is also
+    /// handled under nohup(1).
     pub fn with_reload() -> Done<Signals> {
         Signals::taking(true)
     }
@@ -57,12 +59,12 @@ impl Signals {
                 Some(watch(SignalKind::hangup())?)
             },
         };
-        // There are handlers for all that come now, those of the start too.
+        // All signals have handlers now, so pending ones are delivered, too.
         release();
         Ok(signals)
     }
 
-    /// Waits for one and gives its name.
+    /// Waits for a signal and returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -81,7 +83,8 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// True if the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0 is signal 1).
+/// Returns true if the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0
+/// is signal 1).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
@@ -91,12 +94,13 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Descriptors that a runtime takes: for epoll, to wake it up, and for signals.
+/// Descriptors that a runtime needs: for epoll, its waker, and signals.
 const DESCRIPTORS: usize = 24;
 
-/// A runtime of `threads` threads; none: one per CPU.
+/// Creates a runtime of `threads` threads. `None` means one per CPU.
 pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
-    // tokio panics if it gets no descriptors for its signals. The files are closed again before it starts.
+    // tokio panics if it gets no descriptors for its signals, so their number is checked first. The
+    // files are closed again before it starts.
     let files = std::fs::File::open("/dev/null")
         .and_then(|file| (1..DESCRIPTORS).map(|_| file.try_clone()).collect::<Result<Vec<_>, _>>());
     let missing = files.err().filter(|error| descriptors(&error.to_string()).is_some());

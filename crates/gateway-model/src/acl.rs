@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Number of times an expired entry gives way to the next shorter prefix before the search ends.
+/// Number of expired entries that are skipped before the search ends.
 const MAX_GIVES_WAY: usize = 4;
 
 /// Treatment of a source by the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclAction {
-    /// Drop everything from it.
+    /// Drop all its packets.
     Deny,
-    /// Spare it quotas and rates.
+    /// Exempt it from quotas and rates.
     Allow,
 }
 
-/// One prefix on a list.
+/// An entry for one prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
     /// Treatment of sources under the prefix.
     pub action: AclAction,
-    /// The first nanosecond at which the entry no longer holds; 0: it never expires.
+    /// The first nanosecond at which the entry has expired. 0: it never expires.
     pub expires_ns: u64,
 }
 
@@ -30,7 +30,8 @@ impl AclEntry {
     }
 }
 
-/// The deny and allow lists: one set of prefixes per family, an address looked up by longest prefix.
+/// The deny and allow lists: one set of prefixes per family. The longest prefix of an address
+/// applies.
 #[derive(Clone, Debug, Default)]
 pub struct Acl {
     v4: BTreeMap<(u8, u32), AclEntry>,
@@ -38,8 +39,8 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Adds or replaces the entry of `addr`/`prefix_len`; bits behind the prefix, and lengths beyond
-    /// the family's, are cut off.
+    /// Adds or replaces the entry of `addr`/`prefix_len`. Bits after the prefix are cleared, and
+    /// the length is limited to the family's.
     pub fn insert(&mut self, addr: IpAddr, prefix_len: u8, entry: AclEntry) {
         match addr {
             IpAddr::V4(addr) => {
@@ -53,7 +54,7 @@ impl Acl {
         }
     }
 
-    /// Removes the entry of exactly this prefix; says whether there was one.
+    /// Removes the entry of exactly this prefix. Returns true if there was one.
     pub fn remove(&mut self, addr: IpAddr, prefix_len: u8) -> bool {
         match addr {
             IpAddr::V4(addr) => {
@@ -67,8 +68,8 @@ impl Acl {
         }
     }
 
-    /// Treatment of `addr` at `now` by the lists: that of the longest prefix that has not expired,
-    /// where at most four expired ones are passed over.
+    /// Returns the treatment of `addr` at `now`: that of the longest prefix that has not expired.
+    /// At most four expired ones are skipped.
     pub fn look_up(&self, addr: IpAddr, now: u64) -> Option<AclAction> {
         let matching: Vec<AclEntry> = match addr {
             IpAddr::V4(addr) => (0..=32)

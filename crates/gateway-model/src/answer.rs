@@ -1,5 +1,5 @@
-//! Answers in the server's name (policy.md sections 8, 9 and 11), byte by byte, on paper as it were: no tables, no
-//! carry tricks. The program has to send exactly these.
+//! Answers in the server's name (policy.md sections 8, 9 and 14), computed byte by byte in the
+//! simplest way, without tables. The program has to send exactly these.
 
 use super::address_bytes;
 use super::config::TakenVersions;
@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 const ETHERTYPES_OF_TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const TTL: u8 = 64;
 const UDP: u8 = 17;
-/// In front of what is hashed for the ID of a Retry packet.
+/// Prefix of the hash input for the ID of a Retry packet.
 const ID_LABEL: u64 = 0x0044_4920_7952_5445;
 const ID_LEN: usize = 8;
 
@@ -26,7 +26,8 @@ const GCM_V1: [u128; 2] =
 const GCM_V2: [u128; 2] =
     [0x65f6_bee1_0d70_0eda_919c_5c69_78e4_7a5d, 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51];
 
-/// The frame with a Retry packet that answers an Initial at `now_ms`; none if that cannot be made.
+/// Returns the frame with a Retry packet that answers an Initial at `now_ms`, or `None` if that is
+/// impossible.
 pub(super) fn retry(
     frame: &[u8],
     datagram: &Datagram<'_>,
@@ -50,7 +51,7 @@ pub(super) fn retry(
     Some(answer(frame, datagram, &packet))
 }
 
-/// The frame with a Version Negotiation packet that answers one of a version that is not taken.
+/// Returns the frame with a Version Negotiation packet that answers a packet of an unknown version.
 pub(super) fn version_negotiation(
     frame: &[u8],
     datagram: &Datagram<'_>,
@@ -77,14 +78,14 @@ pub(super) fn version_negotiation(
     Some(answer(frame, datagram, &packet))
 }
 
-/// The ID that a client shall send to: of what it sent, under the ring's key.
+/// Returns the ID that the client has to use: a hash of its packet under the ring's key.
 fn choose_id(ring: &KeyRing, client: SocketAddr, opening: &Opening) -> Option<ConnectionId> {
     let epoch = usize::from(ring.epoch().number());
     let bytes = ring.to_bytes();
     let mut hasher = SipHasher24::new_with_key(bytes.get(16 + epoch * 16..)?.first_chunk()?);
     hasher.write(&ID_LABEL.to_le_bytes());
     hasher.write(&address_bytes(client.ip()));
-    // The port stands as in the packet.
+    // The port in network byte order, as in the packet.
     let family = if client.is_ipv4() { 4 } else { 6 };
     let [high, low] = client.port().to_be_bytes();
     hasher.write(&[high, low, family, 0, 0, 0, 0, 0]);
@@ -97,7 +98,8 @@ fn choose_id(ring: &KeyRing, client: SocketAddr, opening: &Opening) -> Option<Co
     ConnectionId::new(&hasher.finish().to_le_bytes()[..ID_LEN]).ok()
 }
 
-/// RFC 9001 s.5.8: AES-128-GCM of nothing, with the original connection ID and the packet as associated data.
+/// RFC 9001 s.5.8: AES-128-GCM of an empty plaintext, with the original connection ID and the
+/// packet as associated data.
 fn integrity_tag(version: KnownVersion, original: &[u8], packet: &[u8]) -> [u8; 16] {
     let [h, mask] = if version == KnownVersion::V2 { GCM_V2 } else { GCM_V1 };
     let pseudo = [&[original.len() as u8], original, packet].concat();
@@ -111,7 +113,7 @@ fn integrity_tag(version: KnownVersion, original: &[u8], packet: &[u8]) -> [u8; 
     (product(sum ^ lengths, h) ^ mask).to_be_bytes()
 }
 
-/// NIST SP 800-38D s.6.3, algorithm 1: the highest bit is that of x^0.
+/// NIST SP 800-38D s.6.3, algorithm 1: the highest bit is x^0.
 fn product(x: u128, y: u128) -> u128 {
     let (mut z, mut v) = (0, y);
     for bit in (0..128).rev() {
@@ -123,7 +125,7 @@ fn product(x: u128, y: u128) -> u128 {
     z
 }
 
-/// A frame back to where one came from, by the way it came.
+/// Returns a frame to the sender of `frame`, with the same VLAN tags.
 pub(super) fn answer(frame: &[u8], datagram: &Datagram<'_>, payload: &[u8]) -> Vec<u8> {
     let mut out = [&frame[6..12], &frame[..6]].concat();
     let mut at = 12;
@@ -167,7 +169,7 @@ fn ip_header(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
         return [fixed, octets(from), octets(to)].concat();
     }
     let [high, low] = (20 + length as u16).to_be_bytes();
-    // Don't Fragment.
+    // The flag Don't Fragment.
     let fixed = vec![0x45, 0, high, low, 0, 0, 0x40, 0, TTL, UDP, 0, 0];
     let mut header = [fixed, octets(from), octets(to)].concat();
     let sum = checksum(&header);
@@ -175,7 +177,7 @@ fn ip_header(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
     header
 }
 
-/// RFC 1071.
+/// The checksum of RFC 1071.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();

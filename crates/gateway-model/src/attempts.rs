@@ -1,17 +1,17 @@
-//! Attempts to open a connection that were let in: the table of handshakes (policy.md section 2, step 6.1).
+//! Admitted attempts to open a connection: the table of handshakes (policy.md section 2, step 6.1).
 
 use super::config::{RetryPolicy, Service};
 use super::frame::Datagram;
 use super::quic::{ConnectionId, Opening};
 use std::net::SocketAddr;
 
-/// Destination Connection IDs of an attempt: the client's choice and the server's, and with a Retry
-/// between them one more (RFC 9000 s.7.2).
+/// Destination Connection IDs of an attempt: the client's choice and the server's, and one more
+/// with a Retry in between (RFC 9000 s.7.2).
 const IDS: usize = 2;
 const IDS_WITH_TOKEN: usize = 3;
-/// Datagrams with an Initial that one attempt can carry, and as many of 0-RTT.
+/// Most datagrams with an Initial of one attempt, and most with 0-RTT.
 const PACKETS: u32 = 64;
-/// Datagrams with an Initial of one that proved nothing, while its service has adaptive Retry.
+/// Most datagrams with an Initial of an attempt without a proved address, with adaptive Retry.
 const PACKETS_UNPROVED: u32 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,13 +36,13 @@ pub(super) struct Handshake {
     packets: u32,
     /// Datagrams of 0-RTT.
     early: u32,
-    /// True if it was let in because its token held.
+    /// True if it was admitted because its token was valid.
     proved: bool,
     dcids: Vec<ConnectionId>,
 }
 
 impl Handshake {
-    /// One that begins with a packet to this Destination Connection ID.
+    /// Returns an attempt that begins with a packet to this Destination Connection ID.
     pub(super) fn new(dcid: ConnectionId, packets: u64, proved: bool, now: u64) -> Handshake {
         Handshake { started_ns: now, packets: packets as u32, early: 0, proved, dcids: vec![dcid] }
     }
@@ -51,7 +51,7 @@ impl Handshake {
         now.saturating_sub(self.started_ns) <= service.handshake_ns
     }
 
-    /// Datagrams with an Initial that it may carry.
+    /// Returns how many datagrams with an Initial it may send.
     fn may_carry(&self, service: &Service, exempt: bool) -> u32 {
         match service.retry {
             _ if self.proved || exempt => PACKETS,
@@ -61,8 +61,8 @@ impl Handshake {
         }
     }
 
-    /// True if it can still be under way, and the packet's Destination Connection ID is one of its own, or
-    /// there is room for it.
+    /// Returns true if it can still be in progress, and the packet's Destination Connection ID is
+    /// one of its own or there is room for it.
     pub(super) fn has_place(
         &self,
         opening: &Opening,
@@ -78,7 +78,8 @@ impl Handshake {
         self.dcids.contains(&opening.dcid) || self.dcids.len() < room
     }
 
-    /// Whether an Initial belongs to it; learns the Destination Connection ID if there is room for it.
+    /// Returns true if an Initial belongs to it. Stores the Destination Connection ID if there is
+    /// room.
     pub(super) fn takes(
         &mut self,
         opening: &Opening,
@@ -97,7 +98,7 @@ impl Handshake {
         true
     }
 
-    /// Whether a datagram of 0-RTT belongs to it.
+    /// Returns true if a datagram of 0-RTT belongs to it.
     pub(super) fn takes_early(&mut self, packets: u64, service: &Service, now: u64) -> bool {
         let takes = self.is_fresh(service, now)
             && self.may_carry(service, false) > 0

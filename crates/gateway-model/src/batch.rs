@@ -1,4 +1,4 @@
-//! Several datagrams that come as one packet (policy.md section 1, "Batches").
+//! Several datagrams that arrive as one packet (policy.md section 1, "Batches").
 
 use super::config::Service;
 use super::frame::Datagram;
@@ -12,8 +12,8 @@ use equic_wire::packet::LongInvariant;
 /// The largest number of datagrams in a batch.
 const MOST: usize = 128;
 
-/// The first datagram of a batch, to be judged for all of them; `None` if they are too many, or if the verdict on it
-/// cannot stand for another one.
+/// Returns the first datagram of a batch, to be judged for all of them. Returns `None` if they are
+/// too many, or if the verdict on the first one cannot stand for another one.
 pub(super) fn take_apart<'a>(
     datagram: &Datagram<'a>,
     segment: usize,
@@ -30,7 +30,7 @@ pub(super) fn take_apart<'a>(
     fits.then_some(taken)
 }
 
-/// True if the verdict on a well-formed datagram may stand for another one.
+/// Returns true if the verdict on a well-formed datagram can stand for another one.
 fn stands_for(
     first: Payload<'_>,
     other: Payload<'_>,
@@ -39,7 +39,7 @@ fn stands_for(
 ) -> bool {
     let class_of = |payload| classify(payload, &rules(service)).ok();
     let (Some(class), Some(other_class)) = (class_of(first), class_of(other)) else { return false };
-    // A packet of an unknown version says nothing about others, nor they about it.
+    // The verdict on a packet of an unknown version cannot stand for others.
     if [class, other_class].contains(&Class::UnknownVersion) {
         return false;
     }
@@ -61,7 +61,7 @@ fn stands_for(
     }
 }
 
-/// Version and both connection IDs of the packet that a datagram is judged by.
+/// Returns version and both connection IDs of the packet by which a datagram is judged.
 fn attempt(payload: Payload<'_>, class: &Class) -> Option<(Version, ConnectionId, ConnectionId)> {
     if let Class::Opening(opening) = class {
         return Some((opening.version, opening.dcid, opening.scid));

@@ -1,4 +1,4 @@
-//! Configuration by an operator: services, listeners, and the options of the gateway as a whole.
+//! An operator's configuration: services, listeners, and settings of the gateway as a whole.
 
 use super::prefix::PrefixRates;
 use super::rate::Rate;
@@ -7,28 +7,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Treatment of a source at its connection limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaPolicy {
-    /// At the limit, refuse what opens a connection.
+    /// At the limit, drop packets that open a connection.
     #[default]
     New,
-    /// Over the limit, refuse everything (the paper's Algorithm 1).
+    /// Over the limit, drop every packet (the paper's Algorithm 1).
     Strict,
-    /// As [`QuotaPolicy::New`], with handshakes under way counted too.
+    /// As [`QuotaPolicy::New`], and handshakes in progress count, too.
     Underway,
 }
 
-/// Initials of versions 1 and 2 that have to bring proof of their address.
+/// Which Initials of versions 1 and 2 need a token that proves their address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// None.
     #[default]
     Never,
-    /// All; what has none is answered with a Retry packet.
+    /// All. An Initial without a token is answered with a Retry packet.
     Always,
-    /// All while more come than `retry_above` says; else none.
+    /// All, while they arrive faster than `retry_above`; otherwise none.
     Adaptive,
 }
 
-/// Versions of QUIC that a service takes; every other one is unknown.
+/// QUIC versions that a service accepts. All others are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakenVersions {
     /// Version 1 (RFC 9000) and version 2 (RFC 9369).
@@ -43,29 +43,29 @@ pub enum TakenVersions {
 /// Treatment of fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
-    /// The first one is judged, and later ones pass untouched.
+    /// The first one is judged, and later ones pass.
     #[default]
     Pass,
-    /// The first one is judged, and its decision holds for later ones.
+    /// The first one is judged, and later ones get the same verdict.
     Follow,
-    /// They are dropped.
+    /// All are dropped.
     Drop,
 }
 
-/// Limits of a service for the sources in a prefix. What is none is the service's.
+/// Limits of a service for the sources in a prefix. A limit that is `None` is the service's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override {
     /// An address of the prefix.
     pub addr: IpAddr,
-    /// Its leading bits that make the prefix.
+    /// Length of the prefix in bits.
     pub prefix_len: u8,
-    /// Connections a source may hold; 0: any number.
+    /// Connections that a source may hold. 0: no limit.
     pub max_connections: Option<u32>,
     /// New connections from one source.
     pub new_per_source: Option<Rate>,
     /// Packets from one source.
     pub packets_per_source: Option<Rate>,
-    /// UDP payload bytes from one source.
+    /// Bytes of UDP payload from one source.
     pub bytes_per_source: Option<Rate>,
 }
 
@@ -85,68 +85,71 @@ impl Override {
 pub struct Service {
     /// Its name, at most 31 bytes.
     pub name: &'static str,
-    /// Packets to a disabled service pass untouched.
+    /// Whether packets to the service are judged. If not, they pass.
     pub enabled: bool,
-    /// Judge and count, drop nothing.
+    /// Judge and count, but drop nothing.
     pub dry_run: bool,
-    /// Drop packets with a zero Fixed Bit (off for clients that grease it, RFC 9287).
+    /// Drop packets with a zero Fixed Bit. Off for clients that grease it (RFC 9287).
     pub require_fixed_bit: bool,
-    /// Versions that the service takes.
+    /// Versions that the service accepts.
     pub versions: TakenVersions,
-    /// Drop the others.
+    /// Drop packets of other versions.
     pub refuse_unknown_versions: bool,
-    /// Answer them with Version Negotiation packets.
+    /// Answer packets of other versions with Version Negotiation.
     pub version_negotiation: bool,
-    /// The port dials out too: Retry and Version Negotiation packets are legitimate.
+    /// The port also opens connections, so Retry and Version Negotiation packets to it are
+    /// legitimate.
     pub also_client: bool,
-    /// Drop packets to connection IDs that prove nothing.
+    /// Drop packets whose connection ID is not valid.
     pub check_ids: bool,
     /// Answer packets of connections whose server is dead with stateless resets.
     pub stateless_reset: bool,
-    /// Quota group: services of one group count a source together.
+    /// Quota group: services of one group count a source's connections together.
     pub group: u32,
-    /// Connections a source may hold; 0: any number.
+    /// Connections that a source may hold. 0: no limit.
     pub max_connections: u32,
     /// Treatment of a source at the limit.
     pub policy: QuotaPolicy,
     /// Treatment of fragments.
     pub fragments: FragmentPolicy,
-    /// Initials that have to prove their address.
+    /// Which Initials need a token.
     pub retry: RetryPolicy,
-    /// Answers that the gateway gives in the server's name, of each kind.
+    /// Rate of answers in the server's name, for each kind.
     pub answers_per_service: Rate,
-    /// Openings without proof from which on the service asks for some, if it is adaptive.
+    /// Rate of openings without a token, above which adaptive Retry asks for tokens.
     pub retry_above: Rate,
-    /// Nanoseconds that it asks after the last one that was too much.
+    /// Nanoseconds for which it asks after the rate was last exceeded.
     pub retry_hold_ns: u64,
     /// New connections from one source.
     pub new_per_source: Rate,
-    /// New connections from prefixes that a source is in.
+    /// New connections from the prefixes that a source is in.
     pub new_per_prefix: PrefixRates,
     /// New connections from all sources together.
     pub new_per_service: Rate,
     /// Packets from one source.
     pub packets_per_source: Rate,
-    /// UDP payload bytes from one source.
+    /// Bytes of UDP payload from one source.
     pub bytes_per_source: Rate,
     /// Packets that pass, from all sources together.
     pub packets_per_service: Rate,
-    /// Packets that open nothing, from all sources together that have no connection and open none.
+    /// Packets that open nothing, from all sources together that hold no connection and have no
+    /// handshake in progress.
     pub unproven_per_service: Rate,
-    /// Nanoseconds a handshake that was let in may take.
+    /// Nanoseconds that an admitted handshake may take.
     pub handshake_ns: u64,
     /// Limits for the sources in some prefixes.
     pub overrides: Vec<Override>,
 }
 
 impl Service {
-    /// True if it tells sources that are known from others, and keeps nothing of the others (section 11).
+    /// Returns true if it treats known and unknown sources differently, and stores nothing about
+    /// unknown ones (section 11).
     pub(super) fn knows_sources(&self) -> bool {
         self.check_ids || self.retry != RetryPolicy::Never || self.unproven_per_service != Rate::OFF
     }
 
-    /// As the source with this address sees it: with the limits of the longest of the prefixes that it is in
-    /// (section 13).
+    /// Returns the service with the limits for this source address: those of its longest matching
+    /// prefix (section 13).
     pub(super) fn for_source(&self, src: IpAddr) -> Service {
         let mut service = self.clone();
         let covering = self.overrides.iter().filter(|own| own.covers(src));
@@ -195,8 +198,8 @@ impl Default for Service {
     }
 }
 
-/// An address and port packets are sent to. An unspecified address stands for every address of its
-/// family; the exact listener wins over it.
+/// A destination address and port. An unspecified address stands for every address of its family.
+/// An exact listener takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Listener {
     /// Destination address.
@@ -206,7 +209,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Every address of the family of `addr`, at `port`.
+    /// Returns the listener for every address of the family of `addr`, at `port`.
     pub(super) fn wildcard(addr: IpAddr, port: u16) -> Listener {
         let addr = match addr {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -216,32 +219,33 @@ impl Listener {
     }
 }
 
-/// Everything an operator sets.
+/// All settings of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The services; the index is the service's number.
+    /// The services, by index.
     pub services: Vec<Service>,
-    /// The listeners, each with its service's number; one that does not exist is disabled.
+    /// The listeners, each with its service's index. A service that does not exist counts as
+    /// disabled.
     pub listeners: Vec<(Listener, usize)>,
-    /// Leading bits of an IPv4 address that make a source, at most 32.
+    /// Number of leading bits of an IPv4 address that identify a source, at most 32.
     pub v4_prefix_len: u8,
-    /// Leading bits of an IPv6 address that make a source, at most 128.
+    /// Number of leading bits of an IPv6 address that identify a source, at most 128.
     pub v6_prefix_len: u8,
-    /// Drop packets with headers that the host may see, and the gateway does not.
+    /// Drop packets with headers that the host may parse and the gateway cannot.
     pub drop_deep_headers: bool,
-    /// Packets come in on the loopback interface, where loopback addresses are legitimate sources.
+    /// Packets arrive on the loopback interface, where loopback addresses are legitimate sources.
     pub on_loopback: bool,
     /// Dry run of the gateway: nothing is dropped, for any service.
     pub dry_run: bool,
-    /// A ledger without a heartbeat for this many nanoseconds does not count.
+    /// A ledger without a heartbeat for this many nanoseconds is ignored.
     pub lease_ns: u64,
-    /// Time until which connections may be older than the key ring, nanoseconds.
+    /// Time in nanoseconds until which connections may be older than the key ring.
     pub older_ids_until_ns: u64,
 }
 
 impl Default for Config {
-    /// No service; sources are IPv4 /32 and IPv6 /64, the lease is a second, and connections may be older than the
-    /// ring at any time.
+    /// No service. Sources are IPv4 /32 and IPv6 /64, the lease is a second, and connections may be
+    /// older than the ring at any time.
     fn default() -> Self {
         Config {
             services: Vec::new(),

@@ -3,7 +3,7 @@
 use super::quic::Payload;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The largest number of IPv6 extension headers that are walked.
+/// Most IPv6 extension headers that are parsed.
 pub const MAX_EXTENSION_HEADERS: usize = 16;
 
 const MAX_VLAN_TAGS: usize = 2;
@@ -20,7 +20,7 @@ const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const UDP_PORTS: usize = 4;
 
-/// Key that tells the fragments of one datagram from those of another.
+/// Identifies the fragments of one datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     /// Source address.
@@ -29,16 +29,16 @@ pub struct FragmentKey {
     pub dst: IpAddr,
     /// The Identification field, 16 bits in IPv4, 32 in IPv6.
     pub identification: u32,
-    /// IPv4 Protocol. Reassembly in IPv6 does not depend on a protocol: `None`.
+    /// IPv4 Protocol. `None` for IPv6, where reassembly does not depend on it.
     pub protocol: Option<u8>,
 }
 
 /// A fragment whose offset is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaterFragment {
-    /// The datagram it belongs to.
+    /// The datagram that it belongs to.
     pub key: FragmentKey,
-    /// Bytes of the datagram it carries, by the IP length.
+    /// Bytes of the datagram in it, by the IP length.
     pub length: usize,
 }
 
@@ -53,26 +53,25 @@ pub struct Datagram<'a> {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Set on a first fragment (offset 0, more fragments to come).
+    /// Set for a first fragment (offset 0, more fragments to come).
     pub first_fragment: Option<FragmentKey>,
-    /// Bytes that the IP length leaves for UDP, its header included.
+    /// Bytes that the IP length leaves for UDP, including its header.
     pub ip_payload_len: usize,
-    /// Number of datagrams that it stands for: more than one if it is the first of a batch.
+    /// Number of datagrams that it stands for: more than one for the first datagram of a batch.
     pub datagrams: u64,
-    /// Bytes of the payloads of all of them.
+    /// Bytes of the payloads of all of these.
     pub whole: usize,
-    /// The UDP payload; `None` if the UDP length contradicts the IP length.
+    /// The UDP payload, or `None` if the UDP length contradicts the IP length.
     pub payload: Option<Payload<'a>>,
 }
 
 /// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Nothing the gateway looks at.
+    /// Not a packet that the gateway judges.
     Foreign,
-    /// The host may see a UDP header that is not seen here: behind more VLAN tags or IPv6 extension
-    /// headers than the limits, in an IPv6 jumbogram, or in what a first fragment becomes when it is
-    /// reassembled.
+    /// The host may parse a UDP header that is not found here: after too many VLAN tags or IPv6
+    /// extension headers, in an IPv6 jumbogram, or after reassembly of a first fragment.
     DeepHeaders,
     /// A fragment without ports.
     LaterFragment(LaterFragment),
@@ -80,7 +79,7 @@ pub enum Frame<'a> {
     Datagram(Datagram<'a>),
 }
 
-/// Reads a frame that starts with its Ethernet header. Any bytes will do.
+/// Parses a frame that starts with its Ethernet header. Accepts any bytes.
 pub fn parse(frame: &[u8]) -> Frame<'_> {
     parse_ethernet(frame).unwrap_or(Frame::Foreign)
 }
@@ -139,7 +138,7 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
     let behind = rest.get(IPV6_HEADER..)?;
     let src = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 8)?));
     let dst = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 24)?));
-    // RFC 2675 s.3, or what pretends to be one.
+    // A jumbogram (RFC 2675 s.3), or a packet that looks like one.
     if payload_len == 0 && header[6] == HOP_BY_HOP {
         return match walk_extensions(behind, header[6], src, dst) {
             Chain::Ends { next_header, .. } if next_header != PROTOCOL_UDP => None,
@@ -156,15 +155,15 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
     }
 }
 
-/// What a chain of IPv6 extension headers leads to.
+/// Result of parsing a chain of IPv6 extension headers.
 enum Chain<'a> {
-    /// A header of another kind, with what comes from there on.
+    /// Another header, and the bytes from there on.
     Ends { next_header: u8, body: &'a [u8], first_fragment: Option<FragmentKey> },
-    /// A later fragment, which has no further headers to be read.
+    /// A later fragment, which has no further headers.
     LaterFragment(LaterFragment),
-    /// A header runs past the end, which no receiver accepts.
+    /// A header ends after the packet, which no receiver accepts.
     Broken,
-    /// There are headers that are not walked, or that a later fragment has.
+    /// There are headers that are not parsed, or that are in a later fragment.
     Hidden,
 }
 
@@ -201,7 +200,8 @@ fn walk_extensions(mut body: &[u8], mut next_header: u8, src: IpAddr, dst: IpAdd
     }
 }
 
-/// One extension header, of at least 8 bytes, and what is behind it; `None` if it runs past the end.
+/// Returns one extension header, of at least 8 bytes, and the rest. Returns `None` if it ends after
+/// the packet.
 fn split_extension(body: &[u8], number: u8) -> Option<(&[u8], &[u8])> {
     let units = usize::from(*body.get(1)?);
     let length = match number {
@@ -217,7 +217,7 @@ fn is_extension_header(next_header: u8) -> bool {
     matches!(next_header, HOP_BY_HOP | 43 | FRAGMENT | AUTHENTICATION | 60 | 135)
 }
 
-/// RFC 768. `body` is what the IP length leaves. It is a first fragment if it has a key.
+/// RFC 768. `body` is what the IP length leaves. With a key, it is a first fragment.
 fn parse_udp(
     body: &[u8],
     src: IpAddr,

@@ -1,30 +1,31 @@
-//! Connection IDs that prove themselves (policy.md section 10).
+//! Verification of connection IDs (policy.md section 10).
 
 use equic_token::{ConnectionId, IdError, IdFormat, KeyRing};
 
-/// Bytes of an ID that is checked, and of the server ID in it.
+/// Length of a verifiable ID in bytes, and of the server ID in it.
 const ID_LEN: usize = 12;
 const SERVER_ID_LEN: usize = 2;
 
-/// Number of the config rotation that means "no configuration" in QUIC-LB: no server makes IDs with it.
+/// The config rotation that means "no configuration" in QUIC-LB: no server makes IDs with it.
 const NO_CONFIGURATION: u8 = 7;
 
 /// Result of checking who made an ID.
 pub(super) enum Proof {
-    /// A server of the service, with a key of the ring.
+    /// A server of the service made it, with a key of the ring.
     Made,
-    /// It has a rotation that servers have used once, or will, and the ring has no key of it.
+    /// Its rotation is valid, but the ring has no key for it.
     Before,
-    /// Nothing.
+    /// No server made it.
     None,
 }
 
-/// The ID that a short header has room for; none if the datagram, or what is there of it, is shorter.
+/// Returns the ID of a short header, or `None` if the datagram, or its part in the frame, is too
+/// short.
 pub(super) fn of_short(data: &[u8]) -> Option<ConnectionId> {
     data.get(1..=ID_LEN).map(ConnectionId::cut)
 }
 
-/// The format of all IDs that are checked.
+/// Returns the format of all verifiable IDs.
 pub(super) fn format() -> Option<IdFormat> {
     IdFormat::new(ID_LEN, SERVER_ID_LEN).ok()
 }

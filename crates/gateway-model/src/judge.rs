@@ -17,13 +17,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// RFC 9000 s.7.2.
 const MIN_OPENING_DCID: usize = 8;
 
-/// A source: an address cut to its prefix, in a quota group (of a ledger) or as a service sees it
-/// (in the table of sources).
+/// A source: an address cut to its prefix, in a quota group (in a ledger) or in a service (in the
+/// table of sources).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
     /// The prefix, IPv4 as `::ffff:a.b.c.d`.
     pub addr: [u8; 16],
-    /// The quota group, or the service's number.
+    /// The quota group, or the service's index.
     pub scope: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct SourceKey {
 pub struct SourceState {
     /// Packets to a service, whatever the verdict.
     pub packets: u64,
-    /// Their UDP payload bytes.
+    /// Their bytes of UDP payload.
     pub bytes: u64,
     /// Packets whose reason is a drop, dry run included.
     pub drops: u64,
@@ -46,7 +46,7 @@ pub struct SourceState {
     packets_tat: u64,
     bytes_tat: u64,
     attempts: Attempts,
-    /// Time at which an attempt was last let in.
+    /// Time at which an attempt was last admitted.
     let_in_ns: Option<u64>,
 }
 
@@ -55,48 +55,48 @@ pub struct SourceState {
 pub struct Counter {
     /// Packets.
     pub packets: u64,
-    /// UDP payload bytes.
+    /// Bytes of UDP payload.
     pub bytes: u64,
-    /// Packets really dropped.
+    /// Packets that were dropped.
     pub dropped: u64,
 }
 
 /// Counts of events other than verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
-    /// Entries put into the table of sources.
+    /// Entries added to the table of sources.
     pub sources_created: u64,
-    /// Entries put into the table of handshakes, renewals of an old entry not included.
+    /// Entries added to the table of handshakes, not counting renewed ones.
     pub handshakes_created: u64,
-    /// Packets with headers that the host may see, and the gateway does not.
+    /// Packets with headers that the host may parse and the gateway cannot.
     pub deep_headers: u64,
-    /// Entries put into the table of prefixes.
+    /// Entries added to the table of prefixes.
     pub prefixes_created: u64,
 }
 
 /// One server process's connection counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Time of the owner's last sign of life, nanoseconds.
+    /// Time of the owner's last heartbeat, in nanoseconds.
     pub heartbeat_ns: u64,
     /// Connections of each source.
     pub connections: HashMap<SourceKey, u32>,
     /// Connections ever opened, by the key of the source's cell ([`Model::cell`]).
     pub opened: HashMap<SourceKey, u32>,
-    /// Bit i: what it says of quota group i does not count.
+    /// Bit i: its counts for quota group i are ignored.
     pub barred: u64,
-    /// It was taken out of its place: it counts no more.
+    /// It was removed from its slot, and is ignored.
     pub taken_out: bool,
 }
 
 impl Ledger {
-    /// True if its server counts connections of a quota group.
+    /// Returns true if its counts of a quota group are valid.
     fn is_of(&self, group: u32) -> bool {
         !self.taken_out && self.barred >> (group & 63) & 1 == 0
     }
 }
 
-/// Handshakes of a source that were let in and are not known to be complete (section 7).
+/// Admitted handshakes of a source that are not known to be complete (section 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Attempts {
     /// The period of `recent`, modulo 2^16.
@@ -104,12 +104,13 @@ struct Attempts {
     /// Those of the period before.
     earlier: u64,
     recent: u64,
-    /// Number of opened connections when last looked at.
+    /// Number of opened connections when it was last read.
     opened_seen: u32,
 }
 
 impl Attempts {
-    /// Forgets the old ones and those that have become connections: how many are left.
+    /// Removes expired handshakes and those that have become connections. Returns the number that
+    /// is left.
     fn look(&mut self, opened: u32, handshake_ns: u64, now: u64) -> u64 {
         let period = now / handshake_ns.max(1) % (1 << 16);
         if period != self.period {
@@ -131,7 +132,7 @@ impl Attempts {
 /// State of a service with adaptive Retry (section 8).
 #[derive(Clone, Copy, Debug, Default)]
 struct Adaptive {
-    /// Openings that nobody stands for.
+    /// Bucket of openings without a token.
     tat: u64,
     asking_until_ns: u64,
     began: u64,
@@ -150,7 +151,7 @@ struct Stranger {
 enum Standing {
     /// It is on the allow list.
     Exempt,
-    /// The packet brought a token that holds.
+    /// The packet has a valid token.
     Proved,
     Unproved,
 }
@@ -164,23 +165,25 @@ struct Fragmented {
 /// The gateway in plain Rust: configuration, state, and [`Model::judge`].
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// May be changed between packets.
+    /// The configuration. It may change between packets.
     pub config: Config,
     /// The deny and allow lists.
     pub acl: Acl,
-    /// The ledgers of the servers that feed the gateway.
+    /// The ledgers of the gateway's servers.
     pub ledgers: Vec<Ledger>,
-    /// By place. Bit i: a server of quota group i had the place, and every server that had it is known to be dead.
+    /// By slot. Bit i: a server of quota group i had the slot, and every server that ever had it is
+    /// known to be dead.
     pub dead: [u64; 16],
-    /// Seed of the hash by which receivers of stateless resets share them.
+    /// Seed of the hash that assigns receivers of stateless resets to shares.
     pub seed: u64,
-    /// The host's addresses; `None` while they are not known.
+    /// The host's addresses. `None` while they are unknown.
     pub own: Option<Own>,
-    /// The keys of Retry tokens; without, nobody can prove an address.
+    /// The keys of Retry tokens. Without them, no token is valid.
     pub ring: Option<KeyRing>,
-    /// One source for all that share a cell of the ledgers (section 7); none: no two do.
+    /// Maps all sources that share a cell of the ledgers to one of them (section 7). `None`: none
+    /// do.
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
-    /// One source for all unknown ones that share buckets (section 11); none: no two do.
+    /// Maps all unknown sources that share buckets to one of them (section 11). `None`: none do.
     pub stranger: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     strangers: HashMap<SourceKey, Stranger>,
@@ -188,10 +191,10 @@ pub struct Model {
     prefixes: HashMap<PrefixKey, u64>,
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
-    // Each kind of answer has a bucket of its own, of the rate answers_per_service.
+    // Each kind of answer has its own bucket, with the rate answers_per_service.
     retries_per_service: HashMap<usize, u64>,
     negotiations_per_service: HashMap<usize, u64>,
-    // Of the rate new_per_service.
+    // With the rate new_per_service.
     versions_per_service: HashMap<usize, u64>,
     resets_per_service: HashMap<usize, u64>,
     resets_by_share: HashMap<(usize, u64), u64>,
@@ -200,24 +203,24 @@ pub struct Model {
     adaptive: HashMap<usize, Adaptive>,
     /// True if the packet being judged begins with its IP header.
     no_ethernet: bool,
-    /// The frame that was sent back for the last one judged.
+    /// The frame that answers the last packet.
     answer: Option<Vec<u8>>,
     counters: HashMap<(usize, Reason), Counter>,
     tallies: Tallies,
 }
 
 impl Model {
-    /// A gateway that has seen nothing yet.
+    /// Creates a gateway without any state.
     pub fn new(config: Config) -> Self {
         Model { config, ..Model::default() }
     }
 
-    /// Judges the frame that arrives at `now` (nanoseconds; never earlier than the frame before).
+    /// Judges a frame that arrives at `now` (nanoseconds; never earlier than the frame before).
     pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
         self.judge_as(frame, Arrival::default(), now)
     }
 
-    /// Judges the packet that arrives in this way.
+    /// Judges a packet that arrives in this form.
     pub fn judge_as(&mut self, packet: &[u8], arrival: Arrival, now: u64) -> Outcome {
         self.answer = None;
         self.no_ethernet = arrival.no_ethernet;
@@ -248,43 +251,43 @@ impl Model {
         }
     }
 
-    /// The frame that is sent back in place of the last one that was judged.
+    /// Returns the frame that answers the last packet, if it was answered.
     pub fn answer(&self) -> Option<&[u8]> {
         self.answer.as_deref()
     }
 
-    /// Every source seen.
+    /// Returns every source seen.
     pub fn sources(&self) -> &HashMap<SourceKey, SourceState> {
         &self.sources
     }
 
-    /// Of a service with adaptive Retry: how often it has begun to ask for proof, and the time until which it
-    /// does, in nanoseconds.
+    /// For a service with adaptive Retry, returns how often it has begun to ask for tokens, and the
+    /// time in nanoseconds until which it asks.
     pub fn asking(&self, service: usize) -> (u64, u64) {
         self.adaptive.get(&service).map_or((0, 0), |state| (state.began, state.asking_until_ns))
     }
 
-    /// Counts of verdicts, by service and reason.
+    /// Returns the counts of verdicts, by service and reason.
     pub fn counters(&self) -> &HashMap<(usize, Reason), Counter> {
         &self.counters
     }
 
-    /// Counts of events other than verdicts.
+    /// Returns the counts of events other than verdicts.
     pub fn tallies(&self) -> Tallies {
         self.tallies
     }
 
-    /// Handshakes in the table, those that took too long included.
+    /// Returns the number of handshakes in the table, including those that took too long.
     pub fn handshakes(&self) -> usize {
         self.handshakes.len()
     }
 
-    /// Forgets every handshake, as a table does that is full of newer ones.
+    /// Removes every handshake, as if newer ones had evicted them.
     pub fn forget_handshakes(&mut self) {
         self.handshakes.clear();
     }
 
-    /// The source `addr` belongs to in a quota group, or to a service.
+    /// Returns the source that `addr` belongs to, in a quota group or a service.
     pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
         let leading = match addr {
             IpAddr::V4(_) => 96 + u32::from(self.config.v4_prefix_len.min(32)),
@@ -307,8 +310,8 @@ impl Model {
         self.ledgers.iter().filter(counts)
     }
 
-    /// Connections of a source, over all ledgers whose heartbeat is younger than the lease; at most
-    /// 2^32 - 1.
+    /// Returns the connections of a source, over all ledgers whose heartbeat is younger than the
+    /// lease. The result is at most 2^32 - 1.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
         self.live_ledgers(source.scope, now)
             .filter_map(|ledger| ledger.connections.get(source))
@@ -316,7 +319,7 @@ impl Model {
             .into()
     }
 
-    /// Connections ever opened in the source's cell, over the same ledgers.
+    /// Returns the connections ever opened in the source's cell, over the same ledgers.
     fn opened_ever(&self, source: &SourceKey, now: u64) -> u32 {
         let cell = self.cell.map_or(*source, |cell| cell(source));
         self.live_ledgers(source.scope, now)
@@ -328,7 +331,7 @@ impl Model {
         self.config.services.get(number).filter(|service| service.enabled).cloned()
     }
 
-    /// True if a service names the destination address, which no wildcard does.
+    /// Returns true if a service names the destination address. Wildcards do not.
     fn names(&self, d: &Datagram<'_>) -> bool {
         let named = Listener { addr: d.dst, port: d.dport };
         !d.dst.is_unspecified()
@@ -415,7 +418,8 @@ impl Model {
         let (reason, unproved) = first.map_or((Reason::Batch, false), |first| {
             self.decide(number, &service, frame, &first, now)
         });
-        // A UDP length that is not to be trusted is not counted either, nor what did not arrive.
+        // If the UDP length is invalid, the IP length counts. Bytes that did not arrive do not
+        // count.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.data.len()) as u64;
         let packets = if is_batch { bytes.div_ceil(segment as u64) } else { 1 };
         if !unproved {
@@ -433,8 +437,8 @@ impl Model {
         Outcome::Service(verdict)
     }
 
-    /// Updates the source's statistics. A packet refused before its source mattered makes no
-    /// entry, nor does what follows it in later fragments.
+    /// Updates the source's statistics. A packet that was dropped before its source mattered
+    /// creates no entry, and neither do its later fragments.
     fn record(&mut self, key: SourceKey, reason: Reason, (packets, bytes): (u64, u64), now: u64) {
         use Reason::{BadSource, BadUdp, Batch, Denied, Fragment, LaterFragment};
         let makes_no_entry =
@@ -471,8 +475,8 @@ impl Model {
         })
     }
 
-    /// The reason, and whether the packet is one that nothing is charged for to its source, since
-    /// anybody may have sent it.
+    /// Returns the reason, and whether the packet is charged to no source, because its address may
+    /// be forged.
     fn decide(
         &mut self,
         number: usize,
@@ -542,7 +546,8 @@ impl Model {
         (reason, unknown)
     }
 
-    /// Connection IDs, unknown senders, and proof of addresses: whether the packet brought proof, or what becomes of it.
+    /// Connection IDs, unknown sources, and proof of addresses: returns whether the packet has a
+    /// valid token, or the reason of its verdict.
     fn ask_for_more(
         &mut self,
         number: usize,
@@ -566,7 +571,7 @@ impl Model {
         }
     }
 
-    /// Section 9: what becomes of a packet of a version that the service does not take.
+    /// Section 9: judges a packet of a version that the service does not accept.
     fn judge_unknown_version(
         &mut self,
         number: usize,
@@ -604,7 +609,7 @@ impl Model {
         Reason::NewVersion
     }
 
-    /// Answers a packet of a version that the service does not take.
+    /// Answers a packet of a version that the service does not accept.
     fn negotiate(
         &mut self,
         number: usize,
@@ -624,8 +629,8 @@ impl Model {
         Reason::VersionNegotiationSent
     }
 
-    /// Section 10: whether the packet goes to an ID that no server of the service can have made, or is 0-RTT of nobody
-    /// who is opening a connection.
+    /// Section 10: returns true if no server of the service can have made the packet's ID, or if it
+    /// is 0-RTT without an attempt in progress.
     fn is_forged_id(
         &mut self,
         number: usize,
@@ -661,7 +666,8 @@ impl Model {
         service.packets_per_service.charge(tat, packets, now)
     }
 
-    /// Section 11: whether the packet opens nothing, its source is not known, and the bucket of such packets is empty.
+    /// Section 11: returns true if the packet opens nothing, its source is unknown, and the bucket
+    /// of such packets is empty.
     fn is_unproven(
         &mut self,
         number: usize,
@@ -692,7 +698,8 @@ impl Model {
         self.strangers.entry(shared).or_default()
     }
 
-    /// Section 14: what becomes of a packet of an established connection to a service that answers for dead servers.
+    /// Section 14: judges a packet of an established connection to a service that answers for dead
+    /// servers.
     fn reset_for_the_dead(
         &mut self,
         number: usize,
@@ -721,15 +728,16 @@ impl Model {
         Reason::ResetSent
     }
 
-    /// Section 14: whether every server that had a place is dead, and one of them served the quota group.
+    /// Section 14: returns true if every server that had a slot is dead, and one of them served the
+    /// quota group.
     fn is_dead(&self, place: u8, group: u32) -> bool {
         let place = usize::from(place);
         let dead = self.dead.get(place).is_some_and(|groups| groups >> (group & 63) & 1 == 1);
         dead && self.ledgers.get(place).is_none_or(|ledger| ledger.taken_out)
     }
 
-    /// Section 8: whether an Initial brought proof of its address, which one of an attempt that was let in
-    /// need not; or what becomes of it.
+    /// Section 8: returns whether an Initial has a valid token, or the reason of its verdict. An
+    /// Initial of an admitted attempt needs none.
     fn ask_for_proof(
         &mut self,
         number: usize,
@@ -770,7 +778,7 @@ impl Model {
         Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
     }
 
-    /// True if an adaptive service asks for proof, now that one more opening came without.
+    /// Returns true if adaptive Retry asks for tokens, after one more opening without a token.
     fn asks(&mut self, number: usize, service: &Service, now: u64) -> bool {
         let state = self.adaptive.entry(number).or_default();
         let asked = now < state.asking_until_ns;
@@ -844,7 +852,7 @@ impl Model {
             Err(malformed) => return malformed,
             Ok(Class::Short) => return Reason::Established,
             Ok(Class::Handshake(_) | Class::Early(_) | Class::Other) => return Reason::Handshake,
-            // Judged before.
+            // Judged earlier.
             Ok(Class::UnknownVersion) => return Reason::NewVersion,
             Ok(Class::Opening(opening)) => opening,
         };
@@ -945,7 +953,7 @@ pub(super) fn rules(service: &Service) -> Rules {
     }
 }
 
-/// True if packets to this address may be to many, so that none of them can answer.
+/// Returns true if the address may belong to many hosts, so that none of them can answer.
 pub(super) fn is_group(dst: IpAddr) -> bool {
     match dst {
         IpAddr::V4(addr) => addr.octets()[0] >= 224,
@@ -953,7 +961,7 @@ pub(super) fn is_group(dst: IpAddr) -> bool {
     }
 }
 
-/// True if no host on a network has this address (RFC 6890).
+/// Returns true if no host on a network has this address (RFC 6890).
 fn is_nobody(src: IpAddr, on_loopback: bool) -> bool {
     match src {
         IpAddr::V4(addr) if addr.is_loopback() => !on_loopback,

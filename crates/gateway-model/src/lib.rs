@@ -1,19 +1,19 @@
 //! The data plane's reference model: `docs/policy.md` in plain Rust.
 //!
-//! No I/O, no clock, no BPF: a [`Model`] is given a frame and the time and says what the XDP
-//! program has to do with it. It is written from the specification, and reads QUIC's headers with
-//! `equic_wire`, so that the tests in `tests/` and the fuzz targets can hold the program against
-//! something that does not share its mistakes. Nothing that runs in a gateway uses it.
+//! It has no I/O, no clock and no BPF. A [`Model`] takes a frame and the time, and returns what the
+//! XDP program has to do with the frame. It was written from the specification, and parses QUIC's
+//! headers with `equic_wire`. So the tests in `tests/` and the fuzz targets compare the program
+//! with code that does not share its mistakes. A running gateway does not use it.
 //!
 //! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
 //! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
-//! is the token bucket (section 4), `acl` the lists, `answer` what is sent back (sections 8 and 9), `ids` the
-//! connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset` stateless resets (section 14), `own` the
-//! addresses of the host (sections 1 and 8), and `config` what an
-//! operator sets. The tables of the model are unbounded: nothing is ever
-//! evicted from them.
+//! is the token bucket (section 4), `acl` has the lists, `answer` the answers (sections 8 and 9),
+//! `ids` connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset`
+//! stateless resets (section 14), `own` the addresses of the host (sections 1 and 8), and `config`
+//! the operator's settings. The tables of the model are unbounded: nothing is ever evicted from
+//! them.
 //!
-//! A token bucket of 10 packets a second that lets 2 through at once:
+//! A token bucket of 10 packets per second that lets 2 through at once:
 //!
 //! ```
 //! use equic_gateway_model::Rate;
@@ -62,7 +62,7 @@ pub use rate::Rate;
 
 use std::net::IpAddr;
 
-/// The 16 bytes by which tables know an address: IPv4 as `::ffff:a.b.c.d`.
+/// Returns the 16 bytes of an address in the tables: IPv4 as `::ffff:a.b.c.d`.
 pub fn address_bytes(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

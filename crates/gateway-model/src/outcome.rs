@@ -1,33 +1,35 @@
-//! How a packet arrives, and what is decided about it.
+//! How a packet arrives, and the decision about it.
 
 use equic_gateway::Reason;
 
-/// How a packet arrives, where it is not one Ethernet frame with one datagram.
+/// Form of a packet that is not one Ethernet frame with one datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// The packet begins with its IP header.
     pub no_ethernet: bool,
-    /// Length of each datagram of a batch but the last, in bytes; 0 if the packet is no batch.
+    /// Length in bytes of each datagram of a batch except the last. 0 if the packet is not a batch.
     pub segment: usize,
 }
 
 /// The decision about a packet to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The service's number.
+    /// The service's index.
     pub service: usize,
     /// Reason for the verdict.
     pub reason: Reason,
-    /// True if the packet does not get to the server: dropped or answered; never in a dry run.
+    /// True if the packet does not reach the server, because it was dropped or answered. Always
+    /// false in a dry run.
     pub dropped: bool,
 }
 
 /// Result of judging a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not to a service: passes, uncounted.
+    /// Not to a service: passes and is not counted.
     Foreign,
-    /// Headers that the host may see, and the gateway does not: tallied, and dropped if the config says so.
+    /// Headers that the host may parse and the gateway cannot: counted, and dropped if the
+    /// configuration says so.
     DeepHeaders {
         /// True if the packet is dropped.
         dropped: bool,
@@ -37,7 +39,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// True if the frame is dropped.
+    /// Returns true if the frame does not reach the server.
     pub fn dropped(&self) -> bool {
         match self {
             Outcome::Foreign => false,
@@ -46,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// The decision, if the packet was to a service.
+    /// Returns the decision, if the packet was to a service.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
             Outcome::Service(verdict) => Some(*verdict),

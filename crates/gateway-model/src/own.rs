@@ -1,10 +1,11 @@
-//! The host's own addresses (policy.md section 1, "Packets that pass through", and section 8, "Who is answered").
+//! The host's own addresses (policy.md section 1, "Packets that pass through", and section 8, "Who
+//! is answered").
 
 use super::frame::Datagram;
 use super::judge::is_group;
 use std::net::IpAddr;
 
-/// Addresses that a host is known to have.
+/// The known addresses of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Its addresses.
@@ -13,7 +14,7 @@ pub struct Own {
     pub broadcasts: Vec<IpAddr>,
     /// Link-layer addresses of frames to it.
     pub macs: Vec<[u8; 6]>,
-    /// Packets to others may pass through it. Where its routes lead is not modelled.
+    /// The host may forward packets to other hosts. Its routes are not modelled.
     pub transit: bool,
 }
 
@@ -36,8 +37,8 @@ fn is_group_mac(mac: [u8; 6]) -> bool {
 }
 
 impl Own {
-    /// True if a frame is for another host. `named`: a service names its destination address.
-    /// `macs`: `None` if the packet has no Ethernet header.
+    /// Returns true if a frame is for another host. `named` means that a service names its
+    /// destination address. `macs` is `None` if the packet has no Ethernet header.
     pub(super) fn passes_through(&self, macs: Option<Macs>, dst: IpAddr, named: bool) -> bool {
         let foreign =
             macs.is_some_and(|macs| !is_group_mac(macs.to) && !self.macs.contains(&macs.to));
@@ -57,8 +58,8 @@ impl Own {
     }
 }
 
-/// True if the sender of a datagram can be answered; `own`: the host's addresses, if they are known. `macs`: `None` if the
-/// packet has no Ethernet header.
+/// Returns true if the sender of a datagram can be answered. `own` has the host's addresses, if
+/// they are known. `macs` is `None` if the packet has no Ethernet header.
 pub(super) fn can_answer(
     own: Option<&Own>,
     on_loopback: bool,

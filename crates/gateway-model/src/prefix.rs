@@ -1,4 +1,4 @@
-//! New connections by the prefixes that their source is in (policy.md section 12).
+//! Rates of new connections by prefixes of their source (policy.md section 12).
 
 use super::address_bytes;
 use super::rate::Rate;
@@ -21,14 +21,14 @@ pub struct PrefixRates {
     pub v6_32: Rate,
 }
 
-/// How much of an IPv6 address tells clients apart (policy.md section 2).
+/// The part of an IPv6 address that identifies a client (policy.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     /// Its prefix.
     Prefix,
-    /// The IPv4 address at its end: the address is of NAT64's well-known prefix.
+    /// The IPv4 address at its end, because the address is in NAT64's well-known prefix.
     Ipv4,
-    /// All of it.
+    /// The whole address.
     Whole,
 }
 
@@ -42,11 +42,11 @@ impl Span {
     }
 }
 
-/// A prefix as a service sees it: the service's number, the leading bits that count of 128, and these.
+/// A prefix in a service: the service's index, the prefix length of 128 bits, and the prefix.
 pub(super) type PrefixKey = (usize, u32, u128);
 
 impl PrefixRates {
-    /// Prefixes of an address that have a rate for a service, the longest first.
+    /// Returns the prefixes of an address for which the service has a rate, longest first.
     pub(super) fn buckets(&self, service: usize, addr: IpAddr) -> Vec<(PrefixKey, Rate)> {
         let span = match addr {
             IpAddr::V4(_) => Span::Ipv4,

@@ -1,7 +1,7 @@
-//! Kinds of QUIC packets that a UDP payload can start with (policy.md section 3).
+//! Classifies the QUIC packets at the start of a UDP payload (policy.md section 3).
 //!
-//! Headers and integers are read by `equic_wire`; what is here is what the policy makes of them, on a
-//! payload of which the frame may hold only the beginning.
+//! `equic_wire` parses headers and integers. This module applies the policy to them, for a payload
+//! of which the frame may hold only the beginning.
 
 use super::config::TakenVersions;
 use equic_gateway::Reason;
@@ -15,22 +15,22 @@ pub use equic_wire::ConnectionId;
 const MIN_SHORT_PACKET: usize = 21; // RFC 9000 s.10.3
 const MAX_FURTHER_PACKETS: usize = 3;
 
-/// A UDP payload, of which the frame may hold only the beginning (a first IP fragment).
+/// A UDP payload. The frame may hold only its beginning (a first IP fragment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a> {
-    /// The bytes at hand, never more than `length`.
+    /// The available bytes, at most `length`.
     pub data: &'a [u8],
     /// The length by the UDP header, in bytes.
     pub length: usize,
 }
 
 impl<'a> Payload<'a> {
-    /// A payload that is there in full.
+    /// Returns a payload that is completely available.
     pub fn whole(data: &'a [u8]) -> Self {
         Payload { data, length: data.len() }
     }
 
-    /// The payload behind its first `n` bytes; `None` if it is shorter.
+    /// Returns the payload after its first `n` bytes, or `None` if it is shorter.
     fn behind(self, n: usize) -> Option<Payload<'a>> {
         let length = self.length.checked_sub(n)?;
         Some(Payload { data: self.data.get(n..).unwrap_or(&[]), length })
@@ -42,18 +42,18 @@ impl<'a> Payload<'a> {
 pub struct Rules {
     /// A zero Fixed Bit is malformed.
     pub require_fixed_bit: bool,
-    /// Versions that are known to the service.
+    /// Versions that the service accepts.
     pub versions: TakenVersions,
     /// Any other version is malformed, unless it is answered.
     pub refuse_unknown_versions: bool,
     /// Other versions are answered.
     pub version_negotiation: bool,
-    /// Retry and Version Negotiation are not.
+    /// Retry and Version Negotiation packets are well-formed.
     pub also_client: bool,
 }
 
 impl Rules {
-    /// The version, if the service takes it.
+    /// Returns the version, if the service accepts it.
     fn taken(&self, version: Version) -> Option<KnownVersion> {
         version.known().filter(|version| match self.versions {
             TakenVersions::Both => true,
@@ -74,7 +74,7 @@ pub struct Opening {
     pub scid: ConnectionId,
     /// Offset of its token in the payload.
     pub token_at: usize,
-    /// Length of that token, in bytes; 0: there is none.
+    /// Length of that token in bytes. 0: no token.
     pub token_len: usize,
 }
 
@@ -83,11 +83,11 @@ pub struct Opening {
 pub enum Class {
     /// Short header.
     Short,
-    /// Handshake packet, to this Destination Connection ID.
+    /// Handshake packet, with its Destination Connection ID.
     Handshake(ConnectionId),
-    /// 0-RTT packet, from this Source Connection ID.
+    /// 0-RTT packet, with its Source Connection ID.
     Early(ConnectionId),
-    /// A client's Retry or Version Negotiation.
+    /// A Retry or Version Negotiation packet to a client.
     Other,
     /// Initial.
     Opening(Opening),
@@ -95,7 +95,7 @@ pub enum Class {
     UnknownVersion,
 }
 
-/// Classifies a UDP payload by its first packet, and by the ones coalesced with it.
+/// Classifies a UDP payload by its first packet, and by those coalesced with it.
 ///
 /// # Errors
 /// The reason for which a malformed datagram is dropped.
@@ -153,8 +153,8 @@ fn is_handshake(version: KnownVersion, first_byte: u8) -> bool {
     matches!(LongPacketType::of_first_byte(version, first_byte), LongPacketType::Handshake)
 }
 
-/// Looks for an Initial behind a 0-RTT or Handshake packet (RFC 9000 s.12.2). Fails if no client coalesces such
-/// packets: too many, or one of an unknown version.
+/// Searches for an Initial after a 0-RTT or Handshake packet (RFC 9000 s.12.2). Fails if no client
+/// coalesces such packets: too many, or one of an unknown version.
 fn coalesced(mut behind: Payload<'_>, datagram_len: usize) -> Result<Option<Opening>, Reason> {
     if datagram_len < MIN_INITIAL_DATAGRAM {
         return Ok(None);
@@ -173,7 +173,8 @@ fn coalesced(mut behind: Payload<'_>, datagram_len: usize) -> Result<Option<Open
             Kind::Initial(token) if length >= MIN_PROTECTED_LEN && !has_long_id(&header) => {
                 return Ok(Some(opening(&header, token.in_a(datagram_len))));
             }
-            // A receiver discards an Initial that is too short or has a long ID, and goes on behind it.
+            // A receiver discards an Initial that is too short or has a long ID, and continues
+            // after it.
             Kind::Initial(_) | Kind::Other | Kind::Retry => behind = packet.behind,
         }
     }
@@ -191,7 +192,7 @@ enum Kind {
     Retry,
 }
 
-/// The place of a token: its length, and the bytes of the datagram from its first one on.
+/// Position of a token: its length, and the number of bytes from its first one to the end.
 #[derive(Clone, Copy)]
 struct Token {
     length: usize,
@@ -199,21 +200,22 @@ struct Token {
 }
 
 impl Token {
-    /// Offset and length in a datagram of so many bytes.
+    /// Returns offset and length in a datagram of this length.
     fn in_a(self, datagram_len: usize) -> (usize, usize) {
         (datagram_len - self.and_behind, self.length)
     }
 }
 
-/// A long-header packet of version 1 or 2, and what comes behind it in the datagram.
+/// A long-header packet of version 1 or 2, and the rest of the datagram.
 struct Packet<'a> {
     kind: Kind,
-    /// The Length field; `None` for a Retry, which has none.
+    /// The Length field. `None` for a Retry, which has none.
     length: Option<usize>,
     behind: Payload<'a>,
 }
 
-/// The version-independent header, and the payload behind it; `None` if it runs past the end.
+/// Returns the version-independent header and the payload after it, or `None` if the header is cut
+/// off.
 fn long_header(payload: Payload<'_>) -> Option<(LongInvariant<'_>, Payload<'_>)> {
     let header = LongInvariant::parse(payload.data).ok()?;
     let behind = payload.behind(payload.data.len() - header.rest.len())?;
@@ -230,7 +232,8 @@ fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) ->
     }
 }
 
-/// Rules 5 to 9 of policy.md section 3, without the least Length; a Retry is for the caller to refuse.
+/// Rules 5 to 9 of policy.md section 3, without the check of a minimum Length. The caller refuses a
+/// Retry.
 fn parse_known<'a>(
     version: KnownVersion,
     header: &LongInvariant<'a>,
@@ -247,7 +250,7 @@ fn parse_known<'a>(
     parse_lengths(version, header, behind)
 }
 
-/// Token and Length.
+/// Parses Token and Length.
 fn parse_lengths<'a>(
     version: KnownVersion,
     header: &LongInvariant<'a>,
@@ -268,7 +271,7 @@ fn parse_lengths<'a>(
     Ok(Packet { kind, length: Some(length), behind })
 }
 
-/// A length (RFC 9000 s.16), and the payload behind it; `None` if it runs past what the frame holds.
+/// Returns a length (RFC 9000 s.16) and the payload after it, or `None` if the frame ends before.
 fn varint(payload: Payload<'_>) -> Option<(usize, Payload<'_>)> {
     let mut reader = Reader::new(payload.data);
     let length = reader.varint().ok()?.as_len();

@@ -4,12 +4,12 @@
 const RATE_SHIFT: u32 = 20;
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// The rate and burst of one token bucket. Off while `cost_ns` is 0.
+/// The rate and burst of one token bucket. `cost_ns` 0 disables it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Nanoseconds one unit costs, fixed point with 20 fraction bits.
+    /// Nanoseconds that one unit costs, fixed point with 20 fraction bits.
     pub cost_ns: u64,
-    /// Nanoseconds the theoretical arrival time may run ahead of now.
+    /// Nanoseconds that the theoretical arrival time may be ahead of now.
     pub burst_ns: u64,
 }
 
@@ -17,7 +17,8 @@ impl Rate {
     /// No limit.
     pub const OFF: Rate = Rate { cost_ns: 0, burst_ns: 0 };
 
-    /// `rate` units a second with a burst of `burst` units; a rate of 0 is [`Rate::OFF`].
+    /// Returns a rate of `rate` units per second with a burst of `burst` units. A rate of 0 is
+    /// [`Rate::OFF`].
     pub fn per_second(rate: u64, burst: u64) -> Rate {
         if rate == 0 {
             return Rate::OFF;
@@ -27,9 +28,9 @@ impl Rate {
         Rate { cost_ns: saturate(cost), burst_ns: saturate(burst) }
     }
 
-    /// Charges `units` at `now` (nanoseconds) to the bucket whose theoretical arrival time is `tat`.
-    /// Returns whether the bucket had room. If it had not, `tat` moves only when a slower rate had
-    /// left it further ahead than this one's burst.
+    /// Charges `units` at `now` (nanoseconds) to the bucket with the theoretical arrival time
+    /// `tat`. Returns false if the bucket had no room. Then `tat` moves only if a slower rate had
+    /// left it further ahead than this rate's burst.
     pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
         self.charge_ns(tat, self.cost_of(units), now)
     }

@@ -1,4 +1,4 @@
-//! Stateless resets for servers that are dead (policy.md section 14).
+//! Stateless resets for dead servers (policy.md section 14).
 
 use super::ids;
 use super::quic::{ConnectionId, Payload};
@@ -12,7 +12,7 @@ const LONGEST: usize = 64;
 const TOKEN: usize = 16;
 /// Words of the unpredictable bytes.
 const WORDS: u8 = 6;
-/// A share of the receivers has this part of the rate.
+/// Each share of the receivers has this fraction of the rate.
 pub(super) const SHARE_PART: u64 = 8;
 const SHARES: u64 = 64;
 
@@ -22,7 +22,7 @@ pub(super) struct Question<'a> {
     id: ConnectionId,
     behind: [u8; 8],
     length: usize,
-    /// The place of the server that made the ID.
+    /// Slot of the server that made the ID.
     pub place: u8,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Question<'a> {
         Some(Question { ring, id, behind, length: payload.length, place })
     }
 
-    /// The reset for a connection to a service, at a time.
+    /// Returns the reset for a connection to a service at this time.
     pub(super) fn answer(&self, service: &str, now: u64) -> Option<Vec<u8>> {
         let token = ids::format()?.reset_token(self.ring, service, self.id.as_bytes()).ok()?;
         let key = key_of(self.ring, self.id.as_bytes()[0] >> 5)?;
@@ -73,7 +73,7 @@ fn key_of(ring: &KeyRing, epoch: u8) -> Option<[u8; 16]> {
     ring.to_bytes().get(at..)?.first_chunk().copied()
 }
 
-/// The share of the resets that a receiver belongs to, by its source's address.
+/// Returns the share of resets that a receiver belongs to, by its source's address.
 pub(super) fn share(seed: u64, source: &[u8; 16]) -> u64 {
     fn mix(mut x: u64) -> u64 {
         x ^= x >> 33;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the XDP program and its user space share: every constant, structure and map value.
+ * The interface between the XDP program and user space: every constant, structure and map value.
  *
  * This file is the only definition. The Rust types are generated from it (bindgen, in build.rs),
- * and both compilers assert the sizes below. Change anything here and EQUIC_ABI_VERSION goes up by
- * one.
+ * and both compilers assert the sizes below. Any change here requires EQUIC_ABI_VERSION to be
+ * raised by one.
  *
  * Byte order: addresses and ports are in network order, everything else in host order.
- * Time: nanoseconds of CLOCK_MONOTONIC (bpf_ktime_get_ns), unless said otherwise.
+ *
+ * Time: nanoseconds of CLOCK_MONOTONIC (bpf_ktime_get_ns), unless a comment names another unit.
  */
 #ifndef EQUIC_ABI_H
 #define EQUIC_ABI_H
@@ -18,31 +19,30 @@
 #define EQUIC_ABI_VERSION 13u
 
 #define EQUIC_MAX_SERVICES   64u
-#define EQUIC_MAX_OWNERS     16u /* processes that feed one gateway at a time */
+#define EQUIC_MAX_OWNERS     16u /* ledgers, one per server process, that a gateway can have */
 #define EQUIC_CID_MAX	     20u /* RFC 9000 s.17.2 */
 #define EQUIC_SLOTS	     8u	 /* per ledger bucket */
-#define EQUIC_REASONS_MAX    64u /* room in the counter table, per service */
+#define EQUIC_REASONS_MAX    64u /* size of the counter table, per service */
 #define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
-#define EQUIC_HANDSHAKE_PACKETS                                                                    \
-	64u /* datagrams with an Initial that one attempt can carry: retransmissions, large hellos \
-	     */
-/* The same for an attempt that has proved nothing, while its service has adaptive Retry. */
+/* Most datagrams with an Initial of one attempt: retransmissions, large ClientHellos. */
+#define EQUIC_HANDSHAKE_PACKETS 64u
+/* The same for an attempt without a proved address, while its service has adaptive Retry. */
 #define EQUIC_HANDSHAKE_UNPROVED 16u
-#define EQUIC_STRANGERS                                                                            \
-	256u /* pairs of buckets for the unknown sources of a service; a power of two */
-#define EQUIC_RATE_SHIFT                                                                           \
-	20u /* equic_rate.cost_ns is a fixed-point number with this many fraction bits */
+/* Pairs of buckets for the unknown sources of a service; a power of two. */
+#define EQUIC_STRANGERS 256u
+/* Fraction bits of the fixed-point number equic_rate.cost_ns. */
+#define EQUIC_RATE_SHIFT 20u
 #define EQUIC_NO_SERVICE 0xffffu
-#define EQUIC_ID_LEN	 12u  /* bytes of the connection IDs of services with CHECK_IDS */
-#define EQUIC_ID_SERVER	 2u   /* of these, server ID (docs/retry.md s.4) */
-#define EQUIC_BATCH	 128u /* datagrams in a batch, at most: UDP_MAX_SEGMENTS of Linux */
-#define EQUIC_RESET_SHARES                                                                         \
-	64u /* buckets of a service for stateless resets, by their receiver; a power of two */
+#define EQUIC_ID_LEN	 12u /* length of the connection IDs of services with CHECK_IDS, in bytes */
+#define EQUIC_ID_SERVER	 2u  /* bytes of the server ID in them (docs/retry.md s.4) */
+#define EQUIC_BATCH	 128u /* most datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
+/* Buckets of a service for stateless resets, by their receiver; a power of two. */
+#define EQUIC_RESET_SHARES 64u
 
 /*
- * Every verdict has a reason: X(NAME, "name", does, "what it means"), where `does` is what becomes
- * of the packet: a number of enum equic_does.
- * The order is the wire order of counters and events: append, never insert.
+ * Every verdict has a reason: X(NAME, "name", does, "what it means"). `does` is a number of enum
+ * equic_does: the action for the packet. The order is the wire order of counters and events, so a
+ * new reason is appended, never inserted.
  */
 #define EQUIC_REASONS(X)                                                                           \
 	X(ALLOWED, "allowed", 0, "the source is on the allow list")                                \
@@ -131,14 +131,14 @@ enum equic_reason {
 
 enum equic_does { EQUIC_DOES_PASS = 0, EQUIC_DOES_DROP = 1, EQUIC_DOES_ANSWER = 2 };
 
-/* Which Initials of versions 1 and 2 have to bring a token that proves their address. */
+/* Which Initials of versions 1 and 2 must have a token that proves their address. */
 enum equic_retry {
 	EQUIC_RETRY_NEVER = 0,
 	EQUIC_RETRY_ALWAYS = 1,
-	EQUIC_RETRY_ADAPTIVE = 2, /* while many come: docs/policy.md s.8, "Adaptive" */
+	EQUIC_RETRY_ADAPTIVE = 2, /* only while many arrive: docs/policy.md s.8, "Adaptive" */
 };
 
-/* Versions that a service takes; the others are unknown ones. */
+/* Versions that a service accepts. All others are unknown versions. */
 enum equic_versions {
 	EQUIC_VERSIONS_1_AND_2 = 0,
 	EQUIC_VERSIONS_1 = 1,
@@ -146,15 +146,15 @@ enum equic_versions {
 };
 
 enum equic_policy {
-	EQUIC_POLICY_NEW = 0,	   /* at the limit, refuse what opens a connection */
-	EQUIC_POLICY_STRICT = 1,   /* over the limit, refuse everything (the paper's Algorithm 1) */
-	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes under way count too */
+	EQUIC_POLICY_NEW = 0,	   /* at the limit, drop packets that open a connection */
+	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (the paper's Algorithm 1) */
+	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes in progress count, too */
 };
 
 /* Fragments of a datagram to a protected service. */
 enum equic_fragments {
-	EQUIC_FRAGMENTS_PASS = 0,   /* the first is judged, the later ones pass */
-	EQUIC_FRAGMENTS_FOLLOW = 1, /* the later ones share the first one's decision */
+	EQUIC_FRAGMENTS_PASS = 0,   /* the first is judged, later ones pass */
+	EQUIC_FRAGMENTS_FOLLOW = 1, /* later ones get the first one's verdict */
 	EQUIC_FRAGMENTS_DROP = 2,
 };
 
@@ -163,16 +163,16 @@ enum equic_service_flags {
 	EQUIC_SERVICE_DRY_RUN = 1u << 1,
 	EQUIC_SERVICE_REQUIRE_FIXED_BIT = 1u << 2,
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
-	EQUIC_SERVICE_ALSO_CLIENT = 1u
-				    << 4, /* the port dials out too: Retry and VN are legitimate */
-	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u
-					    << 5, /* answers unknown versions: docs/policy.md s.9 */
-	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	  /* connection IDs have to prove themselves */
-	EQUIC_SERVICE_STATELESS_RESET = 1u << 7, /* answers for dead servers: docs/policy.md s.14 */
+	/* The port also dials out, so Retry and Version Negotiation packets are legitimate. */
+	EQUIC_SERVICE_ALSO_CLIENT = 1u << 4,
+	/* Answers unknown versions: docs/policy.md s.9. */
+	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u << 5,
+	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	 /* the gateway verifies connection IDs */
+	EQUIC_SERVICE_STATELESS_RESET = 1u << 7, /* resets for dead servers: docs/policy.md s.14 */
 };
 
-/* Prefixes that new connections are charged to, each with a bucket: docs/policy.md s.12. Of each
- * family from the longest to the shortest. */
+/* Prefixes that new connections are charged to, each with its own bucket (docs/policy.md s.12). In
+ * each family they go from the longest to the shortest. */
 enum equic_prefix_level {
 	EQUIC_PREFIX_V4_32,
 	EQUIC_PREFIX_V4_24,
@@ -183,16 +183,17 @@ enum equic_prefix_level {
 	EQUIC_PREFIX_LEVELS
 };
 
-/* Generic cell rate algorithm: a token bucket in one word. Off while cost_ns is 0. */
+/* Generic cell rate algorithm: a token bucket in one word. cost_ns 0 disables it. */
 struct equic_rate {
-	__u64 cost_ns;	/* time one unit costs, fixed point (EQUIC_RATE_SHIFT) */
-	__u64 burst_ns; /* how far the theoretical arrival time may run ahead of now */
+	__u64 cost_ns;	/* time that one unit costs, fixed point (EQUIC_RATE_SHIFT) */
+	__u64 burst_ns; /* how far the theoretical arrival time may be ahead of now */
 };
 
-/* One protected service: what `equic gateway set` changes. Live, in the map .data.services. */
+/* Settings of one protected service. `equic gateway set` changes them while the program runs. In
+ * the map .data.services. */
 struct equic_service {
 	__u32 flags;	       /* enum equic_service_flags */
-	__u32 group;	       /* quota group: services of one group count a source together */
+	__u32 group;	       /* quota group: its services share the count of a source */
 	__u32 max_connections; /* per source; 0: no quota */
 	__u8 policy;	       /* enum equic_policy */
 	__u8 fragments;	       /* enum equic_fragments */
@@ -203,26 +204,26 @@ struct equic_service {
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
 	struct equic_rate answers_per_service;
-	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: openings without proof */
-	__u64 retry_hold_ns; /* for how long after the last refusal of retry_above it asks on */
-	__u64 handshake_ns;  /* how long a handshake that was let in may take */
-	struct equic_rate packets_per_service;	/* of all that passes: docs/policy.md s.11 */
-	struct equic_rate unproven_per_service; /* of what opens nothing, from unknown sources */
+	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without proof */
+	__u64 retry_hold_ns; /* how long Retry stays on after retry_above was last exceeded */
+	__u64 handshake_ns;  /* longest time that an admitted handshake may take */
+	struct equic_rate packets_per_service;	/* of all packets that pass: docs/policy.md s.11 */
+	struct equic_rate unproven_per_service; /* packets of unknown sources that open nothing */
 	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* by enum equic_prefix_level */
-	/* Bit i: new_per_prefix[i] is on. */
+	/* Bit i: new_per_prefix[i] is enabled. */
 	__u32 prefix_levels;
-	__u32 overrides; /* bit 0: it has limits by IPv4 prefix; bit 1: by IPv6 prefix */
+	__u32 overrides; /* bit 0: has limits by IPv4 prefix; bit 1: by IPv6 prefix */
 	char name[32];	 /* NUL-terminated */
 };
 
-/* Limits of a service for the sources in a prefix: docs/policy.md s.13. In .data.own, whose element
- * 0 is not used. */
+/* Limits of a service for the sources in a prefix (docs/policy.md s.13). In .data.own. Element 0 is
+ * not used. */
 #define EQUIC_OVERRIDES 256u
 struct equic_override {
-	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
+	__u8 addr[16]; /* zero after the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u32 service;
-	__u8 length; /* in bits, of all 128: 96 more than it is written with for IPv4 */
-	__u8 sets;   /* enum equic_override_sets; 0: nobody uses the element */
+	__u8 length; /* in bits, of all 128: for IPv4, 96 more than its usual length */
+	__u8 sets;   /* enum equic_override_sets; 0: the element is free */
 	__u16 reserved;
 	__u32 max_connections;
 	__u32 reserved2;
@@ -231,7 +232,7 @@ struct equic_override {
 	struct equic_rate bytes_per_source;
 };
 
-/* The limits that an override sets; the others are the service's. */
+/* The limits that an override sets. The service's limits apply for the others. */
 enum equic_override_sets {
 	EQUIC_OVERRIDE_MAX_CONNECTIONS = 1u << 0,
 	EQUIC_OVERRIDE_NEW = 1u << 1,
@@ -239,9 +240,9 @@ enum equic_override_sets {
 	EQUIC_OVERRIDE_BYTES = 1u << 3,
 };
 
-/* Keys of the LPM tries `overrides4` and `overrides6`, whose value is the element's number. */
+/* Keys of the LPM tries `overrides4` and `overrides6`. The value is the element's index. */
 struct equic_override4_key {
-	__u32 prefixlen; /* 32, for the service, and the prefix's */
+	__u32 prefixlen; /* 32 bits of the service, plus the prefix length */
 	__u32 service;
 	__u8 addr[4];
 };
@@ -252,8 +253,8 @@ struct equic_override6_key {
 };
 
 /*
- * The only element of the array `ports`: what listens on a port at any address of a family. Low 7
- * bits: index of the service + 1, or 0; EQUIC_PORT_EXACT: look into `listeners` first.
+ * The only element of the array `ports`: which service listens on a port at the wildcard address of
+ * a family. Low 7 bits: index of the service + 1, or 0. EQUIC_PORT_EXACT: search `listeners` first.
  */
 #define EQUIC_PORT_EXACT 0x80u
 struct equic_ports {
@@ -261,7 +262,7 @@ struct equic_ports {
 	__u8 any6[65536];
 };
 
-/* Key of the map `listeners`: which single (address, port) belongs to which service. */
+/* Key of the map `listeners`: the service of a single (address, port). */
 struct equic_listener {
 	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d */
 	__u16 port;    /* network order */
@@ -269,8 +270,8 @@ struct equic_listener {
 	__u8 reserved;
 };
 
-/* Key of the LRU map `sources`: an address cut to its prefix, as one service sees it. IPv4 as
- * ::ffff:a.b.c.d. Of three words: the kernel compares what is no word byte by byte. */
+/* Key of the LRU map `sources`: an address cut to its prefix, for one service. IPv4 as
+ * ::ffff:a.b.c.d. Three aligned words, because the kernel compares other keys byte by byte. */
 struct equic_source {
 	__u8 addr[16];
 	__u32 service;
@@ -278,11 +279,11 @@ struct equic_source {
 } __attribute__((aligned(8)));
 
 /*
- * Packets and their bytes, counted by one locked instruction, for these are dear. `recent` has the
- * packets in its low EQUIC_SEEN_BITS bits, and the bytes above. The packets run over into the
- * bytes, and so add one to them each time. `halves` is how often there were EQUIC_SEEN_HALF packets
- * more. It is counted a moment after the packet that fills a half, so the upper bit of the packets
- * says whether that is still to come.
+ * Packets and their bytes, counted by one locked instruction, because these are expensive. `recent`
+ * has the packets in its low EQUIC_SEEN_BITS bits, and the bytes above. When the packets overflow,
+ * they carry one into the bytes. `halves` counts how often EQUIC_SEEN_HALF packets were added. It
+ * is incremented a moment after the packet that fills a half; the upper bit of the packets tells a
+ * reader whether that increment is still to come.
  */
 #define EQUIC_SEEN_BITS 14u
 #define EQUIC_SEEN_HALF (1u << (EQUIC_SEEN_BITS - 1))
@@ -296,30 +297,30 @@ struct equic_source_state {
 	__u64 new_tat; /* theoretical arrival times of the source's buckets */
 	__u64 packets_tat;
 	__u64 bytes_tat;
-	/* UDP payload of packets, by what their reason says, in a dry run too. */
+	/* UDP payload packets by the action of their reason, in a dry run, too. */
 	struct equic_seen passed; /* and answered */
 	struct equic_seen dropped;
 	__u64 first_ns;
 	__u64 last_ns;
-	__u64 let_in_ns; /* when an attempt of the source was last let in, at the latest */
+	__u64 let_in_ns; /* latest time at which an attempt of the source can have been admitted */
 	__u32 last_reason;
-	__u32 refused; /* packets with a reason of load.counted_reasons; wraps */
-	/* Attempts under way (docs/policy.md s.7): number of the period (16 bits), attempts let in
-	 * during the one before (24 bits), and during this one (24 bits). */
+	__u32 refused; /* packets with a reason in load.counted_reasons; wraps */
+	/* Attempts in progress (docs/policy.md s.7): number of the period (16 bits), attempts
+	 * admitted in the period before (24 bits), and in this period (24 bits). */
 	__u64 attempts;
-	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last looked at */
-	__u32 let_in; /* 1: let_in_ns is the time of an attempt, and not of the entry's making */
+	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last read */
+	__u32 let_in;	   /* 1: let_in_ns is an attempt's time, not that of the entry's creation */
 };
 
-/* Key of the LRU map `prefixes`, whose value is the theoretical arrival time of the bucket. */
+/* Key of the LRU map `prefixes`. The value is the theoretical arrival time of the bucket. */
 struct equic_prefix {
-	__u8 addr[16]; /* zero behind the prefix; IPv4 as ::ffff:a.b.c.d */
+	__u8 addr[16]; /* zero after the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u16 service;
-	__u8 length; /* in bits, of all 128: 96 more than it is written with for IPv4 */
+	__u8 length; /* in bits, of all 128: for IPv4, 96 more than its usual length */
 	__u8 reserved;
 };
 
-/* A connection ID; zero behind its length, so that two can be compared as three words. */
+/* A connection ID. The bytes after its length are zero, so that two IDs compare as three words. */
 struct equic_cid {
 	__u8 bytes[EQUIC_CID_MAX];
 	__u8 len;
@@ -328,7 +329,7 @@ struct equic_cid {
 
 /* Key of the LRU map `handshakes`: one client's attempt to connect to one address and port. A
  * client keeps its Source Connection ID from the first Initial to the end of the handshake (RFC
- * 9000 s.7.2, s.17.2.5.2), and a server its address (RFC 9000 s.9). */
+ * 9000 s.7.2, s.17.2.5.2), and a server keeps its address (RFC 9000 s.9). */
 struct equic_handshake_key {
 	__u8 addr[16]; /* full address, not the prefix */
 	__u8 dst[16];
@@ -336,15 +337,15 @@ struct equic_handshake_key {
 	__u16 port; /* network order */
 	__u16 dport;
 	__u16 service;
-	__u16 family; /* 4 or 6: an IPv6 header may say ::ffff:a.b.c.d too */
+	__u16 family; /* 4 or 6: an IPv6 header can contain ::ffff:a.b.c.d, too */
 };
 
 struct equic_handshake {
 	__u64 started_ns;
-	__u16 count;   /* how many of `dcid` are known */
-	__u16 packets; /* datagrams with an Initial let through so far, the first one included */
-	__u16 early;   /* datagrams of 0-RTT let through so far, where CHECK_IDS is set */
-	__u8 proved;   /* 1: it was let in because its token held */
+	__u16 count;   /* number of known IDs in `dcid` */
+	__u16 packets; /* datagrams with an Initial that passed, the first one included */
+	__u16 early;   /* datagrams of 0-RTT that passed, if CHECK_IDS is set */
+	__u8 proved;   /* 1: admitted because its token was valid */
 	__u8 reserved;
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
 };
@@ -353,11 +354,11 @@ struct equic_handshake {
 struct equic_stranger {
 	__u64 packets_tat;  /* packets_per_source */
 	__u64 bytes_tat;    /* bytes_per_source */
-	__u64 versions_tat; /* new_per_source, of unknown versions */
+	__u64 versions_tat; /* new_per_source, for unknown versions */
 	__u64 reserved;
 };
 
-/* Element of the array `strangers`: those of one service. */
+/* Element of the array `strangers`: the buckets of one service. */
 struct equic_strangers {
 	struct equic_stranger of[EQUIC_STRANGERS];
 };
@@ -374,36 +375,36 @@ struct equic_acl6_key {
 
 enum equic_acl_action { EQUIC_ACL_DENY = 1, EQUIC_ACL_ALLOW = 2 };
 
-/* Who put an entry there: for user space, the program does not look at it. */
+/* Where an entry comes from. Only user space uses this. */
 enum equic_acl_origin {
 	EQUIC_ACL_BY_COMMAND = 0, /* an operator, one entry at a time */
 	EQUIC_ACL_BY_CONFIG = 1,  /* the configuration and its list files */
 	EQUIC_ACL_BY_FILE = 2,	  /* a list file that an operator loaded */
-	EQUIC_ACL_BY_BAN = 3,	  /* the gateway itself */
+	EQUIC_ACL_BY_BAN = 3,	  /* a ban by the gateway */
 };
 
 struct equic_acl_entry {
 	__u64 expires_ns; /* 0: never */
 	__u8 action;	  /* enum equic_acl_action */
 	__u8 origin;	  /* enum equic_acl_origin */
-	__u16 count;	  /* of a ban: how many the prefix has had */
-	__u32 prefixlen;  /* the entry's own: lets an expired entry give way to a shorter one */
+	__u16 count;	  /* of a ban: the number of bans that the prefix has had */
+	__u32 prefixlen;  /* the entry's own: after expiry, a shorter entry applies */
 };
 
 /*
  * The ledger: one process's connection counts, in shared memory (an array map of buckets, mapped
- * into the process). Element 0 is the header, elements 1..=buckets hold slots. A source lives in
- * one of two buckets; see docs/policy.md, "The ledger", for the hash and the order of stores.
+ * into the process). Element 0 is the header; elements 1..=buckets hold slots. A source is in one
+ * of two buckets; see docs/policy.md, "The ledger", for the hash and the order of stores.
  */
 struct equic_ledger_slot {
 	__u8 addr[16];
 	__u32 group;
-	__u32 opened; /* not the slot's: see docs/policy.md s.7. Wraps */
+	__u32 opened; /* not a count of this slot: see docs/policy.md s.7. Wraps */
 };
 
-/* The words that a search reads are one cache line. */
+/* A search reads `meta`, which is one cache line. */
 struct equic_ledger_bucket {
-	/* tag << 32 | connections; 0: free; connections 0 with a tag: being claimed */
+	/* tag << 32 | connections; 0: free; a tag with 0 connections: being claimed */
 	__u64 meta[EQUIC_SLOTS];
 	struct equic_ledger_slot slot[EQUIC_SLOTS];
 };
@@ -413,129 +414,133 @@ struct equic_ledger_header {
 	__u32 version;
 	__u32 pid;
 	__u32 buckets;	    /* a power of two */
-	__u64 heartbeat_ns; /* written by the owner; older than the lease: the ledger does not count
-			     */
-	__u64 start_ticks;  /* field 22 of /proc/PID/stat: tells a reused pid apart */
+	__u64 heartbeat_ns; /* written by the owner; if it is older than the lease, the ledger is
+			       ignored */
+	__u64 start_ticks;  /* field 22 of /proc/PID/stat: identifies the process if its pid is
+			       reused */
 	char name[32];
-	/* From here a cache line that the program does not read: it changes with every connection.
+	/* The program does not read the cache lines from here on: they change with every
+	 * connection.
 	 */
-	__u64 opened;	/* since the start, all sources */
-	__u64 closed;	/* of these */
-	__u64 overflow; /* opened while both buckets were full: not in any slot */
+	__u64 opened;	/* since the start, of all sources */
+	__u64 closed;	/* how many of these are closed */
+	__u64 overflow; /* opened while both buckets were full, so not in any slot */
 	__u8 reserved[168];
 };
 
 enum equic_load_flags {
-	/* With `explain`: packets come as on the loopback interface. */
+	/* With `explain`: packets are treated as if they came in on the loopback interface. */
 	EQUIC_LOAD_LOOPBACK = 1u << 0,
-	/* The kernel lets programs read its memory: it is not locked down. */
+	/* Programs may read kernel memory, because the kernel is not locked down. */
 	EQUIC_LOAD_READS_KERNEL = 1u << 1,
 };
 
-/* Set once before loading; the verifier prunes what is off. In .rodata. */
+/* Set once before loading, so that the verifier prunes disabled features. In .rodata. */
 struct equic_load {
-	__u64 seed;		/* of the ledger's hash */
-	__u64 v6_mask[2];	/* as laid over the address bytes */
-	__u32 v4_mask;		/* as laid over the address bytes */
+	__u64 seed;		/* key of the ledger's hash */
+	__u64 v6_mask[2];	/* mask for the address words */
+	__u32 v4_mask;		/* mask for the address word */
 	__u32 ledger_mask;	/* buckets - 1 */
-	__u8 test_clock;	/* take the time from control.clock_ns */
+	__u8 test_clock;	/* use control.clock_ns as the time */
 	__u8 explain;		/* write struct equic_explain */
-	__u8 drop_deep_headers; /* packets of EQUIC_TALLY_DEEP_HEADERS are dropped, not passed */
+	__u8 drop_deep_headers; /* drop packets counted by EQUIC_TALLY_DEEP_HEADERS instead of
+				   passing them */
 	__u8 flags;		/* enum equic_load_flags */
-	__u32 counted_reasons;	/* bit mask: what equic_source_state.refused counts, of the first 32
-				 */
+	__u32 counted_reasons;	/* bit mask of the first 32 reasons: those that
+				   equic_source_state.refused counts */
 };
 
 enum equic_member_flags {
-	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway put it there, for a server at its socket */
+	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway added it, for a server at its socket */
 	EQUIC_MEMBER_KEYS = 1u << 1,   /* it checks the tokens of the gateway's Retry packets */
-	EQUIC_MEMBER_IDS = 1u << 2,    /* its connection IDs prove themselves */
+	EQUIC_MEMBER_IDS = 1u << 2,    /* the gateway can verify its connection IDs */
 };
 
 /*
- * Whose ledger is in a place of `ledgers`; written by whoever puts it there. The ledger's own
- * header says so too, but is its server's to write.
+ * The server whose ledger is in a slot of `ledgers`, written by the process that put the ledger
+ * there. The ledger's own header has the same facts, but the server can write them.
  */
 struct equic_member {
 	__u32 pid;
 	__u32 uid;
-	__u64 start_ticks; /* field 22 of /proc/PID/stat */
-	__u64 barred;	   /* bit i: what it counts for quota group i does not count */
-	__u32 ledger;  /* id of the map; with another one in the place, the rest means nothing */
-	__u32 flags;   /* enum equic_member_flags */
-	char name[32]; /* what it called itself when it joined: printable ASCII, NUL-terminated */
-	__u64 pid_namespace; /* inode of the namespace that `pid` is of; 0: not known */
+	__u64 start_ticks;   /* field 22 of /proc/PID/stat */
+	__u64 barred;	     /* bit i: its counts for quota group i are ignored */
+	__u32 ledger;	     /* id of the map; if the slot has another map, the rest is stale */
+	__u32 flags;	     /* enum equic_member_flags */
+	char name[32];	     /* its name when it joined: printable ASCII, NUL-terminated */
+	__u64 pid_namespace; /* inode of the pid namespace of `pid`; 0: unknown */
 };
 
-/* The gateway as a whole; live. In .data.control. */
+/* State of the whole gateway. It changes while the program runs. In .data.control. */
 struct equic_control {
 	__u32 magic;
 	__u32 version;
 	__u32 owner_pid;  /* the process that loaded the program */
-	__u32 owner_mask; /* bit i: slot i of `ledgers` may hold a ledger */
-	__u64 lease_ns;	  /* a ledger without a heartbeat for this long does not count */
-	__u64 clock_ns;	  /* the time, with load.test_clock */
+	__u32 owner_mask; /* bit i: slot i of `ledgers` may have a ledger */
+	__u64 lease_ns;	  /* a ledger without a heartbeat for this long is ignored */
+	__u64 clock_ns;	  /* the time, if load.test_clock is set */
 	__u64 created_ns;
-	struct equic_rate events; /* drop events per second and CPU; cost_ns 0: none */
+	struct equic_rate events; /* drop events per second and CPU; cost_ns 0: no events */
 	__u32 acl_used;		  /* bit 0: acl4 has or had entries; bit 1: acl6 */
 	__u32 dry_run;		  /* for all services */
 	__u64 owner_start_ticks;
 	char name[32];
-	char pin[128]; /* directory in bpffs where links, program and maps are pinned; or empty */
-	/* Until then a connection ID of a rotation that the ring has no key for may be of a
-	 * connection older than the ring (docs/policy.md s.10). */
+	char pin[128]; /* directory in bpffs with the pins of links, program and maps; empty: not
+			  pinned */
+	/* Until this time, a connection ID of a rotation without a key may belong to a connection
+	 * that is older than the ring (docs/policy.md s.10). */
 	__u64 older_ids_until_ns;
-	/* Bit i: bit i is set in an element of `dead`. */
+	/* Bit i: bit i is set in some element of `dead`. */
 	__u64 gone;
-	/* Bit i: a server of quota group i was taken out of its place and may be alive. For user
-	 * space, which sets no bit of `gone` then. */
+	/* Bit i: a server of quota group i was removed from its slot but may be alive. Then user
+	 * space sets no bit of `gone` for the group. */
 	__u64 unsure;
-	/* Cookie of the network namespace in which the gateway was loaded, or taken over last
-	 * (SO_NETNS_COOKIE); 0: unknown. For user space: the program does not read it. */
+	/* Cookie of the network namespace in which the gateway was loaded or last taken over
+	 * (SO_NETNS_COOKIE); 0: unknown. Only user space uses it. */
 	__u64 network;
 	struct equic_member members[EQUIC_MAX_OWNERS];
-	/* By place. Bit i: a server that served quota group i had the place, and every server that
-	 * had the place is known to be dead (docs/policy.md s.14). */
+	/* By slot. Bit i: a server of quota group i had the slot, and every server that ever had it
+	 * is known to be dead (docs/policy.md s.14). */
 	__u64 dead[EQUIC_MAX_OWNERS];
-	/* Until then `local_addrs` and `local_macs` can be trusted. */
+	/* Until this time, `local_addrs` and `local_macs` are valid. */
 	__u64 local_until_ns;
-	/* 1: packets pass through this host to others, by a route or a bridge. */
+	/* 1: this host forwards packets to other hosts, by a route or a bridge. */
 	__u32 transit;
 	__u32 flagged; /* 1: an interface has or had flags in `interfaces` */
 };
 
-/* What an address of the map `local_addrs` is to the host. */
+/* Kind of an address in the map `local_addrs`. */
 enum equic_local_kind {
 	EQUIC_LOCAL_HOST = 1,
 	EQUIC_LOCAL_BROADCAST = 2,
 };
 
-/* Key of the LPM trie `local_addrs`, whose value is of enum equic_local_kind. */
+/* Key of the LPM trie `local_addrs`. The value is an enum equic_local_kind. */
 struct equic_local_key {
-	__u32 prefixlen; /* 32, for the family, and the prefix's of all 128 bits */
+	__u32 prefixlen; /* 32 bits of the family, plus the prefix length of 128 bits */
 	__u32 family;	 /* 4 or 6 */
 	__u8 addr[16];	 /* IPv4 as ::ffff:a.b.c.d */
 };
 
-/* Value of the map `interfaces`, by the number of the interface. */
+/* Value of the map `interfaces`, whose key is the interface index. */
 enum equic_interface_flags {
-	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* the program runs behind the driver */
+	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* the program runs after the driver */
 	EQUIC_INTERFACE_NO_ETHERNET = 1u << 1, /* packets begin with their IP header */
-	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* what the program sends there gets lost */
+	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* packets that the program sends there are lost */
 };
 
-/* A service with EQUIC_RETRY_ADAPTIVE: calm, or asking for proof. */
+/* Adaptive Retry of a service with EQUIC_RETRY_ADAPTIVE: off, or asking for tokens. */
 struct equic_adaptive {
 	__u64 tat;	/* bucket retry_above: theoretical arrival time */
-	__u64 until_ns; /* it asks until then; calm from that moment on */
+	__u64 until_ns; /* it asks for tokens until this time */
 	__u64 since_ns; /* when it last began to ask */
-	__u64 began;	/* how often it did */
+	__u64 began;	/* how often it began to ask */
 };
 
-/* What the program keeps of each service: theoretical arrival times of the buckets new_per_service,
- * packets_per_service and unproven_per_service, of the three buckets that have the rate
- * answers_per_service (one for each kind of answer), of the bucket of unknown versions, and
- * adaptive Retry. In .data.rates. */
+/* What the program keeps of each service: the theoretical arrival times of the buckets
+ * new_per_service, packets_per_service and unproven_per_service, of the three buckets with the rate
+ * answers_per_service (one for each kind of answer) and of the bucket of unknown versions, and the
+ * state of adaptive Retry. In .data.rates. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
 	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
@@ -544,25 +549,26 @@ struct equic_service_rates {
 	__u64 unproven_tat[EQUIC_MAX_SERVICES];
 	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
 	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
-	/* Resets by a hash of their receiver's source: an eighth of answers_per_service each. */
+	/* Resets by a hash of their receiver's source, each with an eighth of answers_per_service.
+	 */
 	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
-	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* new_per_service, of unknown versions */
+	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* new_per_service, for unknown versions */
 };
 
-/* The key ring in .data.ring: docs/retry.md s.2. Written by user space, and a secret. */
+/* The key ring in .data.ring: docs/retry.md s.2. User space writes it. It is a secret. */
 struct equic_ring {
 	__u64 words[16];
 };
 
-/* What is counted beside verdicts: elements EQUIC_TALLY_BASE + tally of `counters`. */
+/* Counts of events other than verdicts: elements EQUIC_TALLY_BASE + tally of `counters`. */
 enum equic_tally {
-	EQUIC_TALLY_SOURCES_CREATED, /* entries put into the LRU maps: less what is there now and */
-	EQUIC_TALLY_HANDSHAKES_CREATED, /* what was deleted, these are the evictions */
-	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may see, and not the program
-				   */
-	EQUIC_TALLY_EVENTS_LOST,  /* drop events that found the ring full */
-	EQUIC_TALLY_STALE_LEDGER, /* a ledger was left out because its lease had run out */
-	EQUIC_TALLY_CONTENDED,	  /* a bucket's word changed hands too often: refused */
+	EQUIC_TALLY_SOURCES_CREATED,	/* entries added to the LRU maps: minus the present ones */
+	EQUIC_TALLY_HANDSHAKES_CREATED, /* and the deleted ones, this is the number of evictions */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may parse and the program
+				     cannot */
+	EQUIC_TALLY_EVENTS_LOST,  /* drop events lost because the ring was full */
+	EQUIC_TALLY_STALE_LEDGER, /* a ledger was ignored because its lease had expired */
+	EQUIC_TALLY_CONTENDED,	  /* other CPUs changed the bucket's word too often: refused */
 	EQUIC_TALLY_PREFIXES_CREATED, /* as the first two */
 	EQUIC_TALLY_COUNT
 };
@@ -573,7 +579,7 @@ enum equic_tally {
 struct equic_counter {
 	__u64 packets;
 	__u64 bytes;   /* UDP payload */
-	__u64 dropped; /* packets really dropped; less than `packets` in a dry run */
+	__u64 dropped; /* packets that were dropped; less than `packets` in a dry run */
 };
 
 /* A sampled drop, in the ring buffer `events`. */
@@ -596,24 +602,23 @@ struct equic_event {
 };
 
 /*
- * Which dropped packets the program copies, for the process that captures them; in .data.capture.
- * That process says again and again how long it still listens, so that nothing is copied for one
- * that has ended.
+ * Which dropped packets the program copies for a process that captures them. In .data.capture. The
+ * process extends `until_ns` regularly, so that copying stops soon after it has ended.
  */
-#define EQUIC_CAPTURE_MAX 2048u /* bytes of a packet, at most; a power of two */
+#define EQUIC_CAPTURE_MAX 2048u /* most bytes of a packet; a power of two */
 struct equic_capture {
-	__u64 until_ns; /* packets are copied until then; 0: nobody listens */
-	__u64 holder;	/* pid << 32 | a number of its own, of the process that captures; 0: none */
-	__u64 reasons;	/* bit i: packets with reason i */
-	__u64 addr[2];	/* packets from there: (source ^ addr) & mask is 0. IPv4 mapped */
+	__u64 until_ns; /* packets are copied until this time; 0: no capture */
+	__u64 holder;  /* of the capturing process: pid << 32 | a number that it chooses; 0: none */
+	__u64 reasons; /* bit i: packets with reason i */
+	__u64 addr[2]; /* packets from these sources: (source ^ addr) & mask is 0. IPv4 mapped */
 	__u64 mask[2];
-	struct equic_rate rate; /* packets per second and CPU; nothing is copied while it is off */
-	__u64 lost;		/* packets that found the ring full; the program adds to it */
-	__u32 snap;		/* bytes of each packet, at most: 1 to EQUIC_CAPTURE_MAX */
+	struct equic_rate rate; /* packets per second and CPU; cost_ns 0: none is copied */
+	__u64 lost; /* packets lost because the ring was full; the program counts them */
+	__u32 snap; /* most bytes to copy of each packet: 1 to EQUIC_CAPTURE_MAX */
 	__u32 reserved;
 };
 
-/* A dropped packet, in the ring buffer `captured`: as many of `bytes` as `bytes_len` says. */
+/* A dropped packet in the ring buffer `captured`. `bytes_len` is the number of valid `bytes`. */
 struct equic_captured {
 	struct equic_event event;
 	__u32 frame_len; /* bytes of the whole frame, from its Ethernet header on */
@@ -622,9 +627,9 @@ struct equic_captured {
 };
 
 /*
- * What the process that looks after the gateway has to say about itself, as JSON: the only element
- * of the map `equic_report`, which is bound to the program so that whoever finds the program finds
- * it. The program does not look at it. `sequence` is odd while the text is being written.
+ * Report of the process that manages the gateway, as JSON: the only element of the map
+ * `equic_report`. The map is bound to the program, so that it can be found through the program. The
+ * program does not use it. `sequence` is odd while the text is being written.
  */
 struct equic_report {
 	__u64 sequence;
@@ -632,7 +637,7 @@ struct equic_report {
 	__u8 text[65520];
 };
 
-/* A change of the lists, for those who tell of it. */
+/* A change of the lists, for processes that report changes. */
 struct equic_list_change {
 	__u64 stamp; /* its number, from 1; 0 while it is being written */
 	__u8 addr[16];
@@ -640,40 +645,39 @@ struct equic_list_change {
 	__u8 prefixlen;
 	__u8 what; /* index into equic_notes.told */
 	__u8 reserved;
-	__u32 pid; /* who made it, in its pid namespace */
+	__u32 pid; /* the process that made it, in its pid namespace */
 };
 
 /*
- * What processes that look after or change a gateway write down for each other: the only element of
- * the map `equic_notes`, which is bound to the program as `equic_report` is. How many entries the
- * tries acl4 and acl6 have, and what changed in them last, so that nobody has to walk a trie; and
- * which text of the configuration file is in force. The program does not look at it.
+ * Notes that processes which manage or change a gateway leave for each other: the only element of
+ * the map `equic_notes`, which is bound to the program like `equic_report`. They hold the numbers
+ * of entries of the tries acl4 and acl6 and their last changes, so that no process has to walk a
+ * trie; and which text of the configuration file is in force. The program does not use it.
  */
 #define EQUIC_LIST_CHANGES 64u
 struct equic_notes {
-	__u64 begun; /* changes of the tries that somebody began, and that are over */
+	__u64 begun; /* changes of the tries that have begun, and that have ended */
 	__u64 ended;
-	__u64 file;	  /* hash of the configuration file as it was read; 0: not known */
-	__u64 soonest;	  /* all ones less the time of the first expiry; 0: nothing expires */
-	__u64 changes;	  /* that are told of */
-	__u64 told[4];	  /* of these: denied, allowed, expired, forgotten */
+	__u64 file;	  /* hash of the configuration file as it was read; 0: unknown */
+	__u64 soonest;	  /* all ones minus the time of the first expiry; 0: nothing expires */
+	__u64 changes;	  /* number of reported changes */
+	__u64 told[4];	  /* how many of them: denied, allowed, expired, forgotten */
 	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
-	__u32 bans;	  /* entries that are bans, among those */
-	__u32 suspect;	  /* two changed the tries at once: the numbers may be wrong */
-	__u64 keys_at; /* when the key ring changed last, in nanoseconds of CLOCK_MONOTONIC; 0: not
-			  known */
-	__u64 keys_wanted; /* changes of the ring that others asked the gateway's process for */
-	__u64 keys_done;   /* and number of the last one that it has answered */
-	__u64 keys_failed; /* number of the last one that it could not make */
-	__u32 keys_how[2]; /* what is asked for: to turn the ring, to renew it */
+	__u32 bans;	  /* how many of these entries are bans */
+	__u32 suspect;	  /* two processes changed the tries at once: the numbers may be wrong */
+	__u64 keys_at;	  /* when the key ring last changed, in ns of CLOCK_MONOTONIC; 0: unknown */
+	__u64 keys_wanted; /* number of the last change of the ring that a process requested */
+	__u64 keys_done;   /* number of the last one that the gateway's process answered */
+	__u64 keys_failed; /* number of the last one that failed */
+	__u32 keys_how[2]; /* the requested changes: to rotate the ring, to renew it */
 	struct equic_list_change last[EQUIC_LIST_CHANGES];
 };
 
 #define EQUIC_AUDIT_ENTRIES 127u
 
-/* One change by another process than the gateway's. */
+/* One change by a process other than the gateway's. */
 struct equic_audit_entry {
-	__u64 sequence; /* its number and 1; something else while it is being written */
+	__u64 sequence; /* its number + 1; another value while it is being written */
 	__u64 time_ms;	/* Unix time */
 	__u32 pid;
 	__u32 uid;
@@ -683,27 +687,27 @@ struct equic_audit_entry {
 	__u8 text[208];
 };
 
-/* The last changes, in the map `equic_audit`, which is bound to the program as `equic_report` is.
- * The program does not look at it. */
+/* The last changes, in the map `equic_audit`, which is bound to the program like `equic_report`.
+ * The program does not use it. */
 struct equic_audit {
-	__u64 next; /* number of the next entry; entry i is of number i modulo EQUIC_AUDIT_ENTRIES
-		     */
+	__u64 next; /* number of the next entry; it is stored at this number modulo
+		       EQUIC_AUDIT_ENTRIES */
 	__u64 reserved[31];
 	struct equic_audit_entry entry[EQUIC_AUDIT_ENTRIES];
 };
 
-/* How the last packet was judged, in .data.explain; written only with load.explain. */
+/* How the last packet was judged, in .data.explain. Written only with load.explain. */
 struct equic_explain {
-	__u32 packets; /* judged so far: tells whether the packet reached a service */
+	__u32 packets; /* judged so far; changes only if the packet reached a service */
 	__u32 reason;
 	__u32 service;
 	__u32 count; /* connections of the source */
 	__u32 dropped;
 	__u32 version;
 	struct equic_source source;
-	__u32 under_way; /* attempts of the source, where they were looked up */
-	/* What the program takes the next packet for: enum equic_interface_flags, and the length of
-	 * the datagrams in a batch. */
+	__u32 under_way; /* attempts of the source in progress, if they were looked up */
+	/* Input for the next packet: enum equic_interface_flags, and the length of the datagrams in
+	 * a batch. */
 	__u16 interface;
 	__u16 segment;
 	struct equic_cid dcid;

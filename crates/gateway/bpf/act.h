@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The last stage: from the reason to what is done with the packet, and to what is told of it. */
+/* Last stage: turns the reason into an action, and records the verdict. */
 #ifndef EQUIC_ACT_H
 #define EQUIC_ACT_H
 
@@ -7,8 +7,7 @@
 #include "batch.h"
 #include "capture.h"
 
-/* What is done with a packet. Why, the reason says; in a dry run a packet with a reason to drop it
- * passes. */
+/* The action for a packet. In a dry run, a packet whose reason is a drop passes. */
 enum action { ACTION_PASS, ACTION_DROP, ACTION_ANSWER };
 
 INLINE enum action action_of(__u32 reason, volatile struct equic_service *service)
@@ -22,7 +21,7 @@ INLINE enum action action_of(__u32 reason, volatile struct equic_service *servic
 	return drops(reason) ? ACTION_DROP : ACTION_PASS;
 }
 
-/* Counts the verdict and tells of it. */
+/* Counts the verdict and sends the event and the capture for it. */
 INLINE void record(struct xdp_md *ctx, struct packet *p, const struct equic_source *source,
 		   struct equic_source_state *state, __u32 reason, enum action action)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The third stage: a reason for what becomes of the packet, in the order of docs/policy.md s.2.
+ * Third stage: finds the reason for the verdict, in the order of docs/policy.md s.2.
  *
- * Where the kernel does not trust the processor to predict returns, a call costs about as much as a
- * look-up in a table. So what every packet of a flood goes through is inlined; what only a new
- * connection needs is not, for the sake of the stack.
+ * If the kernel does not trust the processor to predict returns, a call costs about as much as a
+ * map lookup. So the path of every flood packet is inlined. The path of new connections is not, to
+ * save stack.
  */
 #ifndef EQUIC_ADMIT_H
 #define EQUIC_ADMIT_H
@@ -22,7 +22,7 @@
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
-	/* An attempt may have been let in before the entry was evicted. */
+	/* An attempt may have been admitted before the entry was evicted. */
 	struct equic_source_state fresh = {.first_ns = now, .last_ns = now, .let_in_ns = now};
 
 	if (!bpf_map_update_elem(&sources, key, &fresh, BPF_NOEXIST))
@@ -30,15 +30,15 @@ static __noinline struct equic_source_state *new_source(const struct equic_sourc
 	return bpf_map_lookup_elem(&sources, key);
 }
 
-/* Does the service tell sources that are known from others (docs/policy.md s.11)? Then a packet
- * makes no entry for a source that is not. */
+/* Does the service treat known and unknown sources differently (docs/policy.md s.11)? If it does, a
+ * packet creates no entry for an unknown source. */
 INLINE bool knows_sources(volatile struct equic_service *service)
 {
 	return (service->flags & EQUIC_SERVICE_CHECK_IDS) | service->retry |
 	       service->unproven_per_service.cost_ns;
 }
 
-/* The source's entry, if it has one, or is given one. */
+/* Returns the source's entry. Creates it unless unknown sources get none. */
 INLINE struct equic_source_state *source_state(const struct packet *p,
 					       volatile struct equic_service *service,
 					       const struct equic_source *key)
@@ -53,8 +53,8 @@ INLINE struct equic_source_state *source_state(const struct packet *p,
 	return new_source(key, p->now);
 }
 
-/* Step 4 for a source without an entry. Not static: the verifier looks at it once, and not with
- * every state that leads here. */
+/* Step 4 for a source without an entry. Global function: the verifier checks it once, not for every
+ * caller's state. */
 __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *source)
 {
 	volatile struct equic_service *service;
@@ -75,8 +75,8 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	return REASON_NONE;
 }
 
-/* A packet that would open a connection: step 6 of docs/policy.md s.2. A global function: the
- * verifier reads it once, and not once for each way that leads here, which is most of its work. */
+/* Step 6 of docs/policy.md s.2: a packet that would open a connection. Global function: the
+ * verifier checks it once, not for every caller's state, which would be most of its work. */
 __noinline __u32 judge_opening(struct packet *p, const struct equic_source *source,
 			       struct equic_source_state *state)
 {
@@ -92,16 +92,16 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
 	limit = connections_limit(p, service);
 	allowed_ns = service->handshake_ns;
-	/* Without a state there is nothing to keep places in. */
+	/* Without an entry there is nothing to store reservations in. */
 	places = state && limit && service->policy == EQUIC_POLICY_UNDERWAY;
-	/* A source without an attempt that can still be under way needs no look: this is what a
-	 * flood over the quota comes down to. */
+	/* If no attempt of the source can still be in progress, the lookup is skipped. This is the
+	 * common path of a flood over the quota. */
 	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
 		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, service))
 		return EQUIC_REASON_UNDERWAY;
-	/* Too short for a client's own choice, but a server may choose so: where the table may have
-	 * forgotten an attempt of the source, this can be its second flight. */
+	/* A client must not choose an ID that short, but a server may. If the table has lost an
+	 * attempt of the source, this can be the second flight of that attempt. */
 	if (p->quic.dcid.len < QUIC_MIN_DCID &&
 	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
@@ -136,7 +136,7 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	return p->proved ? EQUIC_REASON_PROVED : EQUIC_REASON_NEW;
 }
 
-/* Everything but the lists: steps 3 to 6. */
+/* Steps 3 to 6: everything after the lists. */
 INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
 		   const struct equic_source *source, struct equic_source_state *state)
 {
@@ -171,7 +171,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 	return judge_opening(p, source, state);
 }
 
-/* What step 1 or 2 says of a packet; REASON_NONE if it goes on. */
+/* Steps 1 and 2 up to the lists. Returns REASON_NONE if the packet continues. */
 INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
 	enum listed listed;
@@ -182,7 +182,7 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 		return EQUIC_REASON_BATCH;
 	if (bad_source(ctx, p))
 		return EQUIC_REASON_BAD_SOURCE;
-	/* Tries without entries are not asked. */
+	/* Empty tries are not searched. */
 	if (!(control.acl_used & (p->family == 4 ? ACL4_USED : ACL6_USED)))
 		return REASON_NONE;
 	listed = look_up_acl(p);
@@ -190,8 +190,8 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 	return listed == LISTED_DENY ? EQUIC_REASON_DENIED : REASON_NONE;
 }
 
-/* Charges for an Initial without proof to a service with adaptive Retry (docs/policy.md s.8): true
- * if the service asks for proof, from this packet on or since before. */
+/* Charges an Initial without a valid token to a service with adaptive Retry (docs/policy.md s.8).
+ * Returns true if the service asks for tokens, whether since this packet or since earlier. */
 static __noinline bool asks_now(struct packet *p)
 {
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
@@ -200,13 +200,14 @@ static __noinline bool asks_now(struct packet *p)
 	__u64 until = *(volatile __u64 *)&state->until_ns, next;
 	bool asks = p->now < until;
 
-	/* At twice the price it is calm again at half the rate: it does not sway. */
+	/* While Retry is on, an opening costs twice as much, so that Retry goes off at half the
+	 * rate that turned it on. This hysteresis avoids oscillation. */
 	if (within(&service->retry_above, &state->tat, asks ? 2 : 1, p))
 		return asks;
 	next = p->now + service->retry_hold_ns;
 	if (asks && next == until)
 		return true;
-	/* Of CPUs that find the bucket empty at once, one moves the time. */
+	/* If several CPUs find the bucket empty at once, only one of them moves the time. */
 	if (__sync_val_compare_and_swap(&state->until_ns, until, next) == until && !asks) {
 		state->since_ns = p->now;
 		__sync_fetch_and_add(&state->began, 1);
@@ -214,10 +215,10 @@ static __noinline bool asks_now(struct packet *p)
 	return true;
 }
 
-/* An Initial to a service that wants proof of addresses (docs/policy.md s.8): REASON_NONE if it has
- * brought some, or belongs to an attempt that has. What has not is charged to no source. A token is
- * looked at first: where it holds, whether there is an attempt is asked once, when the opening is
- * judged. */
+/* An Initial to a service that asks for tokens (docs/policy.md s.8). Returns REASON_NONE if it has
+ * a valid token or belongs to an admitted attempt. An Initial without either is charged to no
+ * source. The token is checked first: if it is valid, the attempt is looked up only once, when the
+ * opening is judged. */
 INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 			   volatile struct equic_service *service)
 {
@@ -232,8 +233,8 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	}
 	if (of_attempt(p, service))
 		return REASON_NONE;
-	/* A client that has a Retry's token takes no second Retry (RFC 9000 s.17.2.5.2). A token
-	 * that is none of ours may be of a NEW_TOKEN frame. */
+	/* A client that has a Retry's token takes no second Retry (RFC 9000 s.17.2.5.2). A token in
+	 * another format may come from a NEW_TOKEN frame. */
 	if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
 		return EQUIC_REASON_BAD_TOKEN;
 	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
@@ -248,7 +249,7 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
 }
 
-/* Answers an opening of a version that the service does not take (docs/policy.md s.9). */
+/* Answers an opening of a version that the service does not accept (docs/policy.md s.9). */
 INLINE __u32 negotiate(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service)
 {
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
@@ -261,16 +262,16 @@ INLINE __u32 negotiate(struct xdp_md *ctx, struct packet *p, volatile struct equ
 							   : EQUIC_REASON_UNKNOWN_VERSION;
 }
 
-/* Is it of a version that the service does not take, by what classify() said? */
+/* Did classify() find a version that the service does not accept? */
 INLINE bool of_unknown_version(const struct packet *p)
 {
 	return p->kind == EQUIC_REASON_UNKNOWN_VERSION || p->kind == EQUIC_REASON_SMALL_VERSION ||
 	       (p->kind == REASON_NONE && p->quic.opening && !p->quic.known_version);
 }
 
-/* A packet of a version that the service does not take (docs/policy.md s.9). It proves nothing, so
- * it is charged to the service, and never to the source that it names. A global function: the
- * verifier reads it once, and not once for each way that leads here. */
+/* A packet of a version that the service does not accept (docs/policy.md s.9). Its source address
+ * is not validated, so it is charged to the service, never to the source. Global function: the
+ * verifier checks it once, not for every caller's state. */
 __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 				       const struct equic_source *source)
 {
@@ -306,8 +307,8 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
 
-/* What step 2 of docs/policy.md s.2 says behind the lists: connection IDs, unknown senders, and
- * proof of addresses. REASON_NONE if the packet goes on. */
+/* Step 2 of docs/policy.md s.2 after the lists: connection IDs, unknown sources, and proof of
+ * addresses. Returns REASON_NONE if the packet continues. */
 INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 			  volatile struct equic_service *service, const struct equic_source *source)
 {
@@ -326,8 +327,8 @@ INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 							: REASON_NONE;
 }
 
-/* The reason for what becomes of a packet to a service; `*found` is its source's entry, if it has
- * one. */
+/* Returns the reason for the verdict on a packet to a service. `*found` is the source's entry, if
+ * it has one. */
 INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
@@ -335,13 +336,13 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	__u32 reason = refused_at_sight(ctx, p, parsed);
 
 	if (reason != REASON_NONE) {
-		/* No new entry: such a flood must not push other sources out of the table. */
+		/* Creates no entry, so that such a flood cannot evict other sources. */
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* What follows a long header cannot be seen, and no client fragments it. Later fragments
-	 * can come before the first one, so under `drop` it is the one that must not get through.
+	/* The program cannot see all of a fragmented long header datagram, and no client fragments
+	 * one. Later fragments can arrive before the first one, so `drop` has to drop the first.
 	 */
 	if (p->first_fragment &&
 	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Answers that the program gives in the server's place (docs/policy.md s.8). An answer is put
- * together in memory of the CPU's own while the packet is judged, and takes the packet's place when
- * the verdict stands: the Ethernet header with its VLAN tags stays, with its addresses swapped, and
- * what is behind it is new. An answer is shorter than any packet that is answered. What comes
- * before QUIC, and Retry, is here; Version Negotiation is in negotiate.h, stateless resets in
- * reset.h.
+ * Answers in the server's name (docs/policy.md s.8). The program builds an answer in per-CPU memory
+ * while it judges the packet. The answer replaces the packet after the verdict: the Ethernet header
+ * with its VLAN tags stays, with its addresses swapped, and everything after it is new. An answer
+ * is shorter than any packet that is answered. This file has the headers below QUIC, and Retry.
+ * Version Negotiation is in negotiate.h, stateless resets are in reset.h.
  */
 #ifndef EQUIC_ANSWER_H
 #define EQUIC_ANSWER_H
@@ -19,23 +18,23 @@
 #define NS_PER_MS	 1000000ull
 #define RETRY_ID_LEN	 8
 #define RETRY_TAG_LEN	 16
-/* First byte, version, both lengths, the ID of the gateway's choice, and the token. */
+/* First byte, version, both lengths, the ID that the gateway chooses, and the token. */
 #define RETRY_LEN (1 + 4 + 1 + 1 + RETRY_ID_LEN + EQUIC_PROOF_TOKEN_LEN)
-/* In front of what is hashed for the ID of a Retry packet; tokens and IDs are hashed without. */
+/* Prefix of the hash input for the ID of a Retry packet. Tokens and IDs are hashed without it. */
 #define RETRY_ID_LABEL 0x44492079525445ull
 
-/* Where QUIC begins in struct answer: before it there is room for both headers, and behind it for
+/* Where QUIC begins in struct answer. There is room before it for both headers, and after it for
  * the longest Retry packet. */
 #define ANSWER_QUIC 64
 #define ANSWER_UDP  (ANSWER_QUIC - sizeof(struct udphdr))
 #define ANSWER_IP4  (ANSWER_UDP - sizeof(struct iphdr))
 #define ANSWER_IP6  (ANSWER_UDP - sizeof(struct ipv6hdr))
 #define ANSWER_MASK 127u
-/* Up to where a Retry packet may reach. */
+/* Upper bound of the end of a Retry packet. */
 #define ANSWER_RETRY 256
-/* No answer is as long, but a mask is what the verifier understands. */
+/* No answer is that long. It is a power of two because the verifier needs a mask. */
 #define ANSWER_LONGEST 1024
-/* How much of an answer is summed first: the kernel takes up to 512 bytes at once. */
+/* How much of an answer is summed first. The kernel's helper takes up to 512 bytes per call. */
 #define ANSWER_SUM 256
 
 struct answer {
@@ -59,7 +58,7 @@ INLINE struct answer *this_answer(void)
 	return bpf_map_lookup_elem(&answers, &zero);
 }
 
-/* Stores at an offset that is not a constant, and below ANSWER_QUIC + ANSWER_MASK in any case. */
+/* Returns a pointer for a variable offset. The mask keeps it below ANSWER_QUIC + ANSWER_MASK. */
 INLINE __u8 *into(struct answer *a, __u32 off)
 {
 	OPAQUE(off);
@@ -73,7 +72,7 @@ INLINE void put_cid(struct answer *a, __u32 off, const struct equic_cid *cid)
 	const __u64 *from = (const __u64 *)cid;
 	__u64 *to = (__u64 *)into(a, off);
 
-	/* All of it: what comes behind it is written later. */
+	/* Copies all 24 bytes. The bytes after the ID are overwritten later. */
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
@@ -92,8 +91,8 @@ INLINE __u64 now_ms(const struct packet *p)
 	return p->now / NS_PER_MS;
 }
 
-/* The ID that a Retry packet gives the client to send to: nobody can guess it, and the same packet
- * gets the same one. */
+/* Chooses the ID that a Retry packet gives to the client. It cannot be guessed, and the same packet
+ * always gets the same one. */
 INLINE bool choose_id(const struct packet *p, struct equic_cid *id)
 {
 	const __u64 *dcid = (const __u64 *)&p->quic.dcid, *scid = (const __u64 *)&p->quic.scid;
@@ -130,7 +129,7 @@ static __noinline bool seal_token(const struct packet *p, struct answer *a, stru
 	       EQUIC_PROOF_OK;
 }
 
-/* A checksum of 32 bits in one of 16 (RFC 1071). */
+/* Folds a checksum of 32 bits into 16 (RFC 1071). */
 INLINE __u16 folded(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -151,15 +150,15 @@ INLINE __u32 bytes_summed(const void *from, __u32 len, __u32 sum)
 	return bpf_csum_diff(NULL, 0, (__be32 *)(from + ANSWER_SUM), len & 0x1fc, sum);
 }
 
-/* The sum of a UDP pseudo-header, of the packet's addresses: it is the same in both directions. */
+/* Returns the sum of the UDP pseudo-header. It is the same in both directions. */
 INLINE __u32 pseudo_summed(const struct packet *p, __u32 udp_len)
 {
-	/* ::ffff in front of an IPv4 address is zero to a checksum. */
+	/* The ::ffff before an IPv4 address adds zero to the checksum. */
 	return bpf_csum_diff(NULL, 0, (__be32 *)p->src, sizeof(p->src) + sizeof(p->dst),
 			     bpf_htons(udp_len) + bpf_htons(IPPROTO_UDP));
 }
 
-/* The headers in front of `len` bytes of QUIC, and both checksums. */
+/* Writes the headers before `len` bytes of QUIC, with both checksums. */
 static __noinline void put_headers(const struct packet *p, struct answer *a, __u32 len)
 {
 	struct udphdr *udp = (struct udphdr *)(a->bytes + ANSWER_UDP);
@@ -170,7 +169,7 @@ static __noinline void put_headers(const struct packet *p, struct answer *a, __u
 	udp->len = bpf_htons(udp_len);
 	udp->check = 0;
 	sum = pseudo_summed(p, udp_len);
-	/* Behind the packet there are zeros. */
+	/* The bytes after the packet are zero. */
 	sum = bytes_summed(udp, udp_len + 3, sum);
 	udp->check = folded(sum);
 	if (!udp->check)
@@ -205,8 +204,8 @@ static __noinline void put_headers(const struct packet *p, struct answer *a, __u
 	}
 }
 
-/* Puts a Retry packet together (RFC 9000 s.17.2.5), with a token for the packet's source. False if
- * there is no key for it, or the packet's connection ID is none that can be retried. */
+/* Builds a Retry packet (RFC 9000 s.17.2.5) with a token for the packet's source. Returns false if
+ * the ring has no key, or if the packet's connection ID does not allow a Retry. */
 static __noinline bool make_retry(const struct packet *p)
 {
 	bool version2 = p->quic.version == QUIC_V2;
@@ -219,7 +218,7 @@ static __noinline bool make_retry(const struct packet *p)
 	if (!a || scid_len > EQUIC_CID_MAX || dcid_len > EQUIC_CID_MAX || !seal_token(p, a, &id))
 		return false;
 	__builtin_memset(a->bytes, 0, ANSWER_RETRY);
-	/* The tag is also over the client's first choice of an ID (RFC 9001 s.5.8). */
+	/* The tag also covers the client's first Destination Connection ID (RFC 9001 s.5.8). */
 	pseudo = FROM_QUIC(0) - 1 - dcid_len;
 	put_cid(a, pseudo + 1, &p->quic.dcid);
 	*into(a, pseudo) = dcid_len;
@@ -240,10 +239,10 @@ static __noinline bool make_retry(const struct packet *p)
 	return true;
 }
 
-/* Behind the driver (generic mode), a packet of a sender on this machine may have the sum of its
- * pseudo-header in place of a checksum: the kernel, or hardware, is to complete it
- * (CHECKSUM_PARTIAL). That stays so for the answer, at the same offset, so it needs such a sum too.
- * Returns false if the answer's UDP header is at another offset. */
+/* In generic mode, a packet from a sender on this machine may have the sum of its pseudo-header
+ * where the checksum belongs, for the kernel or the hardware to complete (CHECKSUM_PARTIAL). That
+ * also applies to the answer, at the same offset, so the answer needs such a sum, too. Returns
+ * false if the answer's UDP header is at another offset. */
 INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct answer *a)
 {
 	__u32 ifindex = ctx->ingress_ifindex, *flags, ip_len;
@@ -255,8 +254,8 @@ INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct an
 		return true;
 	if (bpf_xdp_load_bytes(ctx, p->quic.off - sizeof(check), &check, sizeof(check)))
 		return false;
-	/* A checksum that is complete is the same in one of 65,536 packets. Such a client is
-	 * answered when it repeats the packet. */
+	/* A complete checksum has this value by accident in one of 65,536 packets. Then the answer
+	 * is lost, and the client gets one when it retransmits. */
 	if (check != (__u16)~folded(pseudo_summed(p, sizeof(*udp) + p->quic.len)))
 		return true;
 	ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -279,7 +278,7 @@ INLINE bool swap_macs(struct xdp_md *ctx)
 	return true;
 }
 
-/* Puts the answer in the packet's place. Returns XDP_TX, or XDP_DROP if that fails. */
+/* Replaces the packet by the answer. Returns XDP_TX, or XDP_DROP if that fails. */
 static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 {
 	struct answer *a = this_answer();
@@ -289,7 +288,8 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	if (!a || !leave_checksum(ctx, p, a))
 		return XDP_DROP;
 	start = a->start & 63;
-	/* Verifiers before Linux 6.13 learn nothing from len != 0, but see that this is not 0. */
+	/* Verifiers before Linux 6.13 learn nothing from len != 0, but know that `x + 1` is not 0
+	 * here. */
 	len = a->len - 1;
 	OPAQUE(len);
 	len = (len & (ANSWER_LONGEST - 1)) + 1;
@@ -301,7 +301,7 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	return bpf_xdp_store_bytes(ctx, p->l2_len, a->bytes + start, len) ? XDP_DROP : XDP_TX;
 }
 
-/* The token of an Initial, checked against its source and its connection ID. */
+/* Checks the token of an Initial against its source and its connection ID. */
 static __noinline enum equic_proof check_token(struct xdp_md *ctx, const struct packet *p)
 {
 	const struct equic_proof_token *token;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table of handshakes: attempts that were let in, and what belongs to them (docs/policy.md s.2,
+/* The table of handshakes: admitted attempts, and which packets belong to them (docs/policy.md s.2,
  * step 6.1). */
 #ifndef EQUIC_ATTEMPTS_H
 #define EQUIC_ATTEMPTS_H
@@ -23,7 +23,7 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 	words[2] = p->dst[0];
 	words[3] = p->dst[1];
 	key->scid = p->quic.scid;
-	/* Ports, service and family in one store: they are compared as one word. */
+	/* Ports, service and family in one store, because they are compared as one word. */
 	words[7] =
 		p->sport | (__u64)p->dport << 16 | (__u64)p->service << 32 | (__u64)p->family << 48;
 }
@@ -42,8 +42,8 @@ static __noinline struct equic_handshake *find_attempt(const struct packet *p)
 	return bpf_map_lookup_elem(&handshakes, &key);
 }
 
-/* How many datagrams with an Initial the attempt may carry. The limit exists because whoever was
- * let in once could otherwise send that packet as often as it likes. */
+/* Returns how many datagrams with an Initial the attempt may send. Without this limit, an admitted
+ * client could repeat that packet without end. */
 INLINE __u32 packets_of(const struct packet *p, const struct equic_handshake *attempt,
 			volatile struct equic_service *service)
 {
@@ -54,9 +54,10 @@ INLINE __u32 packets_of(const struct packet *p, const struct equic_handshake *at
 	return retry == EQUIC_RETRY_ADAPTIVE ? EQUIC_HANDSHAKE_UNPROVED : 0;
 }
 
-/* Number of the packet's connection ID in an attempt that was let in and may be under way; or of
- * the free place for it: for the ID that the server chose there is one, after a Retry of the
- * server's own two. Else EQUIC_HANDSHAKE_CIDS. */
+/* Returns the index of the packet's connection ID in an attempt that may be in progress, or the
+ * index of the free slot for it. There is one slot for the ID that the server chose, and two after
+ * a server's own Retry. Returns EQUIC_HANDSHAKE_CIDS if the packet does not belong to the attempt.
+ */
 INLINE __u32 place_in(const struct packet *p, const struct equic_handshake *attempt,
 		      volatile struct equic_service *service)
 {
@@ -76,7 +77,7 @@ INLINE __u32 place_in(const struct packet *p, const struct equic_handshake *atte
 	return known < room ? known : EQUIC_HANDSHAKE_CIDS;
 }
 
-/* Does the packet belong to this attempt? Learns its connection ID, where there is room. */
+/* Does the packet belong to this attempt? Stores its connection ID if a slot is free. */
 INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt,
 		      volatile struct equic_service *service)
 {
@@ -92,7 +93,7 @@ INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt,
 	return true;
 }
 
-/* Does the packet belong to an attempt that may be under way? */
+/* Does the packet belong to an attempt that may be in progress? */
 INLINE bool of_attempt(const struct packet *p, volatile struct equic_service *service)
 {
 	struct equic_handshake *attempt = find_attempt(p);
@@ -100,8 +101,8 @@ INLINE bool of_attempt(const struct packet *p, volatile struct equic_service *se
 	return attempt && place_in(p, attempt, service) < EQUIC_HANDSHAKE_CIDS;
 }
 
-/* A 0-RTT packet goes to the client's own choice, which proves nothing: EQUIC_REASON_FORGED_ID,
- * unless its client is in the middle of an attempt. */
+/* Checks a 0-RTT packet. It carries the client's own choice of an ID, which cannot be verified.
+ * Returns EQUIC_REASON_FORGED_ID unless an attempt of its client is in progress. */
 static __noinline __u32 check_early(const struct packet *p, volatile struct equic_service *service)
 {
 	struct equic_handshake *attempt = find_attempt(p);
@@ -124,7 +125,7 @@ INLINE void begin(const struct packet *p, struct equic_handshake *attempt)
 	attempt->dcid[0] = p->quic.dcid;
 }
 
-/* Remembers an attempt; in the entry of an older one with the same key, where there is one. */
+/* Stores an attempt. An older one with the same key is overwritten in place. */
 static __noinline void let_in(const struct packet *p, struct equic_handshake *older)
 {
 	struct equic_handshake_key key;

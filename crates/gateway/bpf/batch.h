@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Behind the driver (generic mode), several datagrams of one sender can come as one packet: the
- * kernel has joined them (GRO), or their sender on this machine has sent them so (GSO). The length
- * of each is in the kernel's own structures only (docs/policy.md s.1, "Batches"). The first
- * datagram is judged for all of them, so the others must be ones that this can be said of.
+ * In generic mode, several datagrams of one sender can arrive as one packet: the kernel joined them
+ * (GRO), or a sender on this machine sent them together (GSO). Only the kernel's own structures
+ * have the length of each (docs/policy.md s.1, "Batches"). The verdict on the first datagram
+ * applies to all of them, so the others must be such that it can.
  */
 #ifndef EQUIC_BATCH_H
 #define EQUIC_BATCH_H
@@ -15,7 +15,7 @@
 #define GSO_DATAGRAMS ((1u << 17) | (1u << 18)) /* SKB_GSO_UDP_L4, SKB_GSO_FRAGLIST */
 #define CACHE_LINE    64			/* SMP_CACHE_BYTES of x86-64 and AArch64 */
 
-/* Fields of the kernel's structures, wherever they are in the kernel that runs. */
+/* Fields of the kernel's structures. CO-RE relocates them for the running kernel. */
 struct xdp_buff___here {
 	void *data_hard_start;
 	__u32 frame_sz;
@@ -39,9 +39,9 @@ INLINE __u32 interface_flags(struct xdp_md *ctx)
 	return flags ? *flags : 0;
 }
 
-/* The length of the datagrams in a batch, of which the last one may be shorter; 0 if the packet is
- * none. Behind the driver, the end of the buffer is that of the packet's socket buffer, where the
- * kernel keeps that length. In the driver other things are there. */
+/* Returns the length of the datagrams in a batch (the last one may be shorter), or 0 if the packet
+ * is not a batch. In generic mode, the end of the buffer is the end of the packet's socket buffer,
+ * where the kernel stores that length. In native mode, other data is there. */
 INLINE __u32 segment_length(struct xdp_md *ctx, const struct packet *p)
 {
 	struct xdp_buff___here *buff = (void *)ctx;
@@ -69,8 +69,8 @@ INLINE bool same_attempt(const struct quic *first, const struct quic *other)
 	       c[0] == d[0] && c[1] == d[1] && c[2] == d[2];
 }
 
-/* Does the connection ID of another datagram prove itself, if that of the first one does? A first
- * one that opens a connection need not: then the other one is asked. */
+/* Is the connection ID of another datagram valid, given that the first one's is? If the first
+ * datagram opens a connection, its ID was not verified, so this one is. */
 INLINE bool id_holds(const struct quic *first, const struct quic *other)
 {
 	const __u64 *a = (const __u64 *)&first->dcid, *b = (const __u64 *)&other->dcid;
@@ -81,13 +81,13 @@ INLINE bool id_holds(const struct quic *first, const struct quic *other)
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
 }
 
-/* May the verdict on the first datagram of a batch stand for another one, which is in p->other? */
+/* Can the verdict on the first datagram of a batch stand for another one, which is in p->other? */
 INLINE bool stands_for(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service)
 {
 	struct quic *q = &p->other;
 	__u32 flags = service->flags;
 
-	/* A packet of an unknown version says nothing about others, nor they about it. */
+	/* The verdict on a packet of an unknown version cannot stand for others. */
 	if (p->quic.opening && !p->quic.known_version)
 		return false;
 	if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
@@ -116,7 +116,7 @@ struct batch_walk {
 	struct packet *p;
 };
 
-/* One more datagram of a batch. Returns 1 to stop. */
+/* Checks one more datagram of a batch. Returns 1 to stop. */
 static long walk_batch(__u32 index, void *arg)
 {
 	struct batch_walk *w = arg;
@@ -134,8 +134,8 @@ static long walk_batch(__u32 index, void *arg)
 	return p->refused;
 }
 
-/* Makes the packet its first datagram, with what is to be charged for all of them. False if they
- * are too many, or the verdict on the first one cannot stand for all. */
+/* Reduces the packet to its first datagram, and sets what is charged for all of them. Returns false
+ * if they are too many, or if the verdict on the first one cannot stand for all. */
 static __noinline bool take_apart(struct xdp_md *ctx, struct packet *p)
 {
 	volatile struct equic_service *service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
@@ -146,7 +146,7 @@ static __noinline bool take_apart(struct xdp_md *ctx, struct packet *p)
 		return false;
 	p->quic.len = p->quic.avail = p->segment;
 	p->kind = classify(ctx, &p->quic, service);
-	/* A malformed one is refused, and the others with it. */
+	/* A malformed first datagram is dropped together with the others. */
 	if (p->kind != REASON_NONE && p->kind != EQUIC_REASON_ESTABLISHED)
 		return true;
 	if (p->kind == EQUIC_REASON_ESTABLISHED && service->flags & EQUIC_SERVICE_CHECK_IDS &&

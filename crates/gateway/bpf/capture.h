@@ -5,8 +5,8 @@
 
 #include "stats.h"
 
-/* What a CPU keeps for this. A copy is put together here, for the stack is small and the ring wants
- * to know sizes that are fixed before it lends its own memory. */
+/* Per-CPU memory for captures. The copy is built here, because the stack is too small and a ring
+ * reservation needs a constant size. */
 struct capture_room {
 	__u64 tat; /* theoretical arrival time of the CPU's bucket */
 	struct equic_captured packet;
@@ -33,8 +33,8 @@ INLINE bool is_wanted(const struct packet *p, __u32 reason)
 	       !((p->src[1] ^ capture.addr[1]) & capture.mask[1]);
 }
 
-/* Copies a packet into the ring, if it is one that is wanted; at most capture.rate of them per CPU.
- * The filter comes first: a flood of other packets leaves room for what is looked for. */
+/* Copies a packet into the ring if it matches the filter, at most capture.rate of them per CPU. The
+ * filter comes before the rate, so that a flood of other packets does not use up the rate. */
 static __noinline void capture_packet(struct xdp_md *ctx, const struct packet *p, __u32 reason,
 				      bool dropped)
 {
@@ -49,7 +49,8 @@ static __noinline void capture_packet(struct xdp_md *ctx, const struct packet *p
 		return;
 	describe(&room->packet.event, ctx, p, reason, dropped);
 	room->packet.frame_len = len;
-	/* Verifiers before Linux 6.13 learn nothing from len != 0, but see that this is not 0. */
+	/* Verifiers before Linux 6.13 learn nothing from len != 0, but know that `x + 1` is not 0
+	 * here. */
 	len = (len < snap ? len : snap) - 1;
 	OPAQUE(len);
 	len = (len & (EQUIC_CAPTURE_MAX - 1)) + 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The second stage: to which service is the packet, from which source, and what kind of QUIC is it
- * (docs/policy.md s.1 to s.3)? What QUIC shows without keys, quic.h reads.
+ * Second stage: which service does the packet belong to, what is its source, and what kind of QUIC
+ * packet is it (docs/policy.md s.1 to s.3)? admit.h calls classify(). quic.h parses QUIC.
  */
 #ifndef EQUIC_CLASSIFY_H
 #define EQUIC_CLASSIFY_H
@@ -9,7 +9,7 @@
 #include "local.h"
 #include "quic.h"
 
-/* Which service is the packet to? EQUIC_NO_SERVICE: none. */
+/* Returns the packet's service, or EQUIC_NO_SERVICE. */
 INLINE __u32 service_of(struct packet *p)
 {
 	struct equic_listener key __attribute__((aligned(8))) = {};
@@ -19,7 +19,7 @@ INLINE __u32 service_of(struct packet *p)
 	__u32 zero = 0, *index;
 	__u8 entry;
 
-	/* Verifiers before Linux 6.8 take a swapped register to have any value. */
+	/* Verifiers before Linux 6.8 do not track the range of a byte-swapped register. */
 	OPAQUE(port);
 	port &= 0xffff;
 	p->named = false;
@@ -50,9 +50,9 @@ INLINE __u32 service_of(struct packet *p)
 #define NAT64_LOCAL_MASK 0x0000ffffffffffffull
 #define LINK_LOCAL	 0x00000000000080feull
 
-/* How much of an IPv6 address tells clients apart (docs/policy.md s.2): usually its prefix. Behind
- * the well-known prefix of NAT64 it is the IPv4 address at the end, and where all clients share one
- * prefix, the whole address. */
+/* Which part of an IPv6 address identifies a client (docs/policy.md s.2)? Usually its prefix. After
+ * the well-known prefix of NAT64 it is the IPv4 address at the end. If all clients share one
+ * prefix, it is the whole address. */
 enum span { SPAN_PREFIX, SPAN_IPV4, SPAN_WHOLE };
 
 INLINE enum span span_of(const struct packet *p)
@@ -64,7 +64,7 @@ INLINE enum span span_of(const struct packet *p)
 	return SPAN_PREFIX;
 }
 
-/* The source is a prefix of the address. */
+/* Computes the source, a prefix of the address. */
 INLINE void source_of(const struct packet *p, struct equic_source *source)
 {
 	equic_word *words = (equic_word *)source;
@@ -81,17 +81,17 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 		words[0] = p->src[0] & load.v6_mask[0];
 		words[1] = p->src[1] & load.v6_mask[1];
 	}
-	/* With the reserved bytes in one store: they are compared as one word. */
+	/* In one store with the reserved bytes, because they are compared as one word. */
 	words[2] = p->service;
 }
 
-/* Addresses that no host on a network has (RFC 6890). An IPv6 header with ::ffff:a.b.c.d would go
- * by other lists and other counts than a.b.c.d, and the server sees one address in both. Packets on
- * the loopback interface do come from loopback addresses. */
+/* Is the source an address that no host on a network has (RFC 6890)? An IPv6 header with
+ * ::ffff:a.b.c.d would use other lists and counts than a.b.c.d, although the server sees the same
+ * address in both. Packets on the loopback interface may come from loopback addresses. */
 INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 {
 	if (p->family == 4) {
-		__u32 addr = p->src[1] >> 32; /* its first byte is the low one */
+		__u32 addr = p->src[1] >> 32; /* the low byte is the first */
 		__u8 first = addr;
 
 		if (first != IN_LOOPBACKNET)
@@ -109,8 +109,8 @@ INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 	return !on_loopback(ctx);
 }
 
-/* What kind of QUIC packet is this? Returns a reason that ends the matter, or REASON_NONE for
- * long headers that the policy has to look at. */
+/* Which kind of QUIC packet is this? Returns a reason that is final, or REASON_NONE for long
+ * headers that the policy has to judge. */
 INLINE __u32 classify(struct xdp_md *ctx, struct quic *q, volatile struct equic_service *service)
 {
 	__u32 flags = service->flags;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What time is it? To the tick, which is cheap, and to the nanosecond, which rates need. */
+/* The current time: to the tick, which is cheap, and to the nanosecond, which rates need. */
 #ifndef EQUIC_CLOCK_H
 #define EQUIC_CLOCK_H
 
 #include "maps.h"
 
-/* Time to the tick. Which tick it is costs one load, its time a call, so the time is asked for once
- * a tick. The low bits of both words have to agree: another CPU may be between its two stores. */
+/* Returns the time to the tick. Reading the tick's number is a load, reading the time is a call, so
+ * the time is read once per tick. The low bits of both words must agree, because another CPU may be
+ * between its two stores. */
 INLINE __u64 time_now(void)
 {
 	__u64 tick, now;

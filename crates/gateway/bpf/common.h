@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What every header of the program needs: kernel types, helpers, and the packet being judged. */
+/* Definitions that every header of the program needs: kernel types, helpers, and struct packet. */
 #ifndef EQUIC_COMMON_H
 #define EQUIC_COMMON_H
 
@@ -16,14 +16,14 @@
 
 #define INLINE static __always_inline
 
-/* Hides a value's history from the compiler, so that a bound checked before is checked in the
- * register that is used after: the verifier follows registers. */
+/* Hides a value's history from the compiler, so that the register whose bound was checked is also
+ * the one that is used. The verifier tracks bounds by register. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
-/* Another CPU may have stored `then` after this one read its clock. */
+/* Saturates, because another CPU may have stored `then` after this one read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
-/* A bit for each reason that drops, and for each that is answered. */
+/* Masks with a bit for each reason that drops, and for each that answers. */
 #define DOES_BIT(name, what, does)	      | ((does) == (what) ? 1ull << EQUIC_REASON_##name : 0)
 #define DROP_BIT(name, text, does, meaning)   DOES_BIT(name, EQUIC_DOES_DROP, does)
 #define ANSWER_BIT(name, text, does, meaning) DOES_BIT(name, EQUIC_DOES_ANSWER, does)
@@ -45,25 +45,25 @@ INLINE bool answers_it(__u32 reason)
 #define V4_MAPPED   0xffff0000ull
 #define V6_LOOPBACK (1ull << 56) /* the upper address word of ::1 */
 
-/* The UDP payload, and what QUIC it holds. */
+/* The UDP payload, and the QUIC packet in it. */
 struct quic {
-	__u32 off;   /* of the payload in the frame */
-	__u32 len;   /* of the payload, by the UDP header */
-	__u32 avail; /* what of it is in this packet: less than len in a first fragment only */
-	/* Of an Initial only. */
-	__u32 token_off; /* of its token in the payload */
-	__u32 token_len; /* 0: none */
-	/* From here to `dcid` it is zero until it is read. */
+	__u32 off;   /* offset of the payload in the frame */
+	__u32 len;   /* length of the payload by the UDP header */
+	__u32 avail; /* bytes of it in this packet: less than len only in a first fragment */
+	/* Only for an Initial. */
+	__u32 token_off; /* offset of its token in the payload */
+	__u32 token_len; /* 0: no token */
+	/* From here up to `dcid`, the fields are zero until they are parsed. */
 	__u32 version; /* host order; 0 for short headers */
 	__u8 first_byte;
 	bool opening;	    /* it would open a connection */
 	bool known_version; /* 1 or 2 */
-	bool handshake;	    /* it is a Handshake packet, or begins with one, and opens nothing */
-	bool early;	    /* the same of 0-RTT packets */
+	bool handshake;	    /* it begins with a Handshake packet and opens nothing */
+	bool early;	    /* it begins with a 0-RTT packet and opens nothing */
 	bool has_dcid;
 	bool has_scid;
 	bool reserved;
-	/* Another packet's, unless has_dcid and has_scid say that they have been read. */
+	/* Left over from another packet, unless has_dcid and has_scid are set. */
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };
@@ -71,12 +71,12 @@ _Static_assert(offsetof(struct quic, dcid) == offsetof(struct quic, version) + 1
 		       offsetof(struct quic, first_byte) % 8 == 0,
 	       "what is zeroed is a word and a half");
 
-/* One packet, as far as it is known. It is in memory of the CPU's own (maps.h), for the stack is
- * small; what another packet has left there is not cleaned away before somebody looks at it. The
- * context is not in it: the verifier forgets what is in a map. */
+/* The parsed fields of one packet. It is in per-CPU memory (maps.h), because the stack is small.
+ * Fields keep the values of the previous packet until they are set. The context is not part of it,
+ * because the verifier does not track pointers that are stored in a map. */
 struct packet {
-	__u64 now;    /* to the tick, a few milliseconds: enough for all but rates, and cheap */
-	__u64 exact;  /* to the nanosecond; 0 until a rate asks for it */
+	__u64 now;    /* to the tick, a few milliseconds: enough for everything but rates */
+	__u64 exact;  /* to the nanosecond; 0 until a rate needs it */
 	__u64 src[2]; /* full address; IPv4 mapped */
 	__u64 dst[2];
 	__u16 sport; /* network order */
@@ -85,24 +85,24 @@ struct packet {
 	__u8 family;
 	bool first_fragment;
 	__u32 frag_id;
-	__u8 frag_protocol; /* of IPv4; 0 of IPv6, where reassembly does not depend on it */
-	bool named;	    /* the service names the destination address, which is no wildcard */
+	__u8 frag_protocol; /* of IPv4; 0 for IPv6, where reassembly does not depend on it */
+	bool named;	    /* the service names this destination address, not a wildcard */
 	bool exempt;	    /* the source is on the allow list */
-	bool proved;	    /* its token holds: somebody receives at the source address */
-	__u32 kind;	    /* what classify() said */
-	__u32 own;	    /* element of `overrides` whose limits the source has; 0: the service's.
-			     * Nothing, while the service has none */
+	bool proved;	    /* its token is valid, so the source address is validated */
+	__u32 kind;	    /* result of classify() */
+	__u32 own; /* index into `overrides`; 0: the service's limits. Undefined if the service has
+		      no overrides */
 	__u32 l2_len; /* Ethernet header and VLAN tags; 0 if the packet begins with its IP header */
 	__u32 interface; /* enum equic_interface_flags */
-	__u32 segment;	 /* bytes of each datagram of a batch but the last; else 0 */
-	__u32 datagrams; /* in a batch; else 1 */
-	bool refused;	 /* the verdict on the first datagram cannot stand for another one */
-	__u32 whole;	 /* bytes of their payloads, of which `quic` is the first */
+	__u32 segment;	 /* bytes of each datagram of a batch except the last; 0 if not a batch */
+	__u32 datagrams; /* number in a batch; 1 if not a batch */
+	bool refused;	 /* the verdict on the first datagram cannot stand for another */
+	__u32 whole;	 /* bytes of all their payloads; `quic` is the first */
 	struct quic quic;
 	struct quic other; /* of another datagram of a batch */
-	__u64 head[5];	   /* room for a header that is not in the frame's linear part */
-	/* Not the packet's, but its CPU's, like all of this: theoretical arrival time of the bucket
-	 * of events. */
+	__u64 head[5];	   /* buffer for a header that is not in the frame's linear part */
+	/* Belongs to the CPU, not to the packet: theoretical arrival time of the bucket of events.
+	 */
 	__u64 event_tat;
 };
 

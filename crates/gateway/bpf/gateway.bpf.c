@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The gateway's XDP program: decides, for every packet to a protected service, whether the server
- * shall see it. What it decides and in which order is written down in docs/policy.md.
+ * The gateway's XDP program. It decides for every packet to a protected service whether the packet
+ * reaches the server. docs/policy.md specifies the decisions and their order.
  *
- *   parse.h -> classify.h -> admit.h -> act.h
+ *     parse.h -> classify.h (service, source) -> admit.h (calls classify) -> act.h
  *
- *   abi.h       what user space shares: constants, reasons, structures
- *   common.h    the packet being judged
- *   maps.h      the maps and the global data
- *   clock.h     the time
- *   rates.h     token buckets
- *   parse.h     frame -> UDP payload
- *   local.h     is a packet to this host?
- *   batch.h     several datagrams in one packet
- *   quic.h      UDP payload -> what QUIC shows without keys
- *   classify.h  which service, which source, which kind of packet
- *   lists.h     deny and allow lists
- *   ledger.h    connections of a source
- *   proof.h     Retry tokens: made and checked
- *   ghash.h     the integrity tag of Retry packets
- *   ids.h       connection IDs that prove themselves
- *   overrides.h limits of one source
- *   unproven.h  packets of sources without a connection
- *   attempts.h  the table of handshakes
- *   answer.h    packets in the server's name
- *   negotiate.h Version Negotiation packets
- *   prefixes.h  new connections by the prefixes of their source
- *   reset.h     stateless resets for dead servers
- *   places.h    handshakes under way that count towards a quota
- *   admit.h     the decision: a reason
- *   stats.h     counters, events, explanations
- *   capture.h   copies of dropped packets
- *   act.h       from the reason to the action
+ *     abi.h       interface to user space: constants, reasons, structures
+ *     common.h    the packet being judged
+ *     maps.h      the maps and the global data
+ *     clock.h     the time
+ *     rates.h     token buckets
+ *     parse.h     frame -> UDP payload
+ *     local.h     is a packet for this host?
+ *     batch.h     several datagrams in one packet
+ *     quic.h      UDP payload -> what QUIC shows without keys
+ *     classify.h  service, source, kind of packet
+ *     lists.h     deny and allow lists
+ *     ledger.h    connections of a source
+ *     proof.h     Retry tokens and connection IDs: made and checked
+ *     ghash.h     the integrity tag of Retry packets
+ *     ids.h       verification of connection IDs
+ *     overrides.h limits of one source
+ *     unproven.h  packets of sources without a connection
+ *     attempts.h  the table of handshakes
+ *     answer.h    answers in the server's name, and Retry
+ *     negotiate.h Version Negotiation packets
+ *     prefixes.h  new connections by prefixes of their source
+ *     reset.h     stateless resets for dead servers
+ *     places.h    handshakes in progress that count towards a quota
+ *     admit.h     the decision: a reason
+ *     stats.h     counters, events, explanations
+ *     capture.h   copies of dropped packets
+ *     act.h       from the reason to the action
  */
 #include "act.h"
 
-/* Takes what the packet before this one has left behind, once it is clear that somebody will look:
- * most packets of a busy host are to no service. Connection IDs stay: every look at them asks
- * whether they have been read. */
+/* Resets what the previous packet left behind. It is called only for packets to a service, because
+ * most packets of a busy host are not. Connection IDs need no reset: has_dcid and has_scid are
+ * checked before each use. */
 INLINE void clean(struct packet *p)
 {
 	p->exact = 0;
@@ -46,7 +46,7 @@ INLINE void clean(struct packet *p)
 	*(__u64 *)&p->quic.first_byte = 0;
 }
 
-/* A later fragment follows what was decided of its first one. */
+/* A later fragment gets the verdict of its first fragment. */
 static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 {
 	volatile struct equic_service *service;
@@ -71,7 +71,7 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
 	source_of(p, &source);
-	/* No new entry: what follows a denied packet must not push others out of the table. */
+	/* Creates no entry, so that fragments after a denied packet cannot evict other sources. */
 	state = bpf_map_lookup_elem(&sources, &source);
 	action = action_of(reason, service);
 	record(ctx, p, &source, state, reason, action);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The Retry Integrity Tag (RFC 9001 s.5.8, RFC 9369 s.3.3.3). It is AES-128-GCM of no plaintext,
- * with a key and a nonce that are constants: what AES makes of them is constant too, and what is
- * left is GHASH (NIST SP 800-38D s.6.4), a polynomial over GF(2^128) at a constant point H.
+ * The Retry Integrity Tag (RFC 9001 s.5.8, RFC 9369 s.3.3.3). It is AES-128-GCM of an empty
+ * plaintext with constant key and nonce. So the outputs of AES are constants, too, and only GHASH
+ * (NIST SP 800-38D s.6.4) has to be computed, a polynomial over GF(2^128) at a constant point H.
  *
- * An element is two words: bit x^0 is the highest of `high`, x^127 the lowest of `low`.
+ * An element is two words: the highest bit of `high` is x^0, the lowest bit of `low` is x^127.
  */
 #ifndef EQUIC_GHASH_H
 #define EQUIC_GHASH_H
@@ -12,7 +12,7 @@
 #include "maps.h"
 
 #define GHASH_BLOCK  16
-#define GHASH_BLOCKS 9 /* of the longest Retry packet and the ID in front of it */
+#define GHASH_BLOCKS 9 /* of the longest Retry packet and the ID before it */
 
 struct element {
 	__u64 high;
@@ -29,8 +29,7 @@ struct element {
 #define MASK2_HIGH 0x4e901396e3a9359full
 #define MASK2_LOW  0x4535b65e5ad6ae51ull
 
-/* H times x^n, for n up to 7. What is shifted out of x^127 comes back as 1 + x + x^2 + x^7: a bit
- * that leaves `low` after so many shifts more. */
+/* H times x^n, for n up to 7. A bit shifted out of x^127 comes back as 1 + x + x^2 + x^7. */
 #define LOWEST(word, n) ((word) & ((1ull << (n)) - 1))
 #define BACK(low, n)                                                                               \
 	(LOWEST(low, n) << 8 ^ LOWEST(low, n) << 7 ^ LOWEST(low, n) << 6 ^ LOWEST(low, n) << 1)
@@ -59,13 +58,13 @@ struct element {
 	{ENTRIES64(0, high, low), ENTRIES64(64, high, low), ENTRIES64(128, high, low),             \
 	 ENTRIES64(192, high, low)}
 
-/* In a section of its own: `load` is the only variable that user space fills in. */
+/* In its own section, because `load` must be the only variable that user space sets in .rodata. */
 const struct element ghash_products[2][256] SEC(".rodata.ghash") = {
 	ENTRIES(H1_HIGH, H1_LOW),
 	ENTRIES(H2_HIGH, H2_LOW),
 };
 
-/* x times H, byte by byte from the highest power on (Shoup's method). */
+/* Multiplies x by H, byte by byte from the highest power (Shoup's method). */
 INLINE void times_h(struct element *x, const struct element *products)
 {
 	__u64 words[2] = {x->low, x->high}, high = 0, low = 0;
@@ -87,7 +86,7 @@ INLINE void times_h(struct element *x, const struct element *products)
 	x->low = low;
 }
 
-/* The tag over `len` bytes, with zeros behind them up to a whole block, in the order of a packet.
+/* Computes the tag over `len` bytes, padded with zeros to a whole block, in the order of a packet.
  * `bytes` has room for GHASH_BLOCKS blocks. */
 static __noinline void integrity_tag(const __u64 *bytes, __u32 len, bool version2, __u64 *tag)
 {

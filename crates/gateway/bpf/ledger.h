@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How many connections does a source hold? Reads the ledgers (docs/policy.md s.6). */
+/* Counts the connections of a source. Reads the ledgers (docs/policy.md s.6). */
 #ifndef EQUIC_LEDGER_H
 #define EQUIC_LEDGER_H
 
@@ -17,7 +17,7 @@ INLINE __u64 mix(__u64 x)
 	return x;
 }
 
-/* A source, and where it would be. */
+/* A source, and its position in a ledger. */
 struct wanted {
 	__u64 addr[2];
 	__u64 now;
@@ -26,7 +26,7 @@ struct wanted {
 	__u32 first;
 };
 
-/* Connections in one bucket that belong to the source. */
+/* Returns the source's connections in one bucket. */
 INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 {
 	volatile struct equic_ledger_bucket *b;
@@ -52,8 +52,8 @@ INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 	return 0;
 }
 
-/* Connections that were ever opened by the source and by those that share its cell
- * (docs/policy.md s.7). */
+/* Returns how many connections were ever opened by the source and by the sources that share its
+ * cell (docs/policy.md s.7). */
 INLINE __u32 bucket_opened(void *ledger, const struct wanted *want)
 {
 	volatile struct equic_ledger_bucket *b;
@@ -63,7 +63,8 @@ INLINE __u32 bucket_opened(void *ledger, const struct wanted *want)
 	return b ? b->slot[want->tag >> 1 & (EQUIC_SLOTS - 1)].opened : 0;
 }
 
-/* What one process counts, if it is alive; in `opened`, if it is not NULL, what was ever opened. */
+/* Returns the source's connections in one ledger, if its process is alive. Adds the connections
+ * ever opened to `*opened`, unless it is NULL. */
 INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 {
 	volatile struct equic_ledger_header *header;
@@ -71,7 +72,7 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	void *ledger;
 	__u64 beat;
 
-	/* A server counts for the services it was let in for, and no other. */
+	/* A server's counts are valid only for the services that it was admitted for. */
 	if (control.members[index & (EQUIC_MAX_OWNERS - 1)].barred >> (want->group & 63) & 1)
 		return 0;
 	ledger = bpf_map_lookup_elem(&ledgers, &key);
@@ -81,12 +82,13 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	if (!header)
 		return 0;
 	beat = header->heartbeat_ns;
-	/* The server writes it: one far in the future is no sign of life either. */
+	/* The server writes the heartbeat. One far in the future is as invalid as an old one. */
 	if ((want->now > beat ? want->now - beat : beat - want->now) >= control.lease_ns) {
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	/* Before the count: who completes in between counts twice for a moment, never not at all.
+	/* Read before the count: a handshake that completes in between counts twice for a moment,
+	 * but is never missed.
 	 */
 	if (opened)
 		*opened += bucket_opened(ledger, want);
@@ -105,13 +107,13 @@ struct ledger_sum {
 	__u32 opened;
 };
 
-/* Servers write the counts: a sum of them stays at its greatest value, or two could make it 0. */
+/* Servers write the counts. The sum saturates, because otherwise two of them could make it 0. */
 INLINE __u32 add_counts(__u32 sum, __u32 more)
 {
 	return sum + more < sum ? ~0u : sum + more;
 }
 
-/* Returns 1 to stop. */
+/* Adds the count of one ledger. Returns 1 to stop. */
 static long add_ledger(__u32 index, void *arg)
 {
 	struct ledger_sum *sum = arg;
@@ -124,7 +126,7 @@ static long add_ledger(__u32 index, void *arg)
 	return 0;
 }
 
-/* Returns 1 to stop. */
+/* Adds the counts of one ledger. Returns 1 to stop. */
 static long add_ledger_and_opened(__u32 index, void *arg)
 {
 	struct ledger_sum *sum = arg;
@@ -145,12 +147,13 @@ static __noinline __u32 all_ledgers(const struct wanted *want)
 	return sum.count;
 }
 
-/* Keyed hash of an address in a quota group, or as a service sees it. */
+/* Keyed hash of an address in a quota group, or in a service. */
 INLINE __u64 hash_of(const __u64 addr[2], __u32 scope)
 {
 	__u64 h = load.seed ^ scope * GROUP_FACTOR;
 
-	/* One round for IPv4, two for IPv6: they wait for each other. */
+	/* IPv4 needs one mixing round, IPv6 two. The rounds depend on each other, so one less saves
+	 * its latency. */
 	if (addr[0])
 		h = mix(h ^ addr[0]);
 	return mix(h ^ addr[1]);
@@ -168,18 +171,19 @@ INLINE void look_for(struct wanted *want, const struct equic_source *source, __u
 	want->first = (__u32)h & load.ledger_mask;
 }
 
-/* The source's connections in the quota group: the sum over all ledgers whose owner is alive. */
+/* Returns the source's connections in the quota group: the sum over all ledgers whose owner is
+ * alive. */
 INLINE __u32 connections(const struct equic_source *source, __u32 group, __u64 now)
 {
 	struct wanted want = {};
 
 	look_for(&want, source, group, now);
-	/* One server is the rule: it is not worth a loop. */
+	/* A single server is the common case, and needs no loop. */
 	return control.owner_mask == 1 ? ledger_count(0, &want, NULL) : all_ledgers(&want);
 }
 
-/* The same, where its cost does not matter. Not static: the verifier looks at it once, and not with
- * every state that leads here. */
+/* The same, for callers on a slow path. Global function: the verifier checks it once, not for every
+ * caller's state. */
 __noinline __u32 connections_of(const struct equic_source *source, __u32 group, __u64 now)
 {
 	struct ledger_sum sum = {};

@@ -18,8 +18,8 @@ INLINE enum listed says(const struct equic_acl_entry *entry)
 	return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
 }
 
-/* What a trie says of a key, whose first word is its prefix length. An expired entry must not hide
- * a shorter one that still holds, so the look-up is repeated below the expired one's length. */
+/* Returns what a trie has for a key, whose first word is its prefix length. An expired entry must
+ * not hide a shorter one that is still valid, so the lookup is repeated with a shorter prefix. */
 INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
 {
 	for (int i = 0; i <= ACL_RETRIES; i++) {
@@ -44,7 +44,7 @@ static __noinline enum listed look_up_acl6(const struct packet *p)
 	return longest_valid(&acl6, &key.prefixlen, p->now);
 }
 
-/* Where the longest prefix of the source has expired. */
+/* Searches further if the longest prefix of the source has expired. */
 static __noinline enum listed look_further_acl4(const struct packet *p)
 {
 	struct equic_acl4_key key = {.prefixlen = 32};
@@ -53,7 +53,7 @@ static __noinline enum listed look_further_acl4(const struct packet *p)
 	return longest_valid(&acl4, &key.prefixlen, p->now);
 }
 
-/* What the lists say of the packet's source. The look-up that a flood goes through is no call. */
+/* Looks the packet's source up in the lists. The path of a flood has no function call. */
 INLINE enum listed look_up_acl(const struct packet *p)
 {
 	struct equic_acl4_key key = {.prefixlen = 32};

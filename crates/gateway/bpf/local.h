@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Is a packet to this host (docs/policy.md s.1, "Packets that pass through", and s.8, "Who is
- * answered")? User space keeps the host's addresses, and says until when they can be trusted.
+ * Is a packet for this host (docs/policy.md s.1, "Packets that pass through", and s.8, "Who is
+ * answered")? User space stores the host's addresses, and until when they are valid.
  */
 #ifndef EQUIC_LOCAL_H
 #define EQUIC_LOCAL_H
@@ -18,7 +18,7 @@ INLINE bool on_loopback(struct xdp_md *ctx)
 			    : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
 }
 
-/* What an address of the packet is to this host: enum equic_local_kind, or 0. */
+/* Returns the kind of one of the packet's addresses on this host: enum equic_local_kind, or 0. */
 static __noinline __u32 kind_of(const struct packet *p, bool source)
 {
 	struct equic_local_key key = {.prefixlen = 8 * (sizeof(key) - sizeof(key.prefixlen))};
@@ -43,13 +43,13 @@ INLINE bool is_our_mac(const __u8 *mac)
 	return bpf_map_lookup_elem(&local_macs, &key);
 }
 
-/* The destination is a group's address, or the broadcast address of every network. */
+/* Is the destination a multicast address, or the limited broadcast address? */
 INLINE bool to_group(const struct packet *p)
 {
 	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
 }
 
-/* Linux receives packets to loopback addresses on the loopback interface only. */
+/* Linux accepts packets to loopback addresses only on the loopback interface. */
 INLINE bool to_loopback_from_elsewhere(struct xdp_md *ctx, const struct packet *p)
 {
 	bool loopback = p->family == 4 ? (__u8)(p->dst[1] >> 32) == IN_LOOPBACKNET
@@ -63,9 +63,9 @@ INLINE bool knows_addresses(const struct packet *p)
 	return p->now < control.local_until_ns;
 }
 
-/* Does the packet pass through this host to another one? It is known to be to no address of this
- * host, and either its frame is for another host, or the kernel's routes forward it. A global
- * function: the verifier reads it once. */
+/* Does this host forward the packet? That is so if its destination is known not to be an address of
+ * this host, and either its frame is for another host, or the kernel's routes forward it. Global
+ * function: the verifier checks it once, not for every caller's state. */
 __noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
 {
 	struct bpf_fib_lookup route = {};
@@ -95,15 +95,15 @@ __noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
 	       found == BPF_FIB_LKUP_RET_UNSUPP_LWT || found == BPF_FIB_LKUP_RET_FRAG_NEEDED;
 }
 
-/* True if the packet's sender can be answered in the server's name: a server of this host would
- * receive it, or one behind this host whose address a service names. A global function: the
- * verifier reads it once. */
+/* Can the gateway answer the packet's sender in the server's name? It can if a server on this host
+ * would receive the packet, or one behind this host whose address a service names. Global function:
+ * the verifier checks it once, not for every caller's state. */
 __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 {
 	struct ethhdr *eth;
 	__u32 kind;
 
-	/* The kernel would take the answer to a batch for a batch, too. */
+	/* The kernel would treat the answer to a batch as a batch, too. */
 	if (!p || p->datagrams > 1 || p->interface & EQUIC_INTERFACE_NO_ANSWERS)
 		return false;
 	if (p->first_fragment || to_group(p) || to_loopback_from_elsewhere(ctx, p))
@@ -115,7 +115,7 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 		return false;
 	if (!knows_addresses(p))
 		return true;
-	/* Linux takes no packet from itself off a network. */
+	/* Linux drops packets from its own addresses that arrive from a network. */
 	if (kind_of(p, true) && !on_loopback(ctx))
 		return false;
 	kind = kind_of(p, false);

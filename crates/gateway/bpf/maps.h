@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The maps and global data of the program. Sizes marked "config" are set before loading; the
- * numbers here are the defaults. Which of them an attacker can fill, and what happens then, is in
- * docs/policy.md, "What a full table does".
+ * Maps and global data of the program. Sizes marked "config" are set before loading; the numbers
+ * here are the defaults. docs/policy.md, "What a full table does", says which of them an attacker
+ * can fill, and what happens then.
  */
 #ifndef EQUIC_MAPS_H
 #define EQUIC_MAPS_H
@@ -10,7 +10,8 @@
 #include "common.h"
 #include "proof.h"
 
-/* What listens at any address, by port: one look, for the packets of everybody else too. */
+/* Services at wildcard addresses, by port. One lookup also sorts out packets that are for no
+ * service. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -44,7 +45,7 @@ struct {
 	__type(value, struct equic_acl_entry);
 } acl6 SEC(".maps");
 
-/* Which element of `overrides` is for a source. */
+/* Index into `overrides` for a source. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, EQUIC_OVERRIDES);
@@ -69,7 +70,7 @@ struct {
 	__type(value, struct equic_source_state);
 } sources SEC(".maps");
 
-/* Buckets that unknown sources share, by service. */
+/* Buckets that unknown sources share, one element per service. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EQUIC_MAX_SERVICES);
@@ -77,7 +78,7 @@ struct {
 	__type(value, struct equic_strangers);
 } strangers SEC(".maps");
 
-/* Buckets of prefixes that connections are opened from. */
+/* Buckets of the prefixes from which connections are opened. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 32768);
@@ -85,7 +86,7 @@ struct {
 	__type(value, __u64);
 } prefixes SEC(".maps");
 
-/* Attempts that were let in; max_entries: config. */
+/* Admitted attempts; max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -93,7 +94,7 @@ struct {
 	__type(value, struct equic_handshake);
 } handshakes SEC(".maps");
 
-/* Addresses of this host, and the link-layer addresses that frames to it have: local.h. */
+/* Addresses of this host, and the link-layer addresses of frames to it: local.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 16384);
@@ -110,7 +111,7 @@ struct {
 	__type(value, __u32);
 } local_macs SEC(".maps");
 
-/* How the program is attached, by the number of the interface. */
+/* How the program is attached, by interface index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -122,7 +123,7 @@ struct fragment_key {
 	__u64 src[2];
 	__u64 dst[2];
 	__u32 id;
-	__u16 family; /* ::ffff:a.b.c.d may be in an IPv6 header too */
+	__u16 family; /* an IPv6 header can contain ::ffff:a.b.c.d, too */
 	__u16 protocol;
 };
 
@@ -148,7 +149,7 @@ struct ledger {
 	__uint(value_size, sizeof(struct equic_ledger_bucket));
 };
 
-/* The ledgers of the processes that feed this gateway. */
+/* The ledgers of the servers of this gateway. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, EQUIC_MAX_OWNERS);
@@ -156,9 +157,9 @@ struct {
 	__array(values, struct ledger);
 } ledgers SEC(".maps");
 
-/* The packet that a CPU is about. A packet from the wire is judged without interruption; only one
- * of BPF_PROG_TEST_RUN can be interrupted by one, before Linux 6.10, and is judged by the wrong
- * bytes then. */
+/* The packet that a CPU is judging. A packet from the wire is never interrupted by another one.
+ * Only a run of BPF_PROG_TEST_RUN can be, before Linux 6.10. Its verdict is then based on wrong
+ * bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -179,8 +180,8 @@ struct {
 } events SEC(".maps");
 
 /*
- * Global data. The sections become array maps that user space maps into its memory: a changed
- * limit is one store. `volatile`, because the other side stores at any time.
+ * Global data. Each section becomes an array map that user space maps into its memory, so that
+ * changing a limit is one store. `volatile`, because user space stores at any time.
  */
 const volatile struct equic_load load = {
 	.v4_mask = 0xffffffff,
@@ -197,17 +198,17 @@ volatile struct equic_service services[EQUIC_MAX_SERVICES] SEC(".data.services")
 
 volatile struct equic_override overrides[EQUIC_OVERRIDES] SEC(".data.own");
 
-/* Written by the program on every new connection: kept away from what is only read. */
+/* Written by the program for every new connection, so kept apart from data that is only read. */
 struct equic_service_rates rates SEC(".data.rates");
 
-/* Keys of tokens (docs/retry.md s.2), written by user space. */
+/* Keys of tokens (docs/retry.md s.2). User space writes them. */
 struct equic_proof_ring ring SEC(".data.ring");
 
 /* The time of the kernel's current tick. */
 #define CLOCK_TAG 0xffffull
 struct coarse_clock {
 	__u64 tick;
-	__u64 now; /* but for the low bits (65 us), which are the tick's */
+	__u64 now; /* except for the low bits (65 us), which are the tick's */
 };
 volatile struct coarse_clock clock SEC(".data.clock");
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Version Negotiation packets (docs/policy.md s.9). Versions that this program does not know may
- * have connection IDs of up to 255 bytes (RFC 8999 s.5.1), and get them back whole.
+ * have connection IDs of up to 255 bytes (RFC 8999 s.5.1). The answer repeats them completely.
  */
 #ifndef EQUIC_NEGOTIATE_H
 #define EQUIC_NEGOTIATE_H
 
 #include "answer.h"
 
-/* First byte and version: in front of the first ID's length. */
+/* First byte and version, up to the length of the first ID. */
 #define NEGOTIATION_IDS	 5
 #define RESERVED_PATTERN 0x0a0a0a0a /* RFC 9000 s.15 */
 #define RESERVED_FREE	 0xf0f0f0f0
 
-/* Copies a connection ID and the length in front of it from the packet at `off` to the answer at
- * `to`. Returns the length of the ID, or less than 0 if that fails. */
+/* Copies a connection ID with its length byte from the packet at `off` to the answer at `to`.
+ * Returns the length of the ID, or a negative number on failure. */
 static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, __u32 to)
 {
 	__u32 len;
@@ -22,7 +22,7 @@ static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, _
 
 	if (!a || bpf_xdp_load_bytes(ctx, off, &byte, 1))
 		return -1;
-	/* With the length there is always something to copy: verifiers before Linux 6.8 learn
+	/* With the length byte there is always something to copy: verifiers before Linux 6.8 learn
 	 * nothing from len != 0. */
 	len = byte;
 	OPAQUE(len);
@@ -32,7 +32,7 @@ static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, _
 	return bpf_xdp_load_bytes(ctx, off, a->bytes + to, len) ? -1 : (int)(len - 1);
 }
 
-/* Appends a word in network order. Returns the offset behind it. */
+/* Appends a word in network order. Returns the offset after it. */
 INLINE __u32 put_version(struct answer *a, __u32 off, __u32 version)
 {
 	OPAQUE(off);
@@ -41,8 +41,8 @@ INLINE __u32 put_version(struct answer *a, __u32 off, __u32 version)
 	return off + sizeof(version);
 }
 
-/* A version that nobody takes, and not the packet's own: a client that finds its version in the
- * list discards it (RFC 9000 s.6.2). */
+/* Returns a reserved version, but not the packet's own: a client that finds its version in the list
+ * discards the packet (RFC 9000 s.6.2). */
 INLINE __u32 reserved_version(const struct packet *p)
 {
 	__u32 version = bpf_ntohl(*(const __be32 *)p->quic.dcid.bytes);
@@ -51,8 +51,8 @@ INLINE __u32 reserved_version(const struct packet *p)
 	return version == p->quic.version ? version ^ RESERVED_FREE : version;
 }
 
-/* Puts a Version Negotiation packet together (RFC 9000 s.17.2.1) that says which versions the
- * service takes. False if the packet cannot be read. */
+/* Builds a Version Negotiation packet (RFC 9000 s.17.2.1) that lists the versions which the service
+ * accepts. Returns false if the packet cannot be read. */
 static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet *p, __u32 versions)
 {
 	struct answer *a = this_answer();
@@ -62,7 +62,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 
 	if (!a || bpf_xdp_load_bytes(ctx, ids, &byte, 1))
 		return false;
-	/* Each ID is the other's in the answer. */
+	/* The answer swaps the two IDs. */
 	scid_len = copy_id(ctx, a, ids + 1 + byte, off);
 	if (scid_len < 0)
 		return false;
@@ -78,7 +78,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 	if (versions != EQUIC_VERSIONS_1)
 		off = put_version(a, off, QUIC_V2);
 	off = put_version(a, off, reserved_version(p));
-	/* For the checksum, which is over whole words. */
+	/* Zeros for the checksum, which covers whole words. */
 	put_version(a, off, 0);
 	put_headers(p, a, off - ANSWER_QUIC);
 	return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * From the frame to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP (docs/policy.md s.1). At some
- * interfaces packets begin with their IP header.
- * Each step gets an offset, checks its bounds and says where the next one starts.
+ * From the frame to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP (docs/policy.md s.1). On some
+ * interfaces, packets begin with their IP header. Each step takes an offset, checks its bounds and
+ * returns where the next one starts.
  */
 #ifndef EQUIC_PARSE_H
 #define EQUIC_PARSE_H
@@ -22,18 +22,18 @@
 #define V6_MORE_FRAGMENTS  0x0001
 #define EXTENSION_HEADERS  16
 #define UDP_PORTS_LEN	   4
-#define MAX_OFFSET	   0xff00 /* nearly as far as verifiers follow */
+#define MAX_OFFSET	   0xff00 /* close to the largest offset that verifiers accept */
 
 enum parsed {
-	PARSED_OTHER,	 /* not UDP, or not well formed below UDP: none of our business */
+	PARSED_OTHER,	 /* not UDP, or malformed below UDP: not for any service */
 	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
 	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
-	PARSED_BATCH,	 /* ports, and more datagrams than can be told apart */
+	PARSED_BATCH,	 /* ports, and a batch that cannot be split */
 	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
-	PARSED_DEEP,	 /* headers that are not all seen here, but that the host might see */
+	PARSED_DEEP,	 /* headers that the program cannot parse, but the host might */
 };
 
-/* The `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
+/* Returns the `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
 INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
 {
 	void *data = (void *)(long)ctx->data;
@@ -50,14 +50,15 @@ INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
 	return data;
 }
 
-/* Whether the frame has `end` bytes. Only a jumbo frame can have more than its linear part, so only
- * where that is too short is the kernel asked. */
+/* Does the frame have `end` bytes? Only a jumbo frame can be longer than its linear part, so the
+ * helper is called only if that part is too short. */
 INLINE bool holds(struct xdp_md *ctx, __u32 end)
 {
 	return end <= ctx->data_end - ctx->data || end <= bpf_xdp_get_buff_len(ctx);
 }
 
-/* The same, out of the other parts of the frame too: then they are a copy, until the next call. */
+/* As at(), but also for the other parts of the frame: those bytes are a copy, valid until the next
+ * call. */
 INLINE void *reach(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 n)
 {
 	void *direct = at(ctx, off, n);
@@ -81,7 +82,7 @@ struct extension_walk {
 	bool broken;
 };
 
-/* One IPv6 extension header (RFC 8200 s.4). Returns 1 to stop. */
+/* Parses one IPv6 extension header (RFC 8200 s.4). Returns 1 to stop. */
 static long walk_extension(__u32 index, void *arg)
 {
 	struct extension_walk *w = arg;
@@ -128,8 +129,8 @@ static long walk_extension(__u32 index, void *arg)
 	return w->broken;
 }
 
-/* IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of the
- * IP packet. */
+/* Parses IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of
+ * the IP packet. */
 INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {
@@ -160,9 +161,9 @@ INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	return PARSED_UDP;
 }
 
-/* IPv6 (RFC 8200) and its extension headers. A packet whose upper-layer header is not in it is
- * PARSED_OTHER if the host drops it too, and PARSED_DEEP if the host may see that header: in what a
- * first fragment becomes when it is reassembled, or behind a length that is not walked. */
+/* Parses IPv6 (RFC 8200) and its extension headers. If the packet's upper-layer header is missing,
+ * the result is PARSED_OTHER if the host drops the packet, too. It is PARSED_DEEP if the host may
+ * see that header: after reassembly, or after more headers than are parsed here. */
 INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {
@@ -176,8 +177,8 @@ INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	payload = bpf_ntohs(ip->payload_len);
 	if (!holds(ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
-	/* A jumbogram (RFC 2675), or what pretends to be one: Linux takes what the frame has. TCP
-	 * that this host's GRO has joined looks like that too (BIG TCP). */
+	/* A jumbogram (RFC 2675), or a packet that looks like one: Linux uses the frame's length.
+	 * TCP that this host's GRO has joined also looks like that (BIG TCP). */
 	jumbo = !payload && ip->nexthdr == IPPROTO_HOPOPTS;
 	if (jumbo)
 		payload = bpf_xdp_get_buff_len(ctx) - off - sizeof(*ip);
@@ -197,7 +198,7 @@ INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	if (jumbo && (walk.later_fragment || walk.next == IPPROTO_UDP))
 		return PARSED_DEEP;
 	p->frag_id = walk.frag_id;
-	/* A receiver does not look at the Next Header of later fragments (RFC 8200 s.4.5). */
+	/* Receivers ignore the Next Header of later fragments (RFC 8200 s.4.5). */
 	p->frag_protocol = 0;
 	p->first_fragment = walk.first_fragment;
 	*l4 = walk.off;
@@ -240,7 +241,7 @@ INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __
 	return PARSED_UDP;
 }
 
-/* Skips the Ethernet header and VLAN tags. Returns the type behind them, or 0. */
+/* Skips the Ethernet header and VLAN tags. Returns the EtherType after them, or 0. */
 INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 {
 	struct ethhdr *eth = at(ctx, 0, sizeof(*eth));
@@ -249,7 +250,7 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 
 	if (!eth)
 		return 0;
-	/* The structure is packed: by its member it would be loaded byte by byte. */
+	/* The structure is packed: the compiler would load the member byte by byte. */
 	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {
@@ -267,7 +268,7 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 	return type;
 }
 
-/* The type of a packet that begins with its IP header, or 0. */
+/* Returns the EtherType for a packet that begins with its IP header, or 0. */
 INLINE __be16 type_of_version(struct xdp_md *ctx)
 {
 	__u8 *first = at(ctx, 0, 1);
@@ -278,7 +279,7 @@ INLINE __be16 type_of_version(struct xdp_md *ctx)
 	return version == 6 ? bpf_htons(ETH_P_IPV6) : 0;
 }
 
-/* Fills addresses, ports and payload bounds. */
+/* Parses a packet: sets its addresses, ports and payload bounds. */
 INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 {
 	__u32 off = 0, l4 = 0, l4_len = 0;
@@ -289,7 +290,7 @@ INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 		type = type_of_version(ctx);
 	else
 		type = parse_ethernet(ctx, p, &off);
-	/* Linux takes any number of tags off: all that say VLAN 0, and the others where there are
+	/* Linux removes any number of tags: all with VLAN 0, and the others if there are VLAN
 	 * interfaces for them. */
 	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
 		return PARSED_DEEP;

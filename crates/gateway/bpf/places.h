@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Places of a quota that handshakes under way take (docs/policy.md s.7). */
+/* Reservations of a quota by handshakes in progress (docs/policy.md s.7). */
 #ifndef EQUIC_PLACES_H
 #define EQUIC_PLACES_H
 
@@ -11,9 +11,9 @@
 #define PERIOD_SHIFT  (2 * ATTEMPT_BITS)
 #define PERIOD_MASK   0xffffull
 #define ATTEMPT_TRIES 8
-#define GIVE_BACK     0 /* in place of a limit */
+#define GIVE_BACK     0 /* instead of a limit */
 
-/* The word of attempts as it is at a time, `done` of which have become connections. */
+/* Returns the word of attempts brought up to date: `done` of them have become connections. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 {
 	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;
@@ -33,19 +33,19 @@ INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 	return period << PERIOD_SHIFT | earlier << ATTEMPT_BITS | recent;
 }
 
-/* One try to change a source's word of attempts. */
+/* The state of one try to change a source's word of attempts. */
 struct place {
 	__u64 *word;
 	__u64 period;
 	__u64 done;
 	__u64 held;
 	__u64 limit;
-	__u32 reason; /* why there is no place; or REASON_NONE */
-	bool back;    /* it is given back */
+	__u32 reason; /* why nothing was reserved; or REASON_NONE */
+	bool back;    /* the reservation is given back */
 	bool settled;
 };
 
-/* Returns 1 to stop. */
+/* Tries once to change the word. Returns 1 to stop. */
 static long try_place(__u32 index, void *arg)
 {
 	struct place *ask = arg;
@@ -69,19 +69,19 @@ static long try_place(__u32 index, void *arg)
 	return ask->settled;
 }
 
-/* Attempts of the source that have become connections since the last look. Each is taken off by
- * one CPU only. */
+/* Returns how many attempts of the source have become connections since the last call. Each is
+ * subtracted by one CPU only. */
 INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 {
 	__u32 done = opened - __sync_lock_test_and_set(&state->opened_seen, opened);
 
-	return done >> 31 ? 0 : done; /* a server has left, and what it counted with it */
+	return done >> 31 ? 0 : done; /* a server has left, and its counts with it */
 }
 
-/* Step 6.3 with the policy `underway`: what is under way counts as if it were open. Takes a place
- * of `limit`, or says why there is none; CPUs that ask at once get each its own. Or gives one back,
- * with GIVE_BACK: what a rate refuses holds none. Not static: the verifier looks at it once, and
- * not with every state that leads here. */
+/* Step 6.3 with the policy `underway`: handshakes in progress count like connections. Reserves one
+ * of `limit`, or returns why it cannot; CPUs that reserve at once get one each. With GIVE_BACK,
+ * returns a reservation, because an opening that a rate refused must not hold one. Global function:
+ * the verifier checks it once, not for every caller's state. */
 __noinline __u32 take_place(const struct equic_source *source, struct equic_source_state *state,
 			    __u32 index, __u64 now, __u32 limit)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* New connections by the prefixes that their source is in (docs/policy.md s.12). */
+/* Rates of new connections by prefixes of their source (docs/policy.md s.12). */
 #ifndef EQUIC_PREFIXES_H
 #define EQUIC_PREFIXES_H
 
 #include "classify.h"
 #include "rates.h"
 
-/* The most levels that a family has. */
+/* Number of prefix lengths of each family. */
 #define PREFIX_LEVELS_V6  4
 #define PREFIX_LEVELS_V4  2
 #define PREFIX_LEVEL_MASK 7u
@@ -14,13 +14,13 @@
 _Static_assert(EQUIC_PREFIX_V6_64 == PREFIX_LEVELS_V4, "IPv4 comes first");
 _Static_assert(EQUIC_PREFIX_LEVELS == PREFIX_LEVELS_V4 + PREFIX_LEVELS_V6, "two families");
 
-/* Bits that the nth level of a family leaves away of a word of the address: 0, 8, 16, and 32. */
+/* Bits of an address word that the nth level of a family cuts off: 0, 8, 16, and 32. */
 INLINE __u32 bits_cut(__u32 level)
 {
 	return level == 3 ? 32 : 8 * level;
 }
 
-/* The word of a prefix's bucket: of a full one, if it is new. NULL: there is no room for it. */
+/* Returns the word of a prefix's bucket, which is full if it is new. NULL: the map has no room. */
 INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
 {
 	__u64 *tat = bpf_map_lookup_elem(&prefixes, key), full = 0;
@@ -33,8 +33,8 @@ INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
 }
 
 /* Charges an opening to every prefix of its source that the service has a rate for. Returns 0 as
- * soon as one refuses. Not static: the verifier looks at it once, and not with every state that
- * leads here. */
+ * soon as one bucket refuses. Global function: the verifier checks it once, not for every caller's
+ * state. */
 __noinline __u32 within_prefixes(struct packet *p)
 {
 	volatile struct equic_service *service;
@@ -48,7 +48,7 @@ __noinline __u32 within_prefixes(struct packet *p)
 	span = p->family == 4 ? SPAN_IPV4 : span_of(p);
 	first = span == SPAN_IPV4 ? EQUIC_PREFIX_V4_32 : EQUIC_PREFIX_V6_64;
 	count = span == SPAN_IPV4 ? PREFIX_LEVELS_V4 : PREFIX_LEVELS_V6;
-	/* The whole address has the bucket of a /64: it is all that a client has. */
+	/* If the whole address identifies the client, it uses the bucket of a /64 only. */
 	if (span == SPAN_WHOLE)
 		count = 1;
 	key.service = p->service;

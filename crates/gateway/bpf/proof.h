@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Retry tokens and connection IDs that prove themselves: the formats of docs/retry.md, made and
- * checked. The Rust crate equic-token does the same, and a test holds the two together.
+ * Retry tokens and verifiable connection IDs: makes and checks the formats of docs/retry.md. The
+ * Rust crate equic-token does the same, and a test compares the two.
  *
- * Written for BPF, where this is included by the program, and for any C compiler: no helpers, no
- * maps, no memory but what the caller hands in, no loops that depend on a packet. Everything works
+ * The code is written for BPF, where the program includes it, and for any C compiler: it uses no
+ * helpers, no maps, no memory except the caller's, and no loops that depend on a packet. It works
  * on words in registers, because Linux 6.1 leaves the program few bytes of stack.
  */
 #ifndef EQUIC_PROOF_H
@@ -21,40 +21,42 @@ typedef __u64 __attribute__((may_alias)) equic_word;
 
 #define EQUIC_PROOF_INLINE static inline __attribute__((always_inline))
 
-/* Hides a value's history from the compiler, so that the bound checked here is a bound on the
- * register that is used: the verifier follows registers. */
+/* Hides a value's history from the compiler, so that the register whose bound was checked is also
+ * the one that is used. The verifier tracks bounds by register. */
 #define EQUIC_PROOF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
 
-#define EQUIC_PROOF_EPOCHS     7u /* 0 to 6: QUIC-LB keeps 7 for IDs without a server ID */
+#define EQUIC_PROOF_EPOCHS     7u /* 0 to 6: QUIC-LB reserves 7 for IDs without a server ID */
 #define EQUIC_PROOF_FORMAT     0x10u
 #define EQUIC_PROOF_TOKEN_LEN  80u
 #define EQUIC_PROOF_CID_MIN    8u /* RFC 9000 s.7.2 */
 #define EQUIC_PROOF_CHECK_LEN  4u
 #define EQUIC_PROOF_NONCE_MIN  3u
 #define EQUIC_PROOF_SERVER_MAX 8u
-#define EQUIC_PROOF_SKEW_MS    2000u /* clocks of two machines may differ by this much */
-#define EQUIC_PROOF_TIME_BITS  48u
+#define EQUIC_PROOF_SKEW_MS                                                                        \
+	2000u /* largest accepted difference between the clocks of two machines */
+#define EQUIC_PROOF_TIME_BITS 48u
 
-/* A key ring as user space writes it: docs/retry.md s.2. The value of a map, byte for byte. */
+/* A key ring as user space writes it (docs/retry.md s.2). It is the value of a map, byte for byte.
+ */
 struct equic_proof_ring {
 	__u8 magic[4]; /* "EQKR" */
 	__u8 version;  /* 1 */
 	__u8 clock;    /* 0: CLOCK_MONOTONIC, 1: Unix time */
-	__u8 current;  /* epoch that new tokens and IDs are made with */
-	__u8 known;    /* bit i: key[i] is one of this ring */
+	__u8 current;  /* epoch of the key for new tokens and IDs */
+	__u8 known;    /* bit i: the ring has key[i] */
 	__u32 lifetime_ms;
 	__u32 reserved;
 	__u64 key[EQUIC_PROOF_EPOCHS][2];
 };
 _Static_assert(sizeof(struct equic_proof_ring) == 128, "equic_proof_ring");
 
-/* A Retry token as it stands in a packet. */
+/* A Retry token as it is in a packet. */
 struct equic_proof_token {
 	__u64 words[EQUIC_PROOF_TOKEN_LEN / 8];
 };
 _Static_assert(sizeof(struct equic_proof_token) == EQUIC_PROOF_TOKEN_LEN, "equic_proof_token");
 
-/* Source of a datagram, as struct packet has it. */
+/* Source of a datagram, in the form of struct packet. */
 struct equic_proof_client {
 	__u64 addr[2]; /* as loaded from 16 bytes; IPv4 as ::ffff:a.b.c.d */
 	__u16 port;    /* network order */
@@ -64,9 +66,9 @@ struct equic_proof_client {
 /* Result of checking a token or a connection ID. The order is that of equic_token::TokenError. */
 enum equic_proof {
 	EQUIC_PROOF_OK,
-	EQUIC_PROOF_NEW_TOKEN,	   /* first bit 1: of a NEW_TOKEN frame, the server's to judge */
-	EQUIC_PROOF_MALFORMED,	   /* not of this format: another length, or a field out of range */
-	EQUIC_PROOF_UNKNOWN_EPOCH, /* of a key that was retired, or of another ring */
+	EQUIC_PROOF_NEW_TOKEN,	   /* first bit 1: of a NEW_TOKEN frame, for the server to check */
+	EQUIC_PROOF_MALFORMED,	   /* not in this format: another length, or a field out of range */
+	EQUIC_PROOF_UNKNOWN_EPOCH, /* its key was retired, or belongs to another ring */
 	EQUIC_PROOF_FORGED,	   /* not made by this ring for this client and connection ID */
 	EQUIC_PROOF_EXPIRED,
 	EQUIC_PROOF_EARLY, /* made later than now: a clock went back */
@@ -110,7 +112,8 @@ EQUIC_PROOF_INLINE void equic_sip_word(struct equic_sip *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* `last` is what is left of the message, up to seven bytes, and in the highest byte its length. */
+/* `last` is the rest of the message, up to seven bytes, and in its highest byte the message's
+ * length. */
 EQUIC_PROOF_INLINE __u64 equic_sip_end(struct equic_sip *s, __u64 last)
 {
 	equic_sip_word(s, last);
@@ -122,7 +125,7 @@ EQUIC_PROOF_INLINE __u64 equic_sip_end(struct equic_sip *s, __u64 last)
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* `length` is the message's in bytes, a multiple of eight. */
+/* `length` is the message's length in bytes, a multiple of eight. */
 EQUIC_PROOF_INLINE __u64 equic_sip_finish(struct equic_sip *s, __u64 length)
 {
 	return equic_sip_end(s, length << 56);
@@ -141,7 +144,7 @@ EQUIC_PROOF_INLINE int equic_proof_key(const struct equic_proof_ring *ring, __u3
 
 /* ---- Retry tokens ---- */
 
-/* Tag of a token: of all its words before the tag. */
+/* Computes the tag of a token, over all words before the tag. */
 EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic_proof_token *token)
 {
 	equic_sip_word(s, token->words[0]);
@@ -156,15 +159,15 @@ EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic
 	return equic_sip_finish(s, 72);
 }
 
-/* The upper half of word 3: who the client is, beside its address. */
+/* Returns the upper half of word 3: the client's port and family. */
 EQUIC_PROOF_INLINE __u64 equic_proof_from(const struct equic_proof_client *client)
 {
 	return (__u64)client->family << 32 | (__u64)client->port << 48;
 }
 
 /* Makes the token of a Retry packet at time `now_ms` of the ring's clock. `original` is the
- * Destination Connection ID of the packet that is answered, `retry` the Source Connection ID of the
- * answer; both have 8 to 20 bytes and zeros behind them. Returns EQUIC_PROOF_OK,
+ * Destination Connection ID of the packet that is answered, `retry` is the Source Connection ID of
+ * the answer; both have 8 to 20 bytes, and zeros after them. Returns EQUIC_PROOF_OK,
  * EQUIC_PROOF_MALFORMED for other lengths or equal IDs (RFC 9000 s.17.2.5.1), or
  * EQUIC_PROOF_UNKNOWN_EPOCH for a ring without a key. */
 EQUIC_PROOF_INLINE enum equic_proof
@@ -201,10 +204,10 @@ equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
 	return EQUIC_PROOF_OK;
 }
 
-/* Checks a token of 80 bytes that came from `client` in a packet to `dcid`, which has zeros behind
+/* Checks a token of 80 bytes that came from `client` in a packet to `dcid`, which has zeros after
  * its length. With EQUIC_PROOF_OK, `original` (unless NULL) is the Destination Connection ID of the
- * client's first packet. Tokens of other lengths are EQUIC_PROOF_MALFORMED, or
- * EQUIC_PROOF_NEW_TOKEN if their first bit is 1: the caller's to see, who knows the length. */
+ * client's first packet. The caller checks the length: tokens of other lengths are
+ * EQUIC_PROOF_MALFORMED, or EQUIC_PROOF_NEW_TOKEN if their first bit is 1. */
 EQUIC_PROOF_INLINE enum equic_proof
 equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 		 const struct equic_proof_client *client, const struct equic_cid *dcid,
@@ -222,13 +225,13 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 		return EQUIC_PROOF_MALFORMED;
 	if (!equic_proof_key(ring, kind & 7, &s))
 		return EQUIC_PROOF_UNKNOWN_EPOCH;
-	/* Another client's, or another packet's: seen without a hash. */
+	/* Of another client or another packet. No hash is needed to see that. */
 	if (((token->words[3] ^ equic_proof_from(client)) >> 32) |
 	    (token->words[4] ^ client->addr[0]) | (token->words[5] ^ client->addr[1]) |
 	    (token->words[6] ^ id[0]) | (token->words[7] ^ id[1]) |
 	    (token->words[8] ^ ((__u32)id[2] | (__u64)dcid->len << 32)))
 		return EQUIC_PROOF_FORGED;
-	/* One comparison of two words: how long it takes does not tell how much was right. */
+	/* Both words are compared at once, so the time does not reveal how much was right. */
 	if (equic_proof_tag(&s, token) != token->words[9])
 		return EQUIC_PROOF_FORGED;
 	time = third >> 48 | (__u64)(__u32)token->words[3] << 16;
@@ -249,13 +252,13 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 
 /* ---- Connection IDs ---- */
 
-/* How long a service's IDs are, and how many bytes behind the first are its server ID. */
+/* Length of a service's IDs, and of the server ID after their first byte. */
 struct equic_proof_id_format {
 	__u8 len;	/* 8 to 20 */
-	__u8 server_id; /* 0 to 8, and at least 3 bytes are left for a nonce */
+	__u8 server_id; /* 0 to 8, and at least 3 bytes remain for a nonce */
 };
 
-/* Bytes of an ID in front of its check, as two words. Keeps `bytes` of them, 4 to 16. */
+/* Returns the first `bytes` bytes (4 to 16) of an ID, those before its check, as two words. */
 EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 bytes, __u64 *low,
 					   __u64 *high)
 {
@@ -271,7 +274,7 @@ EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 byt
 	}
 }
 
-/* The check's four bytes, at offset `bytes` of the ID, 4 to 16. */
+/* Returns the check's four bytes, at offset `bytes` (4 to 16) of the ID. */
 EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 bytes)
 {
 	const equic_word *words = (const equic_word *)id;
@@ -289,9 +292,9 @@ EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 
 	return (__u32)(low >> shift | high << (64 - shift));
 }
 
-/* Hashes what is between the first byte and the check, 3 to 15 bytes. The first byte says the key
- * and the length, which the hash has from elsewhere. IDs of up to 12 bytes fit into the hash's last
- * block, beside the length: six rounds. */
+/* Hashes the bytes between the first byte and the check, 3 to 15 of them. The first byte selects
+ * the key and the length, so the hash depends on it anyway. IDs of up to 12 bytes fit into the
+ * hash's last block, next to the length: six rounds. */
 EQUIC_PROOF_INLINE __u32 equic_proof_check(struct equic_sip *s, __u64 low, __u64 high, __u32 bytes)
 {
 	__u64 hashed = bytes - 1, word = low >> 8 | high << 56;
@@ -310,10 +313,10 @@ EQUIC_PROOF_INLINE int equic_proof_id_format_holds(const struct equic_proof_id_f
 	       1 + format->server_id + EQUIC_PROOF_NONCE_MIN + EQUIC_PROOF_CHECK_LEN <= format->len;
 }
 
-/* Checks a connection ID of a service's format, which has zeros behind its length; a short header
- * says no length, so the caller takes format->len bytes. `server`, unless NULL, gets the server ID,
- * its first byte in the lowest bits. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED,
- * EQUIC_PROOF_UNKNOWN_EPOCH (from before a restart, or older than the ring remembers) or
+/* Checks a connection ID of a service's format, which has zeros after its length. A short header
+ * does not contain a length, so the caller takes format->len bytes. `server`, unless NULL, gets the
+ * server ID, with its first byte in the lowest bits. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED,
+ * EQUIC_PROOF_UNKNOWN_EPOCH (from before a restart, or older than the keys of the ring) or
  * EQUIC_PROOF_FORGED. */
 EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof_ring *ring,
 							const struct equic_proof_id_format *format,
@@ -326,7 +329,7 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (!equic_proof_id_format_holds(format) || id->len != format->len ||
 	    (first & 0x1f) + 1 != format->len)
 		return EQUIC_PROOF_MALFORMED;
-	/* What the verifier knows of a byte from a map is that it is one. */
+	/* The verifier knows only that a byte from a map is a byte. */
 	if (!__builtin_constant_p(format->len))
 		EQUIC_PROOF_OPAQUE(bytes);
 	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;
@@ -338,7 +341,7 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (server) {
 		__u32 shift = 8 * (format->server_id & 15);
 
-		/* Behind the first byte: seven bytes of the first word, the eighth of the second.
+		/* The bytes after the first one: seven of the first word, the eighth of the second.
 		 */
 		*server = low >> 8 | high << 56;
 		if (shift < 64)
@@ -347,15 +350,15 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	return EQUIC_PROOF_OK;
 }
 
-/* Before what is hashed for each half of a stateless reset token: "reset 1", "reset 2". */
+/* Prefixes of the hash inputs for the halves of a stateless reset token: "reset 1", "reset 2". */
 #define EQUIC_PROOF_RESET_1 0x0031207465736572ull
 #define EQUIC_PROOF_RESET_2 0x0032207465736572ull
 
-/* The name of a service as it is hashed: 31 bytes at most, and zeros behind them. */
+/* The name of a service as it is hashed: 31 bytes at most, and zeros after them. */
 #define EQUIC_PROOF_NAME_WORDS 4
 
-/* Hashes a label, a connection ID and the name of a service with the key of the ID's epoch; 0 if
- * the ring has none. */
+/* Hashes a label, a connection ID and the name of a service with the key of the ID's epoch. Returns
+ * 0 if the ring has no such key. */
 EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, __u64 label,
 					   const struct equic_cid *id,
 					   const __u64 service[EQUIC_PROOF_NAME_WORDS])
@@ -376,9 +379,8 @@ EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, 
 	return equic_sip_finish(&s, 64);
 }
 
-/* Makes the stateless reset token (RFC 9000 s.10.3.2) of a connection ID for which
- * equic_proof_id_open has returned EQUIC_PROOF_OK, and of the service that the connection is to:
- * docs/retry.md s.5. */
+/* Makes the stateless reset token (RFC 9000 s.10.3.2) for a connection to a service: docs/retry.md
+ * s.5. equic_proof_id_open must have returned EQUIC_PROOF_OK for its connection ID. */
 EQUIC_PROOF_INLINE void equic_proof_reset_token(const struct equic_proof_ring *ring,
 						const __u64 service[EQUIC_PROOF_NAME_WORDS],
 						const struct equic_cid *id, __u64 token[2])
@@ -387,9 +389,9 @@ EQUIC_PROOF_INLINE void equic_proof_reset_token(const struct equic_proof_ring *r
 	token[1] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_2, id, service);
 }
 
-/* Makes a connection ID, as for the Source Connection ID of a Retry packet: `server` has the server
- * ID, its first byte in the lowest bits, `nonce` up to 15 bytes, which must not have been used
- * before. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED or EQUIC_PROOF_UNKNOWN_EPOCH. */
+/* Makes a connection ID, for example as the Source Connection ID of a Retry packet. `server` is the
+ * server ID, with its first byte in the lowest bits. `nonce` has up to 15 bytes and must not have
+ * been used before. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED or EQUIC_PROOF_UNKNOWN_EPOCH. */
 EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_seal(const struct equic_proof_ring *ring,
 							const struct equic_proof_id_format *format,
 							__u64 server, const __u64 nonce[2],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* QUIC as far as it is visible without keys: RFC 8999, 9000 s.17, 9369 s.3 (docs/policy.md s.3). */
+/* Parses what QUIC shows without keys: RFC 8999, 9000 s.17, 9369 s.3 (docs/policy.md s.3). */
 #ifndef EQUIC_QUIC_H
 #define EQUIC_QUIC_H
 
@@ -13,14 +13,14 @@
 #define QUIC_MIN_DCID	   8	/* RFC 9000 s.7.2 */
 #define QUIC_MIN_SHORT	   21	/* RFC 9000 s.10.3 */
 #define QUIC_MIN_PROTECTED 20	/* packet number and sample: RFC 9001 s.5.4.2 */
-#define QUIC_COALESCED	   3	/* packets looked at behind the first one */
+#define QUIC_COALESCED	   3	/* packets that are parsed after the first one */
 #define REASON_NONE	   EQUIC_REASON_COUNT
 
 enum quic_type { QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE, QUIC_RETRY };
 
 struct long_header {
 	__u32 version;
-	__u32 next; /* offset, from the start of the payload, of the packet behind this one */
+	__u32 next; /* offset of the next packet, from the start of the payload */
 	__u8 first_byte;
 	__u8 type; /* enum quic_type; of versions 1 and 2 only */
 	bool known_version;
@@ -28,18 +28,18 @@ struct long_header {
 	bool has_scid;
 	__u32 token_off;
 	__u32 token_len;
-	__u32 length; /* by its Length field */
+	__u32 length; /* value of its Length field */
 };
 
-/* Keeps the first `len` bytes of 24: three loads instead of a loop, and no branches, of which the
- * verifier would follow every one. */
+/* Keeps the first `len` bytes of 24: three loads instead of a loop, and no branches, because the
+ * verifier would follow each of them. */
 #define MASK(len, word)                                                                            \
 	((len) >= 8 * (word) + 8 ? ~0ull                                                           \
 	 : (len) <= 8 * (word)	 ? 0ull                                                            \
 				 : (1ull << (8 * ((len) & 7))) - 1)
 #define MASKS(len) {MASK(len, 0), MASK(len, 1), MASK(len, 2)}
 
-/* In a section of its own: `load` is the only variable that user space fills in. */
+/* In its own section, because `load` must be the only variable that user space sets in .rodata. */
 const __u64 cid_masks[32][3] SEC(".rodata.masks") = {
 	MASKS(0),  MASKS(1),  MASKS(2),	 MASKS(3),  MASKS(4),  MASKS(5),  MASKS(6),
 	MASKS(7),  MASKS(8),  MASKS(9),	 MASKS(10), MASKS(11), MASKS(12), MASKS(13),
@@ -50,17 +50,18 @@ INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
 {
 	__u64 *words = (__u64 *)cid;
 
-	/* The compiler knows that len is small; verifiers before Linux 6.8 need to see it. */
+	/* The compiler knows that len is small; verifiers before Linux 6.8 need the mask. */
 	OPAQUE(len);
 	len &= 31;
 	words[0] = from[0] & cid_masks[len][0];
 	words[1] = from[1] & cid_masks[len][1];
-	/* One store, with the length: it is loaded as one word, which would wait for two stores. */
+	/* One store with the length: both are later loaded as one word, which would stall after two
+	 * stores. */
 	words[2] = (from[2] & cid_masks[len][2]) | (__u64)len << 32;
 }
 
-/* Reads a connection ID whose length byte is at `off` from the start of the payload; a longer one
- * is cut to 20 bytes. Returns the offset behind it, or 0 if it does not fit. */
+/* Reads a connection ID whose length byte is at `off` from the start of the payload. A longer one
+ * is cut to 20 bytes. Returns the offset after it, or 0 if it does not fit. */
 INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struct equic_cid *cid,
 		      bool *too_long)
 {
@@ -101,7 +102,7 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	return off + 1 + len;
 }
 
-/* Reads a variable-length integer (RFC 9000 s.16). Returns the offset behind it, or 0. */
+/* Reads a variable-length integer (RFC 9000 s.16). Returns the offset after it, or 0. */
 INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __u64 *value)
 {
 	__u8 *direct = at(ctx, q->off + off, 8);
@@ -127,12 +128,12 @@ INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __
 			return 0;
 		word = copy;
 	}
-	/* Without the two bits that say how long it is. */
+	/* Removes the two bits that encode the length. */
 	*value = bpf_be64_to_cpu(word) << 2 >> (66 - 8 * n);
 	return off + n;
 }
 
-/* RFC 9000 s.17.2, table 5; RFC 9369 s.3.2. */
+/* Returns the packet type: RFC 9000 s.17.2, table 5; RFC 9369 s.3.2. */
 INLINE __u8 long_type(__u8 first_byte, __u32 version)
 {
 	__u8 bits = first_byte >> 4 & 3;
@@ -140,8 +141,8 @@ INLINE __u8 long_type(__u8 first_byte, __u32 version)
 	return version == QUIC_V2 ? (bits - 1) & 3 : bits;
 }
 
-/* The part of a long header that all versions share (RFC 8999 s.5.1), and the checks on it.
- * Leaves the offset behind it in h->next. Returns a drop reason or REASON_NONE. */
+/* Parses and checks the part of a long header that all versions share (RFC 8999 s.5.1). Leaves the
+ * offset after it in h->next. Returns a drop reason or REASON_NONE. */
 INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off,
 			     struct long_header *h, struct equic_cid *dcid, struct equic_cid *scid)
 {
@@ -172,7 +173,7 @@ INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off
 	return too_long ? EQUIC_REASON_LONG_CID : REASON_NONE;
 }
 
-/* Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2. */
+/* Parses Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2. */
 INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long_header *h)
 {
 	__u32 off = h->next;
@@ -198,7 +199,7 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	return REASON_NONE;
 }
 
-/* In place of long_header.next, which nobody needs then. */
+/* Results, stored in long_header.next, which is no longer needed then. */
 #define FOUND	  (~0u)
 #define NO_CLIENT (~0u - 1)
 
@@ -210,7 +211,7 @@ struct coalesced {
 	struct equic_cid scid;
 };
 
-/* One more packet of the datagram. Returns 1 to stop. */
+/* Parses one more packet of the datagram. Returns 1 to stop. */
 static long walk_coalesced(__u32 index, void *arg)
 {
 	struct coalesced *walk = arg;
@@ -233,15 +234,15 @@ static long walk_coalesced(__u32 index, void *arg)
 	}
 	if (h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
-	/* A receiver discards such an Initial, and goes on behind it. */
+	/* A receiver discards such an Initial and continues with the next packet. */
 	if (h->type != QUIC_INITIAL || reason != REASON_NONE || h->length < QUIC_MIN_PROTECTED)
 		return 0;
 	h->next = FOUND;
 	return 1;
 }
 
-/* Looks for an Initial behind the first packet (RFC 9000 s.12.2), which ends at `next`. If there is
- * one, the datagram is what that one is. Returns a drop reason or REASON_NONE. */
+/* Searches for an Initial after the first packet (RFC 9000 s.12.2), which ends at `next`. If it
+ * finds one, the datagram is judged by it. Returns a drop reason or REASON_NONE. */
 static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
 {
 	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.next = next}};
@@ -261,7 +262,7 @@ static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 ne
 	return REASON_NONE;
 }
 
-/* Is it a version that the service takes, by its enum equic_versions? */
+/* Does the service accept the version? `versions` is its enum equic_versions. */
 INLINE bool is_taken(const struct long_header *h, __u32 versions)
 {
 	if (h->version == QUIC_V1)
@@ -269,9 +270,9 @@ INLINE bool is_taken(const struct long_header *h, __u32 versions)
 	return h->known_version && versions != EQUIC_VERSIONS_1;
 }
 
-/* A datagram that starts with a long header. Returns a drop reason, or REASON_NONE with q->opening,
- * version and IDs filled in. A global function: the verifier reads it once, for any payload, and
- * not once for each way that leads here. */
+/* Parses a datagram that starts with a long header. Returns a drop reason, or REASON_NONE with
+ * q->opening, version and IDs set. Global function: the verifier checks it once, for any payload,
+ * not for every caller's state. */
 __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u32 versions)
 {
 	struct long_header h = {};

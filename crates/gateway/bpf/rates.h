@@ -7,7 +7,7 @@
 
 #define RATE_ATTEMPTS 8
 
-/* Counts what is no verdict. */
+/* Counts an event that is not a verdict. */
 INLINE void tally(__u32 which)
 {
 	__u32 key = EQUIC_TALLY_BASE + which;
@@ -25,7 +25,8 @@ INLINE enum charged try_charge(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now
 	__u64 ahead = old > now ? old - now : 0;
 
 	if (ahead > burst_ns) {
-		/* A slower rate, since changed, must not bind longer than this one would. */
+		/* A reservation from a slower rate, which was changed since, must not bind longer
+		 * than this rate allows. */
 		__sync_val_compare_and_swap(tat, old, now + burst_ns);
 		ahead = burst_ns;
 		if (cost)
@@ -51,16 +52,16 @@ static __noinline bool charge_again(__u64 *tat, __u64 cost, __u64 burst_ns, __u6
 	return false;
 }
 
-/* units * cost_ns >> EQUIC_RATE_SHIFT, where the product would have over 64 bits: a datagram at
- * less than 4 bytes a second. */
+/* Returns units * cost_ns >> EQUIC_RATE_SHIFT without overflow of the product. It would need more
+ * than 64 bits for a datagram at less than 4 bytes a second. */
 INLINE __u64 cost_of(__u64 units, __u64 cost_ns)
 {
 	return units * (cost_ns >> EQUIC_RATE_SHIFT) +
 	       (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
 }
 
-/* Charges `units` to a token bucket (docs/policy.md s.4); false: refused. `burst_ns` and `cost_ns`
- * are passed by value, so that a live change between two reads can't split them. */
+/* Charges `units` to a token bucket (docs/policy.md s.4). Returns false if it refuses. `burst_ns`
+ * and `cost_ns` are passed by value, so that both come from the same state of a live change. */
 INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
 {
 	__u64 cost = cost_of(units, cost_ns);
@@ -71,8 +72,9 @@ INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64
 	return charged == CHARGED;
 }
 
-/* The same at the time of the tick, which is not later than now: what has room then has room now,
- * and the exact time need not be asked for. False: not charged, and not refused either. */
+/* The same at the time of the tick, which is never later than now. If the bucket has room then, it
+ * has room now, and the exact time is not needed. False means not charged, but not refused either.
+ */
 INLINE bool charge_at_tick(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 tick)
 {
 	__u64 old = *(volatile __u64 *)tat;

@@ -1,10 +1,10 @@
-//! A quinn server with a gateway in front of it. What a server of your own needs is between the lines
-//! marked `eQUIC`; everything else is quinn as its own examples have it.
+//! A quinn server with a gateway in front of it. The lines marked `eQUIC` are what another server
+//! needs, too; the rest is quinn as in its own examples.
 //!
 //!     cargo run --release -p equic-gateway --example quinn -- eth0 4433
 //!
-//! It answers every bidirectional stream with what came in on it (ALPN `echo`). Each source may hold
-//! 8 connections and open 20 a second; the kernel drops what would open more.
+//! It answers every bidirectional stream with the data received on it (ALPN `echo`). Each source
+//! may hold 8 connections and open 20 per second; the kernel drops packets that would open more.
 
 use std::error::Error;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let interface = arguments.next().ok_or("usage: quinn INTERFACE PORT")?;
     let port: u16 = arguments.next().ok_or("usage: quinn INTERFACE PORT")?.parse()?;
 
-    // -- eQUIC: load, set the limits, attach; the program leaves the interface when we end.
+    // -- eQUIC: load, set the limits, attach; the program is detached when this process ends.
     let gateway = Gateway::load(&Config::for_port(port), ObjectSource::Embedded)?;
     gateway.control().set("max_connections", "8")?;
     gateway.control().set("new_per_source", "20/s burst 40")?;
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn connection(incoming: Incoming, service: Service) {
-    // -- eQUIC: who is at the limit is refused before a handshake.
+    // -- eQUIC: a source at its limit is refused before the handshake.
     if service.full(incoming.remote_address()) {
         return incoming.refuse();
     }
@@ -46,13 +46,14 @@ async fn connection(incoming: Incoming, service: Service) {
     let address = incoming.remote_address(); // eQUIC
     let Ok(connection) = incoming.await else { return };
 
-    // -- eQUIC: the handshake is complete, so the connection counts; it stops when `guard` goes.
+    // -- eQUIC: the handshake is complete, so the connection counts until `guard` is dropped.
     let guard = service.opened(address);
     if guard.over_limit() {
         return connection.close(1u32.into(), b"too many connections");
     }
-    // It counts at this address until it is closed. quinn does not tell when another address is validated, and
-    // `remote_address` changes with one packet that seems to come from there: do not count by it.
+    // It counts at this address until it is closed. quinn does not report when another address is
+    // validated, and a single packet from a forged address changes `remote_address`: do not count
+    // by it.
     let closed = connection.clone();
     tokio::spawn(async move { (closed.closed().await, drop(guard)) });
     // --

@@ -1,4 +1,4 @@
-//! Errors of the gateway: each says what failed, why, and what mends it.
+//! Errors of the gateway. Each message says what failed, why, and what to do about it.
 
 use std::io;
 
@@ -11,47 +11,47 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused for want of a capability.
+    /// The kernel refused the operation because the process lacks a capability.
     #[error("{doing} is not permitted{}: run as root (sudo), or give the program {needs}", missing(.lacking))]
     NotPermitted {
         /// The operation that was tried, as text.
         doing: String,
-        /// The capabilities that the operation takes.
+        /// The capabilities that the operation needs.
         needs: &'static str,
-        /// Those this process does not have, as far as it can tell.
+        /// Those that this process lacks, if it could find out.
         lacking: Vec<&'static str>,
     },
-    /// There is no interface of that name in this network namespace.
+    /// This network namespace has no interface of that name.
     #[error("no network interface `{name}` here{}: `ip link` lists them", did_you_mean(.similar))]
     NoSuchInterface {
-        /// The name given.
+        /// The name as given.
         name: String,
         /// Interfaces with similar names.
         similar: Vec<String>,
     },
-    /// Another XDP program is attached there; it is left alone.
+    /// Another XDP program is attached to the interface. It was not changed.
     #[error("interface `{interface}` already has an XDP program{}: {}", program(.program_id, .program_name), ways_out(.program_name, .interface))]
     InterfaceBusy {
         /// The interface's name.
         interface: String,
-        /// The id of the program there, if the kernel tells.
+        /// The id of that program, if the kernel reports it.
         program_id: Option<u32>,
-        /// Its name, if the kernel tells.
+        /// Its name, if the kernel reports it.
         program_name: Option<String>,
     },
-    /// This gateway is on that interface already.
+    /// This gateway is attached to the interface already.
     #[error("this gateway is attached to `{interface}` already")]
     AlreadyAttached {
         /// The interface's name.
         interface: String,
     },
-    /// This gateway is not on that interface.
+    /// This gateway is not attached to the interface.
     #[error("this gateway is not attached to `{interface}`")]
     NotAttached {
         /// The interface's name.
         interface: String,
     },
-    /// The driver cannot run the program, and native mode was asked for.
+    /// The driver cannot run the program, and the caller asked for native mode.
     #[error(
         "the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`"
     )]
@@ -61,22 +61,22 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Packets of the interface cannot be judged.
+    /// The program cannot parse the packets of the interface.
     #[error("cannot protect `{interface}`: {why}")]
     LinkRefused {
         /// The interface's name.
         interface: String,
-        /// Description of what the program cannot read there, and what to do.
+        /// Description of what the program cannot parse there, and what to do.
         why: String,
     },
-    /// The kernel lacks something the program is made of.
+    /// The kernel lacks a feature that the program uses.
     #[error("this kernel ({running}) has no {feature}: the gateway needs Linux {needs} or newer")]
     KernelTooOld {
         /// The feature that is missing.
         feature: &'static str,
-        /// The first kernel that has it.
+        /// The first kernel version that has it.
         needs: &'static str,
-        /// The kernel that runs.
+        /// The version of the running kernel.
         running: String,
     },
     /// The file is not the gateway's program.
@@ -94,46 +94,46 @@ pub enum Error {
     AbiVersion {
         /// The object file, or the running program.
         what: String,
-        /// Its version.
+        /// The version found there.
         found: u32,
-        /// Ours.
+        /// The version of this library.
         expected: u32,
     },
-    /// The verifier turned the program down.
+    /// The kernel's verifier rejected the program.
     #[error("the kernel's verifier rejected the program: {line}")]
     Verifier {
-        /// The last line of the log that says something.
+        /// The last informative line of the log.
         line: String,
         /// The whole log.
         log: String,
     },
-    /// No gateway runs here.
+    /// No gateway is running on this machine.
     #[error("no gateway is running: start one with `equic gateway run -i INTERFACE -p PORT`")]
     NoGateway,
-    /// Gateways run, but only in other network namespaces.
+    /// Gateways are running, but only in other network namespaces.
     #[error(
         "no gateway runs in this network namespace; in others: {}. Choose one with `--gateway NAME`, or run this in \
          its namespace (`nsenter --net=/run/netns/NAME`)", .elsewhere.join(", ")
     )]
     NoGatewayHere {
-        /// The gateways that run in other network namespaces.
+        /// The gateways in other network namespaces.
         elsewhere: Vec<String>,
     },
-    /// Gateways run, but none matches.
+    /// Gateways are running, but none matches.
     #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
     NoSuchGateway {
         /// The selector as given: an interface, a name or a program's id.
         selector: String,
-        /// The gateways that run.
+        /// The running gateways.
         running: Vec<String>,
     },
-    /// Several gateways run and none was chosen.
+    /// Several gateways match, and the caller chose none.
     #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
-        /// The gateways that run.
+        /// The running gateways.
         running: Vec<String>,
     },
-    /// A change failed half way, and what was changed already could not be put back.
+    /// A change failed half way, and undoing its first part failed, too.
     #[error(
         "{error}; what had changed by then could not be put back ({undo}): restart the gateway, or reload a \
          configuration that holds"
@@ -141,20 +141,20 @@ pub enum Error {
     NotUndone {
         /// The error that stopped the change.
         error: Box<Error>,
-        /// The error of putting back what had changed.
+        /// The error of the attempt to undo it.
         undo: Box<Error>,
     },
-    /// Nobody listens at that path.
+    /// No process listens at that path.
     #[error(
         "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()
     )]
     NoGatewaySocket {
         /// The path.
         path: std::path::PathBuf,
-        /// The system's error.
+        /// The system's error of the connection attempt.
         source: io::Error,
     },
-    /// A gateway's socket, and no place for this server.
+    /// A gateway listens at the path, but refused this server.
     #[error("the gateway at `{}` turns this server away: {reason}", .path.display())]
     SocketRefused {
         /// The path.
@@ -164,7 +164,7 @@ pub enum Error {
         /// True if another attempt may succeed later.
         busy: bool,
     },
-    /// Something else is where the gateway's socket should be.
+    /// The path of the gateway's socket is occupied by something else.
     #[error("cannot listen at `{}`: {why}", .path.display())]
     SocketTaken {
         /// The path.
@@ -172,51 +172,51 @@ pub enum Error {
         /// Description of what is at the path.
         why: String,
     },
-    /// No user or group of that name on this machine.
+    /// This machine has no user or group of that name.
     #[error("there is no {what} `{name}` on this machine: give a name from `getent {database}`, or a number", database = if *.what == "user" { "passwd" } else { "group" })]
     NoSuchUser {
         /// `user` or `group`.
         what: &'static str,
-        /// The name.
+        /// The name as given.
         name: String,
     },
-    /// A directory that nothing can be pinned in, or in which something other than a gateway is pinned.
+    /// Nothing can be pinned in the directory, or something other than a gateway is pinned there.
     #[error("cannot pin at `{}`: {why}", .path.display())]
     Pin {
         /// The directory.
         path: std::path::PathBuf,
-        /// Description of what is wrong, and of what mends it.
+        /// Description of what is wrong, and what to do.
         why: String,
     },
-    /// The gateway that is pinned in the directory runs with a setting that cannot change while it runs.
+    /// The gateway pinned in the directory runs with a setting that cannot change while it runs.
     #[error(
         "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start it again", .path.display()
     )]
     PinMismatch {
         /// The directory.
         path: std::path::PathBuf,
-        /// The setting, its value before and its value now.
+        /// The setting, its old value and its new value.
         why: String,
     },
-    /// The configuration does not hold.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No service of that name or number.
+    /// The gateway has no service of that name or number.
     #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
     NoSuchService {
         /// The name or number as given.
         name: String,
         /// Similar names.
         similar: Vec<String>,
-        /// Every service.
+        /// The names of all services.
         known: Vec<String>,
     },
-    /// As many processes feed the gateway as it has room for.
+    /// Every slot for a server's ledger is taken.
     #[error(
         "all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)"
     )]
     NoFreeLedger {
-        /// Number of places for servers.
+        /// Number of slots for servers.
         slots: u32,
     },
     /// The deny/allow list of that family is full.
@@ -224,56 +224,56 @@ pub enum Error {
         "the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`"
     )]
     ListFull {
-        /// 4 or 6.
+        /// The address family: 4 or 6.
         family: u8,
-        /// Its size.
+        /// The capacity of the list.
         entries: u32,
     },
-    /// More entries than the deny/allow list of that family has room for; nothing was changed.
+    /// The entries exceed the capacity of the deny/allow list of that family. Nothing was changed.
     #[error(
         "{needed} IPv{family} entries do not fit into the deny/allow list of {entries}: start the gateway with `acl_entries` of {needed} or more"
     )]
     ListTooLong {
-        /// 4 or 6.
+        /// The address family: 4 or 6.
         family: u8,
-        /// Number of entries that there would be.
+        /// Number of entries that the list would have.
         needed: u32,
-        /// Number of entries that the list has room for.
+        /// The capacity of the list.
         entries: u32,
     },
-    /// More single addresses to listen at than the gateway was loaded with room for.
+    /// The gateway was loaded with room for fewer single listening addresses.
     #[error(
         "the gateway has room for {entries} single addresses to listen at: restart it for more"
     )]
     ListenersFull {
-        /// Number of addresses that there is room for.
+        /// The number of addresses that it has room for.
         entries: u32,
     },
-    /// Another process captures packets of this gateway.
+    /// Another process is capturing packets of this gateway.
     #[error(
         "process {pid} captures packets of this gateway already: end it first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
-        /// The process, in its pid namespace.
+        /// The id of that process, as its own pid namespace numbers it.
         pid: u32,
     },
-    /// A packet that cannot be judged.
+    /// The frame cannot be given to the program.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {
-        /// Its length.
+        /// The frame's length in bytes.
         length: usize,
-        /// Description of what is wrong with the packet.
+        /// Description of what is wrong with the frame.
         why: &'static str,
     },
-    /// A map of the running gateway is not there or not as `abi.h` says.
+    /// A map of the running gateway is missing, or differs from its definition in `abi.h`.
     #[error("program {program} is not a gateway this library understands: {why}")]
     ForeignProgram {
         /// The program's id.
         program: u32,
-        /// Description of what is missing.
+        /// Description of what is missing or differs.
         why: String,
     },
-    /// Anything else the system refused.
+    /// Any other error of the system.
     #[error("{doing} failed: {source}{}", advice(.source))]
     System {
         /// The operation that was tried, as text.
@@ -284,18 +284,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of the system while `doing`, by the current `errno`.
+    /// Returns the error for the current `errno`. `doing` names the operation.
     pub(crate) fn last_os(doing: impl Into<String>) -> Error {
         Error::system(doing, io::Error::last_os_error())
     }
 
-    /// There is no service of this name among those that are known.
+    /// Returns the error for an unknown service. `known` lists the names of all services.
     pub(crate) fn no_such_service(name: &str, known: Vec<String>) -> Error {
         let similar = similar(name, known.iter().map(String::as_str));
         Error::NoSuchService { name: name.to_owned(), similar, known }
     }
 
-    /// An error of the system; permission errors get their own kind.
+    /// Returns an error of the system. Permission errors become [`Error::NotPermitted`].
     pub(crate) fn system(doing: impl Into<String>, source: io::Error) -> Error {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Error::not_permitted(doing),
@@ -311,7 +311,7 @@ impl Error {
         }
     }
 
-    /// The `errno` behind it, if there is one.
+    /// Returns the `errno` behind the error, if the error has one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Error::System { source, .. } | Error::NativeRefused { source, .. } => {
@@ -325,7 +325,7 @@ impl Error {
     }
 }
 
-/// Tells what to do about an error of the system that has nothing to do with what was tried.
+/// Returns advice for errors of the system that do not depend on the operation.
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -340,12 +340,12 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// True if an error says that no file descriptor is free.
+/// Returns true if the error means that no file descriptor is free.
 pub(crate) fn no_descriptor(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// The system's error behind another one, if there is one.
+/// Returns the first error of the system in a chain of errors, if the chain has one.
 pub(crate) fn system_error(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
     let mut next = Some(error);
     while let Some(one) = next {
@@ -377,7 +377,7 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
     }
 }
 
-/// Advice to whoever wants the gateway on an interface that has this program.
+/// Returns advice on how to attach the gateway to an interface that has this program.
 fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {
@@ -394,7 +394,7 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
     format!("stop its owner first{stop}; `equic gateway run --wait` attaches when it has gone")
 }
 
-/// The names closest to `wanted`, best first, at most three.
+/// Returns the names closest to `wanted`, best first, at most three.
 pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut near: Vec<(f64, &str)> = names
         .into_iter()

@@ -1,7 +1,8 @@
-//! Reading files that an operator names, without waiting for anything.
+//! Reads files that an operator names, without ever blocking.
 //!
-//! A FIFO waits for a writer, a terminal for a person, and some devices never end. A gateway that waits protects
-//! nothing, so only regular files are read, and only as much as one of their kind can have.
+//! A FIFO waits for a writer, a terminal waits for input, and some devices have no end. A gateway
+//! that blocks protects nothing. So this module reads only regular files, up to a maximum length
+//! that the caller gives.
 #![forbid(unsafe_code)]
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
@@ -9,17 +10,18 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Reads a regular file of at most `longest` bytes; symbolic links are followed.
+/// Reads a regular file of at most `longest` bytes. Symbolic links are followed.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::InvalidInput`] if it is no regular file; [`io::ErrorKind::FileTooLarge`].
+/// [`io::ErrorKind::InvalidInput`] if it is not a regular file, [`io::ErrorKind::FileTooLarge`] if
+/// it is longer than `longest`; otherwise the system's error.
 pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    // Looked at first, because opening a device may do something.
+    // Checked before the file is opened, because opening a device can have side effects.
     check(&std::fs::metadata(path)?, longest)?;
     let mut options = OpenOptions::new();
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let file: File = options.read(true).custom_flags(flags).open(path)?;
-    // It may be another one by now.
+    // Checked again, because another file may have replaced it in between.
     let metadata = file.metadata()?;
     check(&metadata, longest)?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
@@ -27,10 +29,10 @@ pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > longest { Err(too_long(longest)) } else { Ok(bytes) }
 }
 
-/// As [`read_regular`], for text.
+/// Reads a text file; otherwise the same as [`read_regular`].
 ///
 /// # Errors
-/// As [`read_regular`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+/// Those of [`read_regular`], and [`io::ErrorKind::InvalidData`] if the file is not UTF-8.
 pub fn read_regular_text(path: &Path, longest: u64) -> io::Result<String> {
     let bytes = read_regular(path, longest)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

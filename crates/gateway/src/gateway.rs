@@ -1,4 +1,4 @@
-//! A gateway that this process owns: load, attach, judge packets by hand.
+//! A gateway that this process owns: loading, attaching, and judging packets by hand.
 
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,42 +26,45 @@ use crate::sys::ids;
 use crate::sys::netlink;
 use crate::sys::region::atomic;
 
-/// Options for loading a gateway beside its configuration: for tests and `explain`.
+/// Options for loading a gateway that are not part of its configuration. Tests and `explain` use
+/// them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadOptions {
-    /// The program takes the time from [`Gateway::set_clock`]; starts at the present.
+    /// The program uses the time that [`Gateway::set_clock`] sets. It starts at the present.
     pub test_clock: bool,
-    /// The program writes down how it judged, for [`Gateway::judge`].
+    /// The program records how it decided, for [`Gateway::judge`].
     pub explain: bool,
-    /// Seed of the ledger's hash; none: random.
+    /// Seed of the ledger's hash. `None` means a random seed.
     pub seed: Option<u64>,
-    /// No thread that cleans up after dead servers, nor one that rotates keys: the caller does the one
-    /// ([`Control::sweep`]) and begins the other ([`Gateway::rotate_keys`]).
+    /// Starts neither the thread that cleans up after dead servers nor the one that rotates keys.
+    /// The caller then calls [`Control::sweep`] itself, and [`Gateway::rotate_keys`] to start the
+    /// rotation.
     pub unswept: bool,
 }
 
 impl LoadOptions {
-    /// For [`Gateway::judge`]: explanations, and a clock that only [`Gateway::set_clock`] moves.
+    /// Returns the options for [`Gateway::judge`]: the program records its decisions, and only
+    /// [`Gateway::set_clock`] moves its clock.
     pub fn explain() -> LoadOptions {
         LoadOptions { test_clock: true, explain: true, ..LoadOptions::default() }
     }
 }
 
-/// A gateway loaded by this process. It leaves its interfaces when this is dropped, and when the
-/// process ends, by SIGKILL too; unless it is [pinned](Gateway::load_pinned).
+/// A gateway loaded by this process. It is detached from its interfaces when this value is dropped
+/// and when the process ends, even by SIGKILL, unless it is [pinned](Gateway::load_pinned).
 #[derive(Debug)]
 pub struct Gateway {
     links: Arc<Mutex<Vec<Link>>>,
     pub(crate) pins: Option<Pins>,
-    // After the links: nothing is swept or counted for a program that is gone.
+    // Dropped after the links, so that the threads work as long as the program is attached.
     sweeper: Option<Periodic>,
     keys: Mutex<Option<Periodic>>,
-    /// File for servers that the keys of Retry tokens are written to.
+    /// File with the keys of Retry tokens, for servers.
     key_file: Option<PathBuf>,
-    /// File for the next gateway that the number of the rotation is written to.
+    /// File with the number of the current rotation, for the next gateway.
     rotation: Option<RotationFile>,
     ledger: Mutex<Option<Ledger>>,
-    /// Of a copy, what it is a copy of.
+    /// If this gateway is a copy: the gateway that it was copied from.
     original: Option<Original>,
     judging: Mutex<()>,
     control: Control,
@@ -69,17 +72,17 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Loads the program with this configuration. It decides nothing until it is attached.
+    /// Loads the program with this configuration. No packet passes through it until it is attached.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_BPF`, `CAP_PERFMON` and `CAP_NET_ADMIN`;
-    /// [`Error::BadObject`],
-    /// [`Error::AbiVersion`], [`Error::KernelTooOld`], [`Error::Verifier`], [`Error::Config`].
+    /// [`Error::BadObject`], [`Error::AbiVersion`], [`Error::KernelTooOld`], [`Error::Verifier`],
+    /// [`Error::Config`].
     pub fn load(config: &Config, object: ObjectSource) -> Result<Gateway> {
         Gateway::load_with(config, object, LoadOptions::default())
     }
 
-    /// As [`Gateway::load`], with options.
+    /// Loads the program with this configuration and these options.
     ///
     /// # Errors
     /// As [`Gateway::load`].
@@ -100,7 +103,8 @@ impl Gateway {
         let gateway = Gateway::of(loaded);
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
-        // Others are to try packets on.
+        // A gateway with a test clock or explanations only tries out packets, so it does not
+        // continue the rotation of an earlier gateway.
         let lives = !options.test_clock && !options.explain;
         let before = if lives { rotation::before(&config.gateway) } else { None };
         gateway.control.begin_keys(before)?;
@@ -127,7 +131,8 @@ impl Gateway {
         }
     }
 
-    /// With a thread that rotates keys and one that cleans up, unless the caller sees to that.
+    /// Starts the thread that rotates keys and the one that cleans up, unless
+    /// [`LoadOptions::unswept`] is set.
     pub(crate) fn looked_after(mut self, config: &Config, options: LoadOptions) -> Result<Gateway> {
         self.key_file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
         if let Some(path) = &self.key_file {
@@ -144,11 +149,12 @@ impl Gateway {
         Ok(self)
     }
 
-    /// Rotates the keys of Retry tokens from now on, in a thread of its own; a gateway that is loaded without
-    /// [`LoadOptions::unswept`] does. Capabilities belong to threads: who gives some up does so before.
+    /// Starts a thread that rotates the keys of Retry tokens. Loading a gateway without
+    /// [`LoadOptions::unswept`] starts it. Capabilities belong to threads, so a process that drops
+    /// some must do so before this call.
     ///
     /// # Errors
-    /// The system's, if there can be no thread.
+    /// The system's error if the thread cannot be started.
     pub fn rotate_keys(&self) -> Result<()> {
         let mut keys = lock(&self.keys);
         if keys.is_none() {
@@ -158,14 +164,14 @@ impl Gateway {
         Ok(())
     }
 
-    /// With links that were there already.
+    /// Adopts links that existed before this process took the gateway over.
     pub(crate) fn holding(mut self, links: Vec<Link>, pins: Pins) -> Gateway {
         *lock(&self.links) = links;
         self.pins = Some(pins);
         self
     }
 
-    /// Has it look up there what its packets are about.
+    /// Makes this copy look up the state for its packets in `original`.
     pub(crate) fn ask(&mut self, original: Original) {
         self.original = Some(original);
     }
@@ -177,8 +183,8 @@ impl Gateway {
     /// Attaches the program to an interface of this process's network namespace.
     ///
     /// # Errors
-    /// [`Error::NoSuchInterface`]; [`Error::InterfaceBusy`] when another XDP program is there (it
-    /// stays); [`Error::NativeRefused`] in mode `native`; [`Error::AlreadyAttached`].
+    /// [`Error::NoSuchInterface`]; [`Error::InterfaceBusy`] if another XDP program is attached (it
+    /// is not replaced); [`Error::NativeRefused`] in mode `native`; [`Error::AlreadyAttached`].
     pub fn attach(&self, interface: &str, mode: Mode) -> Result<Attached> {
         let ifindex = sys::interface_index(interface)?;
         let mut links = lock(&self.links);
@@ -251,7 +257,7 @@ impl Gateway {
 
     fn link(&self, ifindex: u32, native: bool) -> std::io::Result<OwnedFd> {
         if native && is_tun(ifindex)? {
-            // The driver runs the program on some of its packets only behind itself.
+            // In native mode, the tun driver runs the program only for some of its packets.
             return Err(std::io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         self.control.note_mode(ifindex, native)?;
@@ -272,11 +278,11 @@ impl Gateway {
             )
         };
         let fd = sys::check(returned)?;
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Takes the program off one interface.
+    /// Detaches the program from one interface.
     ///
     /// # Errors
     /// [`Error::NotAttached`].
@@ -290,15 +296,15 @@ impl Gateway {
         if self.detach_index(index.ok_or_else(absent)?) { Ok(()) } else { Err(absent()) }
     }
 
-    /// Takes the program off the interface that had this index when it was attached, wherever the
-    /// interface is now. Returns false if the gateway has no such link.
+    /// Detaches the program from the interface that had this index when it was attached, wherever
+    /// the interface is now. Returns false if the gateway has no such link.
     pub fn detach_index(&self, ifindex: u32) -> bool {
         let mut links = lock(&self.links);
         let Some(index) = links.iter().position(|link| link.ifindex() == ifindex) else {
             return false;
         };
-        // Not by closing it alone: somebody who looks at links may hold it for a moment. It fails
-        // only when the interface has taken the program with it.
+        // Closing the descriptor is not enough, because another process that inspects links may
+        // hold the link open for a moment. Detaching fails only if the interface was deleted.
         let link = links.swap_remove(index);
         if let Err(error) = ids::detach(link.fd.as_fd()) {
             tracing::debug!(%error, interface = link.attached.interface, "detaching");
@@ -309,10 +315,10 @@ impl Gateway {
         true
     }
 
-    /// Says where the program is now that was attached to the interface with this index.
+    /// Returns where the program is now that was attached to the interface with this index.
     ///
     /// # Errors
-    /// The system's error if the kernel cannot be asked, for example without a free descriptor.
+    /// The system's error if the kernel cannot be queried, for example without a free descriptor.
     pub fn place_of(&self, ifindex: u32) -> std::io::Result<AttachmentPlace> {
         let find = || {
             let links = lock(&self.links);
@@ -330,8 +336,9 @@ impl Gateway {
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => None,
                 other => other?.map(|(program, _)| program),
             };
-            // The number may belong to another interface by now. A successor may have put its program in the
-            // place of this one, so it is the link's that counts, as long as it stays the same.
+            // Another interface may have this index by now, and a successor may have replaced the
+            // program of the link. So the link's program is compared, and the link is read again to
+            // make sure that it did not change in between.
             if there == Some(link.program) {
                 return Ok(AttachmentPlace::Here);
             }
@@ -343,7 +350,7 @@ impl Gateway {
         }
     }
 
-    /// Names that the gateway should have in its BPF file system and does not have.
+    /// Returns the paths that should exist in the BPF file system for this gateway and do not.
     pub fn missing_pins(&self) -> Vec<PathBuf> {
         let Some(pins) = &self.pins else { return Vec::new() };
         let links = lock(&self.links);
@@ -351,8 +358,8 @@ impl Gateway {
         pins.missing(&indices)
     }
 
-    /// The interfaces that still have it: others may have taken it off, or be gone. Needs no
-    /// privilege.
+    /// Returns the interfaces that the program is still attached to. Other processes may have
+    /// detached it, and interfaces may have been deleted. Needs no privilege.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -360,7 +367,7 @@ impl Gateway {
         self.control.interfaces()
     }
 
-    /// Removes the pins, if there are any: from now on it ends with this process.
+    /// Removes the pins, if the gateway is pinned. From then on the gateway ends with this process.
     ///
     /// # Errors
     /// [`Error::Pin`].
@@ -368,15 +375,15 @@ impl Gateway {
         self.pins.as_ref().map_or(Ok(()), |pins| pins::forget(pins.dir(), None))
     }
 
-    /// Interfaces that the gateway is attached to.
+    /// Returns the interfaces that this process attached the gateway to.
     pub fn attached(&self) -> Vec<Attached> {
         lock(&self.links).iter().map(|link| link.attached.clone()).collect()
     }
 
-    /// The ledger of this process; every call gives the same one.
+    /// Returns the ledger of this process. Every call returns the same one.
     ///
     /// # Errors
-    /// [`Error::NoFreeLedger`], or when memory is short.
+    /// [`Error::NoFreeLedger`], or the system's error if memory is short.
     pub fn ledger(&self) -> Result<Ledger> {
         let mut ledger = lock(&self.ledger);
         if let Some(ledger) = &*ledger {
@@ -387,23 +394,23 @@ impl Gateway {
         Ok(joined)
     }
 
-    /// Policy, counters and lists of this gateway.
+    /// Returns access to the policy, counters and lists of this gateway.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// The kernel's id of the program.
+    /// Returns the kernel's id of the program.
     pub fn program_id(&self) -> u32 {
         self.control.program_id()
     }
 
-    /// The program itself, to pass on or to run.
+    /// Returns the descriptor of the program.
     pub fn program_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 
-    /// Sets the program's clock (time since boot, as `CLOCK_MONOTONIC` counts it). Without
-    /// [`LoadOptions::test_clock`] the program does not look at it.
+    /// Sets the program's clock: time since boot, as `CLOCK_MONOTONIC` counts it. Has no effect
+    /// without [`LoadOptions::test_clock`].
     pub fn set_clock(&self, now: Duration) {
         let control = self.control.maps().control.pointer();
         atomic!(AtomicU64, control, clock_ns)
@@ -417,14 +424,15 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Servers that joined look for the next one from now on, and not only when the process ends.
+        // Servers that joined start to look for the next gateway now, not only when this process
+        // ends.
         if self.pins.is_none() && self.control.is_owner(std::process::id()) {
             self.control.disown();
         }
     }
 }
 
-/// Cleans up after dead servers and expired list entries, once a second.
+/// Starts the thread that removes dead servers and expired list entries once a second.
 fn sweeper(control: Control) -> Result<Periodic> {
     Periodic::start("equic-sweeper", move || {
         match control.sweep() {
@@ -436,7 +444,7 @@ fn sweeper(control: Control) -> Result<Periodic> {
     })
 }
 
-/// Writes the configuration into the maps, before anything is attached.
+/// Writes the configuration into the maps, before the program is attached.
 fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     let maps = &loaded.maps;
     maps.services.write(&services_of(config));
@@ -471,7 +479,7 @@ fn control_of(config: &Config) -> abi::equic_control {
     }
 }
 
-/// Refuses interfaces whose packets the program cannot read.
+/// Fails for interfaces whose packets the program cannot parse.
 fn check_link(interface: &str) -> Result<()> {
     let failed = |error| Error::system(format!("asking for the type of `{interface}`"), error);
     match link_header(interface).map_err(failed)? {
@@ -486,13 +494,13 @@ fn check_link(interface: &str) -> Result<()> {
     }
 }
 
-/// True for interfaces of the driver tun, with an Ethernet header (tap) or without.
+/// Returns true for interfaces of the tun driver, with (tap) or without an Ethernet header.
 fn is_tun(ifindex: u32) -> std::io::Result<bool> {
     let links = netlink::links()?;
     Ok(links.iter().any(|link| link.ifindex == ifindex && link.kind == "tun"))
 }
 
-/// Notice about packets that are not what was on the wire.
+/// Returns a notice if the program sees packets that differ from those on the wire.
 fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
     if native && hides_vlans(interface) {
         return Some(format!(
@@ -509,7 +517,7 @@ fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
     })
 }
 
-/// EEXIST: a program is there in the other mode.
+/// EEXIST means that a program is attached in the other mode.
 fn is_busy(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
@@ -532,7 +540,7 @@ fn native_error(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
         Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => {
             busy_or(interface, ifindex, error)
         }
-        // No driver was asked.
+        // The error came before the driver was called.
         _ if no_descriptor(&error) => busy_or(interface, ifindex, error),
         _ => Error::NativeRefused { interface: interface.to_owned(), source: error },
     }

@@ -1,4 +1,4 @@
-//! Packets judged by hand: the real program, run on bytes that never were on a wire.
+//! Runs the real program on frames from memory, and returns how it decided.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::sys;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// The program failed; this one never does.
+    /// `XDP_ABORTED`. The gateway's program never returns it.
     Aborted,
-    /// The packet is gone.
+    /// `XDP_DROP`: the packet is dropped.
     Drop,
-    /// The packet goes on to the kernel.
+    /// `XDP_PASS`: the kernel processes the packet as usual.
     Pass,
-    /// Another packet goes back to where this one came from.
+    /// `XDP_TX`: an answer is sent back through the interface that the packet came from.
     Answer,
-    /// Anything else; this program never says it.
+    /// Any other code. The gateway's program never returns one.
     Other(u32),
 }
 
@@ -34,7 +34,7 @@ pub enum Action {
 pub struct TestRun {
     /// Return code of the program.
     pub action: Action,
-    /// Duration of one run as the kernel measured it, on average over the repetitions.
+    /// Average duration of one run, as measured by the kernel.
     pub duration: Duration,
 }
 
@@ -43,16 +43,17 @@ pub struct TestRun {
 pub struct Judgement {
     /// Return code of the program.
     pub action: Action,
-    /// The verdict; none when the packet is not to a service.
+    /// The verdict, or `None` if the packet does not belong to a service.
     pub verdict: Option<Verdict>,
 }
 
-/// The reason for a decision, and the service and the headers it is based on.
+/// The reason for a decision, and the service and headers that it is based on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Reason for the decision.
     pub reason: Reason,
-    /// True if the packet does not get to the server, dropped or answered; not when the reason drops but the run is dry.
+    /// True if the packet does not reach the server, because it was dropped or answered. False if
+    /// the reason is a drop but the service runs dry.
     pub dropped: bool,
     /// The service's name.
     pub service: String,
@@ -60,38 +61,40 @@ pub struct Verdict {
     pub service_index: u32,
     /// The source's prefix.
     pub source: String,
-    /// Connections of the source, over all servers; 0 for later fragments, which no quota is about.
+    /// Connections of the source on all servers. 0 for a later fragment, which no quota concerns.
     pub connections: u32,
-    /// Handshakes of the source that are under way, where the policy counts them; else 0.
+    /// Handshakes of the source in progress. 0 if the policy does not count them.
     pub under_way: u32,
-    /// Of a service with adaptive Retry, where it stood when the packet was judged.
+    /// State of adaptive Retry when the packet was judged, if the service uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
-    /// The QUIC version of a long header; none for short headers and what is not QUIC.
+    /// The QUIC version of a long header. `None` for a short header and for payload that is not
+    /// QUIC.
     pub version: Option<u32>,
-    /// Destination Connection ID, in hex, as far as the program read it.
+    /// Destination Connection ID in hexadecimal, up to the length that the program reads.
     pub dcid: String,
-    /// Source Connection ID, in hex, as far as the program read it.
+    /// Source Connection ID in hexadecimal, up to the length that the program reads.
     pub scid: String,
 }
 
-/// BPF_PROG_TEST_RUN wants an Ethernet header at least.
+/// BPF_PROG_TEST_RUN needs at least an Ethernet header.
 const SHORTEST: usize = 14;
-/// More than any packet: what the kernel takes depends on its page size and MAX_SKB_FRAGS.
+/// Larger than any packet. The kernel's own maximum depends on its page size and MAX_SKB_FRAGS.
 const LONGEST: usize = 65_535 + 64;
 
 impl Gateway {
-    /// Runs the program on a frame, as if it came in on the interface with this index (none: on
-    /// no particular one). Everything happens as with a packet from the wire, counters included.
+    /// Runs the program on a frame as if it had arrived on the interface with this index. `None`
+    /// means no particular interface. The program acts as for a packet from the wire and counts it,
+    /// too.
     ///
     /// # Errors
     /// [`Error::BadPacket`] for frames under 14 or over 65,599 bytes; [`Error::NoSuchInterface`];
-    /// what the kernel says otherwise.
+    /// otherwise the kernel's error.
     pub fn test_run(&self, frame: &[u8], ifindex: Option<u32>) -> Result<TestRun> {
         self.test_run_repeat(frame, ifindex, 1)
     }
 
-    /// As [`Gateway::test_run`], `repeat` times in a row; the last action counts.
+    /// Runs [`Gateway::test_run`] `repeat` times in a row and returns the last action.
     ///
     /// # Errors
     /// As [`Gateway::test_run`].
@@ -129,7 +132,8 @@ impl Gateway {
             options.ctx_in = (&raw const context).cast();
             options.ctx_size_in = size_of_val(&context) as u32;
         }
-        // SAFETY: frame and context live through the call, with the sizes given.
+        // SAFETY: the frame and the context live through the call, and the options give their
+        // sizes.
         let returned = unsafe {
             libbpf_sys::bpf_prog_test_run_opts(self.program_fd().as_raw_fd(), &raw mut options)
         };
@@ -149,12 +153,12 @@ impl Gateway {
         Ok(TestRun { action, duration: Duration::from_nanos(options.duration.into()) })
     }
 
-    /// Runs the program on a frame and says how it decided. State changes as with a packet from the
-    /// wire: judge the same opening Initial twice, and the second is `underway`. The gateway has to
-    /// be loaded with [`crate::LoadOptions::explain`] (as snapshots are): without, there is never a
-    /// verdict.
+    /// Runs the program on a frame and returns how it decided. State changes as for a packet from
+    /// the wire: if the same opening Initial is judged twice, the second result is `underway`. The
+    /// gateway has to be loaded with [`crate::LoadOptions::explain`] (as snapshots are); otherwise
+    /// the verdict is always `None`.
     ///
-    /// A frame too short for an Ethernet header passes, as it does on an interface.
+    /// A frame that is too short for an Ethernet header passes, as on an interface.
     ///
     /// # Errors
     /// As [`Gateway::test_run`].

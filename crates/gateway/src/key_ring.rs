@@ -1,4 +1,5 @@
-//! Key rings of Retry tokens as servers get them: what a server does about tokens, and its way to the gateway's ring.
+//! Key rings of Retry tokens on the server side: how a server handles tokens, and how it reads the
+//! gateway's ring.
 
 use std::fs::File;
 use std::io;
@@ -16,34 +17,37 @@ use crate::sync::{Mutex, lock};
 use crate::sys::memory::sealed;
 use crate::sys::region::{Shared, atomic};
 
-/// Handling of the tokens of a gateway's Retry packets by a server.
+/// How a server handles the tokens of the gateway's Retry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenKeys {
-    /// It does not check them.
+    /// The server does not check them.
     #[default]
     None,
-    /// It takes the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and checks them.
+    /// The server reads the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and
+    /// checks them.
     Take,
-    /// As [`TokenKeys::Take`], and all its connection IDs are made with the ring
-    /// ([`Ledger::connection_ids`](crate::Ledger::connection_ids)): the gateway may check them (`check_ids`).
+    /// As [`TokenKeys::Take`]. In addition, the server makes all its connection IDs with the ring
+    /// ([`Ledger::connection_ids`](crate::Ledger::connection_ids)), so that the gateway may check
+    /// them (`check_ids`).
     TakeForIds,
-    /// It does not check them, and all its connection IDs are made with the gateway's key ring, which it takes: for
-    /// stacks whose tokens are their own.
+    /// The server reads the gateway's key ring and makes all its connection IDs with it, but does
+    /// not check the tokens. This is for stacks that issue tokens of their own.
     IdsOnly,
-    /// It checks them, and has the ring already: from a file.
+    /// The server checks them with a ring that it has read from a file.
     Own,
 }
 
-/// Length of the connection IDs that a gateway checks, and of the server ID in them, in bytes.
+/// Length in bytes of the connection IDs that a gateway checks, and of the server ID in them.
 pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
 
 impl TokenKeys {
-    /// True if the server asked for the key ring.
+    /// Returns true if the server asks for the key ring.
     pub(crate) fn takes(self) -> bool {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }
 
-    /// Flags with which the server is recorded (`enum equic_member_flags`), if it is given what it wants.
+    /// Returns the flags that record the server (`enum equic_member_flags`) if its request is
+    /// granted.
     pub(crate) fn flags(self) -> u32 {
         match self {
             TokenKeys::None => 0,
@@ -54,19 +58,19 @@ impl TokenKeys {
     }
 }
 
-/// A server's way to the ring of the gateway that it has joined.
+/// How a server reads the ring of the gateway that it has joined.
 #[derive(Debug)]
 pub(crate) enum RingAccess {
-    /// None: it has not asked, or may not.
+    /// The server has not asked for the ring, or may not read it.
     None,
-    /// With privileges: the program's own.
+    /// A privileged server reads the program's own ring.
     Shared(Arc<Shared<abi::equic_ring>>),
-    /// From the socket: a copy that the gateway's process keeps up to date.
+    /// A server at the socket reads a copy that the gateway's process keeps up to date.
     ReadOnly(File),
 }
 
 impl RingAccess {
-    /// The ring as it is now.
+    /// Reads the current ring.
     pub(crate) fn read(&self) -> Result<Option<KeyRing>> {
         match self {
             RingAccess::None => Ok(None),
@@ -82,7 +86,7 @@ impl RingAccess {
         }
     }
 
-    /// What came with a place at the socket; `None` if it is no ring.
+    /// Takes the descriptor that the socket sent with the slot. Returns `None` if it is not a ring.
     pub(crate) fn received(ring: OwnedFd) -> Option<RingAccess> {
         let file = File::from(ring);
         let fits = file.metadata().is_ok_and(|is| is.is_file() && is.len() == KeyRing::LEN as u64);
@@ -90,8 +94,8 @@ impl RingAccess {
     }
 }
 
-/// The copy of a gateway's ring that servers at its socket read. Where keys are withdrawn, another copy takes its place:
-/// who has the one before, and no place any more, reads none of the new keys.
+/// The copy of a gateway's ring that servers at its socket read. When keys are withdrawn, a new
+/// copy replaces this one. A process that has the old copy but no slot never sees the new keys.
 #[derive(Debug)]
 pub(crate) struct ServedRing(Mutex<Served>);
 
@@ -99,7 +103,7 @@ pub(crate) struct ServedRing(Mutex<Served>);
 struct Served {
     descriptor: Arc<OwnedFd>,
     memory: Shared<abi::equic_ring>,
-    /// Number of the copy, from 0.
+    /// Number of the copy, counted from 0.
     generation: u64,
 }
 
@@ -108,19 +112,19 @@ impl ServedRing {
         Ok(ServedRing(Mutex::new(Served::new(ring, 0)?)))
     }
 
-    /// Changes the copy.
+    /// Updates the current copy in place.
     pub(crate) fn update(&self, ring: &KeyRing) {
         store_ring(&lock(&self.0).memory, ring);
     }
 
-    /// Puts another copy in its place.
+    /// Replaces the copy by a new one with this ring.
     pub(crate) fn replace(&self, ring: &KeyRing) -> io::Result<()> {
         let mut served = lock(&self.0);
         *served = Served::new(ring, served.generation + 1)?;
         Ok(())
     }
 
-    /// The copy that servers get now, and its number.
+    /// Returns the current copy and its number.
     pub(crate) fn descriptor(&self) -> (Arc<OwnedFd>, u64) {
         let served = lock(&self.0);
         (Arc::clone(&served.descriptor), served.generation)
@@ -135,7 +139,7 @@ impl Served {
     }
 }
 
-/// Stores a ring so that nobody sees an epoch before its key.
+/// Stores a ring so that no reader sees an epoch before its key.
 pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
     let bytes = ring.to_bytes();
     let to = shared.pointer();
@@ -144,17 +148,17 @@ pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
         .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
     let (first, second) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
     for (index, word) in words.enumerate().filter(|(_, word)| *word != 0) {
-        // A key that is not known stays where it is until there is another: nobody looks at it.
+        // The slot of an unknown key keeps its old value. Readers do not use it.
         atomic!(AtomicU64, to, words[index + 2]).store(word, Relaxed);
     }
     atomic!(AtomicU64, to, words[1]).store(second, Relaxed);
-    // Magic, version, clock, current and known epochs, all at once.
+    // Magic, version, clock, current and known epochs, in one store.
     atomic!(AtomicU64, to, words[0]).store(first, Release);
 }
 
 const _: () = assert!(size_of::<abi::equic_ring>() == KeyRing::LEN);
 
-/// The ring that is in a gateway's map.
+/// Reads the ring in a gateway's map.
 pub(crate) fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
     let words = Zeroizing::new(shared.read().words);
     let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
@@ -164,7 +168,7 @@ pub(crate) fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
     KeyRing::from_bytes(&*bytes).map_err(|error| failed("reading the key ring", error))
 }
 
-/// Error of a key ring in place of one of the system.
+/// Turns a key ring's error into an error of the system.
 pub(crate) fn failed(what: &str, error: RingError) -> Error {
     Error::system(what.to_owned(), io::Error::other(error))
 }

@@ -1,7 +1,8 @@
-//! Keys of Retry tokens (docs/retry.md s.2): in the program's map, in a file for servers, and their rotation.
+//! Keys of Retry tokens (docs/retry.md s.2): in the program's map, in a file for servers, and their
+//! rotation.
 //!
-//! A ring is made when a gateway is loaded. A gateway that takes over another's maps goes on with its ring,
-//! so that what was answered before still opens connections after.
+//! Loading a gateway generates a ring. A gateway that takes over another one's maps keeps its ring,
+//! so that tokens from before the takeover remain valid.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -22,34 +23,36 @@ use crate::rotation::RotationFile;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Time for which tokens are made with one key.
+/// Time for which one key is used to make tokens.
 const EVERY: Duration = Duration::from_secs(12 * 3_600);
-/// Time after the making of a ring for which connections may be older than it. As long as a key is used: by then
-/// servers have replaced the IDs of all connections (docs/policy.md s.10).
+/// Time after the generation of a ring during which connections may be older than the ring. It
+/// equals the time that a key is used, because by then servers have replaced the IDs of all
+/// connections (docs/policy.md s.10).
 pub(crate) const OLDER_IDS: Duration = EVERY;
-/// Time between the announcement of a key and its use: servers read the file again meanwhile.
+/// Time between the announcement of a key and its first use. Servers read the file again meanwhile.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// Time between two looks for what others ask for.
+/// Interval at which requests of other processes are polled.
 const POLL: Duration = Duration::from_millis(100);
-/// Time that servers have to take another ring before the keys that are withdrawn are forgotten.
+/// Time that servers have to read the new ring before withdrawn keys are forgotten.
 const RENEWING: Duration = Duration::from_secs(1);
 /// Time that servers have to replace connection IDs whose keys were withdrawn.
 const REPLACING: Duration = Duration::from_secs(60);
-/// Longest time that the gateway's process may take to change the ring.
+/// Longest time to wait for the gateway's process to change the ring.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A step of a rotation of keys; two make a whole one.
+/// A step of a key rotation. A whole rotation takes two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// The key of this epoch is known from now on, and not used yet.
+    /// The key of this epoch is now known, but not used yet.
     Announced(Epoch),
-    /// Tokens are made with the key of this epoch from now on.
+    /// Tokens are now made with the key of this epoch.
     Advanced(Epoch),
 }
 
 impl Control {
-    /// The ring that the program makes and checks Retry tokens with. Who has it can make tokens.
+    /// Returns the ring with which the program makes and checks Retry tokens. It is a secret: its
+    /// holder can make valid tokens.
     ///
     /// # Errors
     /// Fails if the program's map does not hold a ring.
@@ -57,9 +60,10 @@ impl Control {
         ring_of(&self.maps().ring)
     }
 
-    /// Servers that may serve a service and have not said that they check the tokens of the gateway's Retry
-    /// packets: their clients get no further once they have to bring one. Those that are dead or silent are left
-    /// out; of those whose ledger this process may not look into, the dead.
+    /// Returns the servers that may serve a service and have not declared that they check the
+    /// tokens of the gateway's Retry packets. Their clients cannot connect once the gateway
+    /// requires tokens. Dead and silent servers are left out. A server whose ledger this process
+    /// may not read is left out only if it is dead.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -76,9 +80,9 @@ impl Control {
         })
     }
 
-    /// Servers that may serve a service and have not said that their connection IDs prove themselves: with
-    /// `check_ids` their clients get no further than their first packet. Who is left out is as with
-    /// [`Control::servers_without_keys`].
+    /// Returns the servers that may serve a service and have not declared that the gateway can
+    /// verify their connection IDs. With `check_ids`, only the first packet of their clients gets
+    /// through. The same servers are left out as in [`Control::servers_without_keys`].
     ///
     /// # Errors
     /// As [`Control::servers_without_keys`].
@@ -86,7 +90,7 @@ impl Control {
         self.servers_without(abi::EQUIC_MEMBER_IDS, service)
     }
 
-    /// Servers that may serve a service and live, by place, process id and name.
+    /// Returns the live servers that may serve a service, with slot, process id and name.
     ///
     /// # Errors
     /// As [`Control::servers_without_keys`].
@@ -94,12 +98,14 @@ impl Control {
         self.servers_without(0, service)
     }
 
-    /// Takes the next step of a rotation: announces a new key, or uses the one announced. Tokens made before
-    /// still hold. If another process looks after the gateway, that one does it. If none does, servers at the socket
-    /// have the new key only when the next one has come.
+    /// Takes the next step of a rotation: announces a new key, or starts to use the announced one.
+    /// Older tokens remain valid. If another process manages the gateway, this call asks that
+    /// process. If none does, servers at the socket get the new key only from the next process that
+    /// does.
     ///
     /// # Errors
-    /// As [`Control::key_ring`]; the system gave no random numbers; the process does not answer.
+    /// As [`Control::key_ring`]; the system provides no random numbers; the process does not
+    /// answer.
     pub fn rotate_keys(&self) -> Result<Rotation> {
         if self.is_own() || !self.owner().alive {
             return turn(self.key_ring()?, None, |ring| self.set_key_ring(ring));
@@ -112,22 +118,25 @@ impl Control {
         })
     }
 
-    /// Withdraws all keys, because others may know them: the process that looks after the gateway makes a new one, hands
-    /// it to the servers that have a place now, and forgets the others a second later. Returns the new epoch.
+    /// Withdraws all keys, because an attacker may know them. The process that manages the gateway
+    /// generates a new key, hands it to the servers that hold a slot, and forgets the old keys a
+    /// second later. Returns the new epoch.
     ///
-    /// Retry tokens of before hold no longer. Connection IDs of before are of an unknown epoch: with `check_ids`, packets
-    /// with one go on for a minute if their source holds a connection, and are dropped after that. Servers have
-    /// replaced them by then. A process that had the keys and has no place any more does not see the new ones.
+    /// Older Retry tokens become invalid. Older connection IDs belong to an unknown epoch: with
+    /// `check_ids`, packets with one still pass for a minute if their source holds a connection,
+    /// and are dropped after that. Servers have replaced the IDs by then. A process that has the
+    /// old keys but no slot does not see the new ones.
     ///
     /// # Errors
-    /// No process looks after the gateway, or it does not answer, or it could not write its files: then all is as before.
+    /// Fails if no process manages the gateway, or the process does not answer or cannot write its
+    /// files. Then nothing has changed.
     pub fn renew_keys(&self) -> Result<Epoch> {
         self.note("renew the keys of tokens and connection IDs");
         self.ask_for(How::Renew)?;
         Ok(self.key_ring()?.epoch())
     }
 
-    /// Has the process that looks after the gateway change the ring, and waits for it.
+    /// Asks the process that manages the gateway to change the ring, and waits for its answer.
     fn ask_for(&self, how: How) -> Result<()> {
         let failed =
             |why: &str| Error::system("changing the gateway's keys", io::Error::other(why));
@@ -156,15 +165,15 @@ impl Control {
         Ok(())
     }
 
-    /// Time since the ring changed last; `None` if that is not known.
+    /// Returns the time since the ring last changed, or `None` if it is unknown.
     pub fn keys_age(&self) -> Option<Duration> {
         let notes = self.maps().notes.as_ref()?.pointer();
         let at = atomic!(AtomicU64, notes, keys_at).load(Acquire);
         (at != 0).then(|| Duration::from_nanos(sys::monotonic_ns().saturating_sub(at)))
     }
 
-    /// Gives the program another ring, so that it never sees an epoch before its key. Servers at this process's socket
-    /// have it before.
+    /// Gives the program another ring, in an order in which the program never sees an epoch before
+    /// its key. Servers at this process's socket get it first.
     pub fn set_key_ring(&self, ring: &KeyRing) {
         self.served_rings().iter().for_each(|served| served.update(ring));
         store_ring(&self.maps().ring, ring);
@@ -173,7 +182,8 @@ impl Control {
         }
     }
 
-    /// A ring of its own, unless there is one. It follows the one that had this rotation last.
+    /// Generates a ring, unless the map has one. With `before`, the ring continues after that
+    /// rotation.
     pub(crate) fn begin_keys(&self, before: Option<Epoch>) -> Result<()> {
         if self.maps().ring.read() != abi::equic_ring::default() {
             return self.key_ring().map(drop);
@@ -187,16 +197,17 @@ impl Control {
     }
 }
 
-/// Writes a ring for servers to read: whoever reads the file can make tokens, so only its owner may. The
-/// file is there whole or not at all.
+/// Writes a ring to a file for servers. A reader of the file can make valid tokens, so only the
+/// file's owner may read it. The file is replaced atomically.
 ///
 /// # Errors
-/// The system's, when the file cannot be written.
+/// The system's error if the file cannot be written.
 pub fn write_key_ring(path: &Path, ring: &KeyRing) -> Result<()> {
     write_for(None, path, ring)
 }
 
-/// As [`write_key_ring`], but a file that somebody gave to the servers' user stays that user's.
+/// Writes a ring like [`write_key_ring`], but with the owner and mode of `readers`, so that a file
+/// that was given to the servers' user stays readable for it.
 fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<()> {
     let fresh = PathBuf::from(format!("{}.new", path.display()));
     let failed = |error| Error::system(format!("writing `{}`", path.display()), error);
@@ -204,7 +215,7 @@ fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Nothing that is there is written to, wherever a link leads.
+    // A new file, so that no existing file is written to, wherever a symbolic link points.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(&fresh).map_err(failed)?;
@@ -222,7 +233,7 @@ fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<
     std::fs::rename(&fresh, path).map_err(failed)
 }
 
-/// Gives a new file the owner, group and mode of another one, if they are not the same already.
+/// Gives a new file the owner, group and mode of another one, if they differ.
 fn give(file: &File, like: &Metadata) -> io::Result<()> {
     let own = file.metadata()?;
     if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
@@ -234,7 +245,8 @@ fn give(file: &File, like: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Who may read the file with a ring, if it has just that: what others put in its place says nothing.
+/// Returns the metadata of the key file if it holds exactly this ring. Otherwise somebody else
+/// wrote the file, and its owner must not be trusted.
 fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
     let failed = |error| Error::system(format!("looking at `{}`", path.display()), error);
     let mut options = OpenOptions::new();
@@ -250,21 +262,21 @@ fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
     if !metadata.is_file() || metadata.len() != KeyRing::LEN as u64 {
         return Ok(None);
     }
-    // Both are overwritten when they are dropped.
+    // Both buffers are zeroized when they are dropped.
     let (wanted, mut there) = (ring.to_bytes(), ring.to_bytes());
     file.read_exact(&mut *there).map_err(failed)?;
     Ok((*wanted == *there).then_some(metadata))
 }
 
-/// Changes that others ask for, by their place in `equic_notes.keys_how`.
+/// Changes that other processes can request, by their number in `equic_notes.keys_how`.
 #[derive(Debug, Clone, Copy)]
 enum How {
     Turn = 0,
     Renew = 1,
 }
 
-/// Rotates keys from now on, makes the changes that others ask for, and keeps the files up to date, which have the ring
-/// of now.
+/// Starts the thread that rotates keys, makes the changes that other processes request, and keeps
+/// the files up to date. The files hold the current ring already.
 pub(crate) fn rotating(
     control: Control,
     file: Option<PathBuf>,
@@ -275,24 +287,25 @@ pub(crate) fn rotating(
     Periodic::start("equic-keys", move || keeper.look())
 }
 
-/// When the next step of a rotation is due, if the ring changed at `at`; all in nanoseconds.
+/// Returns when the next step of a rotation is due if the ring changed at `at`, in nanoseconds.
 fn due_after(at: u64, announced: bool) -> u64 {
     at.saturating_add(nanos(if announced { SETTLING } else { EVERY }))
 }
 
-/// Looks after a ring: the only one who changes it while there is one.
+/// Manages a ring. While it runs, nothing else changes the ring.
 struct KeyKeeper {
     control: Control,
     file: Option<PathBuf>,
     rotation: Option<RotationFile>,
     /// Time of the next step of the rotation (monotonic nanoseconds).
     due: u64,
-    /// Time at which the keys are forgotten that are being withdrawn, and the number of the request.
+    /// Time at which the withdrawn keys are forgotten, and the number of the request.
     renewing: Option<(u64, u64)>,
 }
 
 impl KeyKeeper {
-    /// Goes on with the rotation where the process before this one was. Its requests are of callers who gave up.
+    /// Continues the rotation of the previous process. Pending requests are dropped, because their
+    /// callers have given up.
     fn begin(&mut self) {
         let now = sys::monotonic_ns();
         let announced = self.control.key_ring().is_ok_and(|ring| ring.announced());
@@ -308,9 +321,9 @@ impl KeyKeeper {
         }
     }
 
-    /// Does what is due; returns how long to pause.
+    /// Does what is due and returns the time until the next call.
     fn look(&mut self) -> Duration {
-        // Who has taken the gateway over looks after its ring from then on.
+        // A process that has taken the gateway over now manages its ring.
         if !self.control.is_owner(std::process::id()) {
             return POLL;
         }
@@ -321,7 +334,7 @@ impl KeyKeeper {
                 let done = self.forget_others();
                 self.answer(number, &done);
             }
-            // Nothing else changes the ring meanwhile.
+            // While keys are being withdrawn, no other change is made.
             Some(_) => {}
             None => {
                 self.hear();
@@ -333,7 +346,7 @@ impl KeyKeeper {
         POLL
     }
 
-    /// Makes the changes that others ask for.
+    /// Makes the changes that other processes have requested.
     fn hear(&mut self) {
         let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) else { return };
         let wanted = atomic!(AtomicU64, notes, keys_wanted).load(Acquire);
@@ -393,14 +406,14 @@ impl KeyKeeper {
         self.control.set_key_ring(ring);
     }
 
-    /// First half of withdrawing all keys: another one is known, in copies of the ring that only the servers get that
-    /// have a place now.
+    /// First half of withdrawing all keys: announces a new key in new copies of the ring, which
+    /// only servers that hold a slot now can get.
     fn announce_another(&mut self) -> Result<()> {
         let failed = |error| failed("making keys", error);
         let old = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &old)).transpose()?.flatten();
         let mut ring = old.clone();
-        // Nothing is made with it yet.
+        // Nothing has been made with the key of that epoch yet.
         ring.retire(old.epoch().next());
         ring.announce(Key::random().map_err(failed)?).map_err(failed)?;
         let others = |error| Error::system("copying the new keys for servers", error);
@@ -414,7 +427,7 @@ impl KeyKeeper {
         Ok(())
     }
 
-    /// Second half: the new key is used, and no other is known.
+    /// Second half: starts to use the new key and forgets all others.
     fn forget_others(&mut self) -> Result<()> {
         let mut ring = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &ring)).transpose();
@@ -423,7 +436,8 @@ impl KeyKeeper {
         if let (Some(path), Ok(readers)) = (&self.file, readers)
             && let Err(error) = write_for(readers.flatten().as_ref(), path, &ring)
         {
-            // Its readers have the new key, and no token of another one gets as far as them.
+            // Readers of the old file know the new key, and the program drops tokens of the other
+            // keys before they reach a server.
             tracing::warn!(%error, "the file has keys that were withdrawn");
         }
         let until = sys::monotonic_ns().saturating_add(nanos(REPLACING));
@@ -436,8 +450,8 @@ impl KeyKeeper {
     }
 }
 
-/// Takes the next step of a rotation. Servers can know of it before it is in force: when the file cannot be
-/// written, all stays as it is.
+/// Takes the next step of a rotation. Servers get the ring before the program uses it: if the file
+/// cannot be written, nothing changes.
 fn turn(
     mut ring: KeyRing,
     file: Option<&Path>,
@@ -462,7 +476,7 @@ fn turn(
 mod tests {
     use super::*;
 
-    /// A gateway that is restarted more often than keys are rotated must rotate them all the same.
+    /// A gateway that is restarted more often than keys are rotated must still rotate them.
     #[test]
     fn keys_rotation_goes_on_where_the_process_before_was() {
         let hour = nanos(Duration::from_secs(3_600));
@@ -471,7 +485,7 @@ mod tests {
         assert_eq!(due_after(u64::MAX, false), u64::MAX);
     }
 
-    /// Servers that do not know a key would turn away everybody who has a token of it.
+    /// Servers that do not know a key would refuse every client with a token of that key.
     #[test]
     fn a_key_that_servers_cannot_read_is_not_used() {
         let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();
@@ -493,8 +507,8 @@ mod tests {
         }
     }
 
-    /// A server of another user would read the keys of the start for ever, and refuse all new clients
-    /// when the second rotation is over.
+    /// A server that runs as another user would keep the first keys it read, and refuse all new
+    /// clients after the second rotation.
     #[test]
     fn a_file_that_was_given_to_the_server_stays_the_servers() {
         let folder = tempfile::tempdir().unwrap();
@@ -519,7 +533,7 @@ mod tests {
             assert!(!crate::ci::in_ci(), "giving files away takes root");
             eprintln!("SKIPPED: giving files away takes root");
         }
-        // Whoever puts a file of their own there does not get the keys.
+        // A user who replaces the file by one of their own does not get the keys.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, [0; KeyRing::LEN]).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();

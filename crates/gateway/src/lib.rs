@@ -1,12 +1,12 @@
-//! XDP gateway for QUIC servers: quotas, rates and lists enforced in the kernel, driven live by the
-//! server.
+//! XDP gateway for QUIC servers: quotas, rates and lists that the kernel enforces and that the
+//! server updates live.
 //!
-//! An operator loads a [`Gateway`] from a [`Config`] and attaches it to interfaces; the server opens
-//! its [`Ledger`] (in the same process, or from another one through [`Control::join`]) and holds a
-//! [`Guard`] per connection. The XDP program drops what breaks the limits before the kernel
-//! allocates anything; docs/policy.md says what it decides.
+//! An operator loads a [`Gateway`] from a [`Config`] and attaches it to interfaces. The server
+//! opens its [`Ledger`] (in the same process, or from another one through [`Control::join`]) and
+//! holds a [`Guard`] per connection. The XDP program drops packets that exceed the limits before
+//! the kernel allocates anything for them. docs/policy.md specifies its decisions.
 //!
-//! A ledger counts without a gateway, too, for quotas that a server enforces itself:
+//! A ledger also works without a gateway, for quotas that a server enforces itself:
 //!
 //! ```
 //! use equic_gateway::{Config, Ledger};
@@ -22,23 +22,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Inside:
+//! Modules and folders:
 //!
-//! * `bpf/`: the program in C; `bpf/abi.h` is what it shares with this library ([`abi`]);
-//! * [`config`], [`quantity`]: what an operator writes; [`reason`]: what the program answers;
-//! * `object`, [`Gateway`], `links`: loading and attaching; `judge`: the program run by hand on packets;
-//! * `snapshot`: a copy to try packets on, and `original`: what it asks the gateway for;
-//! * [`ban`]: who is denied for how long, as a state machine without a clock;
+//! * `bpf/`: the program in C; `bpf/abi.h` defines what it shares with this library ([`abi`]);
+//! * [`config`], [`quantity`]: the operator's configuration; [`reason`]: the program's verdicts;
+//! * `object`, [`Gateway`], `links`: loading and attaching; `judge`: running the program on frames
+//!   from memory;
+//! * `snapshot`: a copy of a gateway for trying out packets; `original`: the copy's lookups in that
+//!   gateway;
+//! * [`ban`]: which sources are denied for how long, as a state machine without a clock;
 //! * `pinned`, `pins`: gateways that outlive their process, and taking one over;
 //! * `keys`, `key_ring`, `rotation`: keys of Retry tokens and connection IDs;
 //! * [`ledger`]: connection counts in shared memory;
 //! * `socket`: ledgers for servers without privileges;
-//! * [`control`]: everything about a running gateway, from any process;
-//! * `file`: reading files without waiting for anything;
-//! * `maps`, `sys`: the kernel underneath; the only raw system calls are in `sys`.
+//! * [`control`]: inspecting and changing a running gateway from any process;
+//! * `file`: reading files without blocking;
+//! * `maps`, `sys`: the interface to the kernel; all raw system calls are in `sys`.
 //!
-//! Start reading with [`Gateway`], then `ledger/table.rs`. What the program decides is checked against another
-//! implementation, the crate `equic-gateway-model`.
+//! Start reading with [`Gateway`], then `ledger/table.rs`. The crate `equic-gateway-model` is a
+//! second implementation of the program's decisions; tests compare the two.
 
 pub mod abi;
 pub mod ban;
@@ -106,5 +108,5 @@ pub use reason::Reason;
 pub use socket::host::{PreparedHost, SocketHost};
 pub use sys::NetworkInterface;
 
-/// The name of the XDP program in the kernel.
+/// Name of the XDP program in the kernel.
 pub const PROGRAM_NAME: &str = "equic_gateway";

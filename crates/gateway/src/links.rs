@@ -1,4 +1,4 @@
-//! Interfaces that a gateway is attached to, and the links that keep it there.
+//! Interfaces that a gateway is attached to, and the BPF links that keep it attached.
 
 use std::os::fd::OwnedFd;
 
@@ -9,37 +9,38 @@ use serde::Serialize;
 pub struct Attached {
     /// The interface's index.
     pub ifindex: u32,
-    /// Its name when it was attached.
+    /// Name that the interface had when the gateway was attached.
     pub interface: String,
-    /// True if the program runs in the driver (native), or behind it (generic).
+    /// True if the program runs in the driver (native), false if it runs after it (generic).
     pub native: bool,
     /// Notice for the operator, for example why the attachment is not native.
     pub notice: Option<String>,
 }
 
-/// Place of a program that was attached to an interface.
+/// Where a program is that was attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentPlace {
-    /// It is on that interface, in this network namespace.
+    /// On that interface, in this network namespace.
     Here,
-    /// It is on that interface, which has moved to another network namespace.
+    /// On that interface, which was moved to another network namespace.
     Elsewhere,
-    /// It was detached, or the interface was deleted.
+    /// The program was detached, or the interface was deleted.
     Nowhere,
 }
 
-/// The kernel's hold of the program on an interface.
+/// The BPF link that keeps the program attached to an interface.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) attached: Attached,
     /// True if answers can get lost on the interface ([`loses_answers`](crate::loses_answers)).
     pub(crate) loses_answers: bool,
-    // Closing the last descriptor of a link takes the program off the interface; a pin is one, too.
+    // The kernel detaches the program when the last reference to the link is gone. A pin is a
+    // reference, too.
     pub(crate) fd: OwnedFd,
 }
 
 impl Link {
-    /// Index that the interface had when the program was attached.
+    /// Returns the index that the interface had when the program was attached.
     pub(crate) fn ifindex(&self) -> u32 {
         self.attached.ifindex
     }

@@ -1,5 +1,5 @@
-//! Map of (address, port) to services: the array `ports` for any address of a family, the hash
-//! `listeners` for single ones.
+//! Map of (address, port) to services: the array `ports` for wildcard addresses, and the hash
+//! `listeners` for single addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,7 @@ impl Maps {
         if v4 { atomic!(AtomicU8, ports, any4[port]) } else { atomic!(AtomicU8, ports, any6[port]) }
     }
 
-    /// Gives the packets to an address to a service. An address that has one keeps it.
+    /// Assigns a listening address to a service. An address that has a service keeps it.
     pub(crate) fn listen(&self, listener: &Listener, service: u32) -> io::Result<()> {
         match listener {
             Listener::Any { v4, port } => {
@@ -34,30 +34,31 @@ impl Maps {
         Ok(())
     }
 
-    /// Takes an address from whatever service has it.
+    /// Removes a listening address from its service.
     pub(crate) fn unlisten(&self, listener: &Listener) -> io::Result<()> {
         match listener {
             Listener::Any { v4, port } => {
                 self.port(*v4, *port).fetch_and(EXACT, AcqRel);
             }
-            // The mark at the port stays: it costs a look-up, and another address may need it.
+            // The mark at the port stays: it only costs a lookup, and another address may need it.
             Listener::Exact(key) => drop(self.listeners.delete(key)?),
         }
         Ok(())
     }
 
-    /// Gives an address to a service, whoever had it: nobody has it twice, or not at all, in between.
+    /// Assigns a listening address to a service, replacing the old one. At every moment the address
+    /// belongs to exactly one of the two.
     pub(crate) fn relisten(&self, listener: &Listener, service: u32) -> io::Result<()> {
         let Listener::Any { v4, port } = listener else { return self.listen(listener, service) };
         let at = self.port(*v4, *port);
         let put = |old: u8| Some(old & EXACT | (service as u8 + 1));
-        // Never fails: the closure always has a value.
+        // Never fails, because the closure always returns a value.
         let _ = at.fetch_update(AcqRel, Relaxed, put);
         Ok(())
     }
 
-    /// Every address that belongs to a service, unspecified ones meaning any of their family, with
-    /// the service's index; in the order of services.
+    /// Returns every listening address with the index of its service, in the order of services. An
+    /// unspecified address stands for all addresses of its family.
     pub(crate) fn listening(&self) -> io::Result<Vec<(SocketAddr, usize)>> {
         let mut all = Vec::new();
         let any =

@@ -1,4 +1,4 @@
-//! The maps of one gateway, typed: made from a freshly loaded object or found by their ids.
+//! The maps of one gateway, typed. They come from a newly loaded object, or are found by their ids.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::sys::ids;
 use crate::sys::map::{Map, PerCpuArray, first_value, map_info};
 use crate::sys::region::Shared;
 
-/// Everything the program and user space share.
+/// All maps that the program and user space share.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) load: abi::equic_load,
@@ -20,13 +20,13 @@ pub(crate) struct Maps {
     pub(crate) control_map: OwnedFd,
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) services_map: OwnedFd,
-    /// Limits by prefix; `overrides.rs` writes them.
+    /// Limits by prefix. `overrides.rs` writes them.
     pub(crate) overrides: Arc<Shared<Overrides>>,
     pub(crate) overrides_map: OwnedFd,
     pub(crate) overrides4: Map<abi::equic_override4_key, u32>,
     pub(crate) overrides6: Map<abi::equic_override6_key, u32>,
     pub(crate) rates: Shared<abi::equic_service_rates>,
-    /// A secret: it is not to be printed.
+    /// A secret. It must never be printed.
     pub(crate) ring: Arc<Shared<abi::equic_ring>>,
     pub(crate) explain: Shared<abi::equic_explain>,
     pub(crate) ports: Shared<abi::equic_ports>,
@@ -36,33 +36,34 @@ pub(crate) struct Maps {
     pub(crate) sources: Map<abi::equic_source, abi::equic_source_state>,
     pub(crate) prefixes: Map<abi::equic_prefix, u64>,
     pub(crate) handshakes: Map<abi::equic_handshake_key, abi::equic_handshake>,
-    /// Addresses of this host; `local.rs` writes them.
+    /// Addresses of this host. `local.rs` writes them.
     pub(crate) local_addrs: Map<abi::equic_local_key, u32>,
     pub(crate) local_macs: Map<u64, u32>,
-    /// How the program is attached, by the number of the interface.
+    /// How the program is attached, by interface index.
     pub(crate) interfaces: Map<u32, u32>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
     pub(crate) capture: Shared<abi::equic_capture>,
     pub(crate) captured: OwnedFd,
     pub(crate) ledgers: OwnedFd,
-    /// Not one of the program's own: see `equic_report` in `abi.h`.
+    /// The program does not use this map: see `equic_report` in `abi.h`.
     pub(crate) report: Option<Shared<abi::equic_report>>,
-    /// Not one of the program's own either: see `equic_notes` in `abi.h`.
+    /// The program does not use this map either: see `equic_notes` in `abi.h`.
     pub(crate) notes: Option<Shared<abi::equic_notes>>,
     pub(crate) notes_map: Option<OwnedFd>,
-    /// Nor is this one.
+    /// The program does not use this map either: see `equic_audit` in `abi.h`.
     pub(crate) audit: Option<Shared<abi::equic_audit>>,
 }
 
-/// The name of the map with the report.
+/// Name of the map with the report.
 pub(crate) const REPORT: &str = "equic_report";
-/// The name of the map with what processes write down for each other.
+/// Name of the map with notes that processes leave for each other.
 pub(crate) const NOTES: &str = "equic_notes";
-/// The name of the map with changes by other processes.
+/// Name of the map with changes made by other processes.
 pub(crate) const AUDIT: &str = "equic_audit";
 
-/// The names of the maps that user space needs. `.rodata` has the object's name in front of it.
+/// Names of the maps that user space needs. The full name of `.rodata` begins with the object's
+/// name.
 pub(crate) const NAMES: [&str; 24] = [
     ".data.control",
     ".data.services",
@@ -90,7 +91,7 @@ pub(crate) const NAMES: [&str; 24] = [
     "ledgers",
 ];
 
-/// The name in [`NAMES`] that a map of the kernel or of an object stands for.
+/// Returns the entry of [`NAMES`] for the name of a map in the kernel or in an object.
 pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if name.ends_with(".rodata") {
         return Some(".rodata");
@@ -98,12 +99,13 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if let Some(bound) = [REPORT, NOTES, AUDIT].into_iter().find(|bound| *bound == name) {
         return Some(bound);
     }
-    // The kernel keeps 15 characters of a name.
+    // The kernel truncates names to 15 characters.
     NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
 }
 
 impl Maps {
-    /// From a function that gives the maps by name. `what` names the program in errors.
+    /// Opens all maps through a function that returns a map by name. `what` names the program in
+    /// errors.
     pub(crate) fn new(
         what: &str,
         program: u32,
@@ -167,7 +169,7 @@ impl Maps {
         })
     }
 
-    /// The maps of a program that is loaded, by the ids the kernel lists for it. `what` names the
+    /// Opens the maps of a loaded program by the ids that the kernel lists for it. `what` names the
     /// program in errors.
     pub(crate) fn of_program(what: &str, program: &ids::Program) -> Result<Maps> {
         let mut found = maps_of(program)?;
@@ -177,13 +179,13 @@ impl Maps {
         })
     }
 
-    /// A second descriptor of the map `ledgers`, typed.
+    /// Returns another descriptor of the map `ledgers`, typed.
     pub(crate) fn ledgers(&self) -> io::Result<Map<u32, u32>> {
         Map::new(self.ledgers.try_clone()?)
     }
 }
 
-/// Every map of a program, by the names the kernel has for them.
+/// Returns every map of a program with its name in the kernel.
 pub(crate) fn maps_of(program: &ids::Program) -> Result<Vec<(String, OwnedFd)>> {
     let mut found = Vec::new();
     for id in &program.maps {
@@ -196,7 +198,7 @@ pub(crate) fn maps_of(program: &ids::Program) -> Result<Vec<(String, OwnedFd)>> 
     Ok(found)
 }
 
-/// Magic and version stand first in `struct equic_control`, in every version of it.
+/// Checks magic and version. They come first in every version of `struct equic_control`.
 pub(crate) fn check_version(what: &str, program: u32, control: &[u8]) -> Result<()> {
     let word = |at: usize| Some(u32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?));
     match (word(0), word(4)) {
@@ -221,7 +223,7 @@ fn shared<T: abi::Pod>(fd: &OwnedFd) -> io::Result<Shared<T>> {
     Shared::of_map(fd.as_fd(), true)
 }
 
-/// `load` is the only variable of the program in `.rodata`.
+/// Reads `load`, the only variable of the program in `.rodata`.
 fn load_of(rodata: &OwnedFd) -> io::Result<abi::equic_load> {
     let bytes = first_value(rodata.as_fd())?;
     if bytes.len() != size_of::<abi::equic_load>().next_multiple_of(8) {
@@ -230,6 +232,6 @@ fn load_of(rodata: &OwnedFd) -> io::Result<abi::equic_load> {
             format!("values of {} bytes", bytes.len()),
         ));
     }
-    // SAFETY: there are enough bytes, and any bytes are an `equic_load`.
+    // SAFETY: there are enough bytes, and every bit pattern is a valid `equic_load`.
     Ok(unsafe { bytes.as_ptr().cast::<abi::equic_load>().read_unaligned() })
 }

@@ -1,4 +1,5 @@
-//! From an object file to a loaded program: open, check, set what is fixed before loading, load.
+//! From an object file to a loaded program: opens and checks the file, sets what must be set before
+//! loading, and loads it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,27 +17,27 @@ use crate::sys::ids;
 use crate::sys::log::{self, listen};
 use crate::sys::map::{create_mappable_array, map_info};
 
-/// Alignment for the ELF parser.
+/// Alignment that the ELF parser needs.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
 static EMBEDDED: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/gateway.bpf.o")));
 
-/// The compiled XDP program that belongs to this library.
+/// Returns the compiled XDP program that belongs to this library.
 pub fn embedded_object() -> &'static [u8] {
     &EMBEDDED.0
 }
 
-/// Source of the XDP program.
+/// Where the XDP program comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ObjectSource {
-    /// This library brings it along.
+    /// The object embedded in this library.
     #[default]
     Embedded,
-    /// A file, as the build leaves it.
+    /// An object file that the build wrote.
     Path(PathBuf),
-    /// The bytes of such a file.
+    /// The content of such a file.
     Bytes(Vec<u8>),
 }
 
@@ -63,10 +64,10 @@ impl ObjectSource {
     }
 }
 
-/// Most bytes of an object: many times the size of the one that is built.
+/// Largest accepted object: many times the size of the one that is built.
 const LARGEST: u64 = 64 << 20;
-/// Descriptors that loading takes at most at a time: each map has one of libbpf and one of ours, and there
-/// are the program, its types, and what libbpf tries the kernel's features with.
+/// Most descriptors that are open at a time during loading: two for each map (libbpf's and ours),
+/// and those of the program, its BTF, and libbpf's feature probes.
 const DESCRIPTORS: usize = 2 * (NAMES.len() + 3) + 24;
 
 /// Settings that are fixed once the program is loaded.
@@ -106,7 +107,7 @@ impl LoadPlan {
     }
 }
 
-/// A loaded program and its maps. The descriptors keep both in the kernel.
+/// A loaded program and its maps. The descriptors keep both alive in the kernel.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) program: OwnedFd,
@@ -114,21 +115,21 @@ pub(crate) struct Loaded {
     pub(crate) maps: Maps,
 }
 
-/// Maps of a program that runs, by their names, for another program to go on with.
+/// Maps of a running program by name, which another program reuses.
 pub(crate) type Kept = [(String, OwnedFd)];
 
-/// Loads the program; nothing is attached.
+/// Loads the program without attaching it.
 pub(crate) fn load(source: &ObjectSource, plan: &LoadPlan) -> Result<Loaded> {
     load_over(source, plan, &[])
 }
 
-/// As [`load`], over maps that are there: those that are not are made.
+/// Loads the program over existing maps and creates the missing ones.
 pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
         return Err(source.bad("it is not an ELF file"));
     }
-    // libbpf does not say that descriptors ran out: whatever it tries next seems to be missing.
+    // libbpf does not report that descriptors ran out: it takes whatever it tries next for missing.
     sys::reserve_descriptors(DESCRIPTORS)
         .map_err(|error| Error::system("opening the maps of the gateway", error))?;
     let (opened, heard) = listen(|| {
@@ -148,7 +149,7 @@ pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> 
     collect(source, &loaded.map_err(|error| why_not(&error, &heard))?, kept)
 }
 
-/// Is it our program, of our version?
+/// Checks that the object contains the gateway's program in this library's version.
 fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
     if !object.progs().any(|program| program.name() == OsStr::new(crate::PROGRAM_NAME)) {
         return Err(source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)));
@@ -194,11 +195,11 @@ fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> R
     Ok(template)
 }
 
-/// Has maps used that are there already, all but the read-only data, which is each program's own.
+/// Makes the object use existing maps. Read-only data is the exception: each program has its own.
 fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<()> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The kernel keeps 15 characters of a name.
+        // The kernel truncates names to 15 characters.
         let same = |kept: &str| kept == name || (kept.len() == 15 && name.starts_with(kept));
         let Some((_, fd)) = kept.iter().find(|(kept, _)| same(kept)) else { continue };
         if name.ends_with(".rodata") {
@@ -219,7 +220,7 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
     Ok(())
 }
 
-/// Takes what is needed out of the loaded object, which is closed afterwards.
+/// Takes the descriptors out of the loaded object, which is closed afterwards.
 fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded> {
     let failed = |error: io::Error| Error::system("keeping the loaded program", error);
     let program = object
@@ -232,7 +233,7 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
         map.and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map)).map_err(failed)
     };
     let bound = |name: &str, size: usize| bound_to_program(create_mappable_array(name, size, 1));
-    // The numbers in it belong to the tries: whoever goes on with those goes on with these.
+    // The numbers in this map describe the tries. A program that reuses the tries reuses it, too.
     let there = kept.iter().find(|(name, _)| name == NOTES).map(|(_, map)| map.try_clone());
     let mut notes = Some(match there {
         Some(map) => bound_to_program(map)?,
@@ -257,7 +258,7 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
     Ok(Loaded { program, id, maps })
 }
 
-/// Error that says why the kernel did not load the program.
+/// Returns the error that explains why the kernel did not load the program.
 fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     if let Some(too_old) = too_old(sys::kernel()) {
         return too_old;
@@ -279,8 +280,7 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     Error::system("loading the XDP program", errno)
 }
 
-/// The error for a kernel whose release and version lack what the program is made of; none if it is
-/// new enough.
+/// Returns an error if the kernel is too old for the program, or `None` if it is new enough.
 fn too_old((running, version): (String, (u32, u32))) -> Option<Error> {
     let feature = "multi-buffer XDP (`xdp.frags`)";
     (version < (5, 18)).then_some(Error::KernelTooOld { feature, needs: "5.18", running })

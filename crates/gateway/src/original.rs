@@ -1,9 +1,11 @@
-//! Lookups of a gateway's copy in the gateway itself when a packet needs them, instead of copying whole tables.
+//! Lookups of a gateway's copy in the original when a packet needs them, so that large tables need
+//! not be copied.
 //!
-//! The tables of sources, prefixes and handshakes may be long, and a packet is about few entries of them:
-//! those of its source address, and of the attempt that its Source Connection ID names. [`keys_of`] says which,
-//! and [`Original::bring`] looks these up, each once. Where a packet's headers are more than is read here
-//! (fragments, IPv6 extension headers, an Initial behind other packets), everything is copied.
+//! The tables of sources, prefixes and handshakes can be large, but a packet concerns few of their
+//! entries: those of its source address, and the attempt that its Source Connection ID names.
+//! [`keys_of`] finds their keys, and [`Original::bring`] looks each of them up once. If a packet
+//! has headers that this module does not parse (fragments, IPv6 extension headers, an Initial
+//! behind other packets), everything is copied.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -19,16 +21,16 @@ use crate::prefix::Span;
 use crate::sync::{Mutex, lock};
 use crate::sys::map::Map;
 
-/// The gateway that a copy was made of.
+/// The gateway that a copy was made from.
 #[derive(Debug)]
 pub(crate) struct Original {
     maps: Arc<Maps>,
-    /// The ledger with the connection counts of the moment when the copy was made.
+    /// The ledger with the connection counts at the time of the copy.
     _counts: Option<Membership>,
     brought: Mutex<Brought>,
 }
 
-/// Keys that were looked up; with `everything`, all there were.
+/// Keys that were looked up. `everything` means that all entries were copied.
 #[derive(Debug, Default)]
 struct Brought {
     everything: bool,
@@ -42,8 +44,8 @@ impl Original {
         Original { maps, _counts: counts, brought: Mutex::default() }
     }
 
-    /// Has the copy know what the original knows of the senders of this frame. What it has been given before it keeps,
-    /// with what its own packets have made of it.
+    /// Copies the original's state for the senders of this frame, unless it was copied before.
+    /// Entries copied before keep what the copy's own packets have made of them.
     pub(crate) fn bring(&self, copy: &Maps, frame: &[u8]) -> io::Result<()> {
         let mut brought = lock(&self.brought);
         let brought = &mut *brought;
@@ -79,7 +81,7 @@ impl Original {
     }
 }
 
-/// One entry, if it was not asked for before.
+/// Copies one entry, unless it was looked up before.
 fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -95,7 +97,7 @@ fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     }
 }
 
-/// Every entry that was not asked for before.
+/// Copies every entry that was not looked up before.
 fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -106,32 +108,33 @@ fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     to.put_many(&keys, &values).1
 }
 
-/// Keys of the entries that a frame is about.
+/// Keys of the entries that a frame concerns.
 #[derive(Debug, PartialEq, Eq)]
 enum Keys {
-    /// It is about none: it is not UDP.
+    /// No entry, because the frame is not UDP.
     None,
-    /// Those of one sender.
+    /// The entries of one sender.
     Of(Sender),
-    /// That is not read here.
+    /// Unknown: this module does not parse the frame's headers.
     Unclear,
 }
 
-/// Sender of a UDP datagram, as the program's tables know it, and where the datagram goes.
+/// Sender of a UDP datagram, as the program's tables identify it, and the datagram's destination.
 #[derive(Debug, PartialEq, Eq)]
 struct Sender {
     addr: [u8; 16],
     destination: [u8; 16],
     family: u8,
-    /// As it stands in the packet.
+    /// In network byte order, as in the packet.
     port: [u8; 2],
     destination_port: [u8; 2],
-    /// Source Connection ID of a long header; none: no such header, or the ID does not fit into the frame.
+    /// Source Connection ID of a long header. `None` if the header is not long, or if the frame
+    /// ends before the ID does.
     scid: Option<abi::equic_cid>,
 }
 
 impl Sender {
-    /// Key in `sources`: see `source_of` in classify.h.
+    /// Returns the key in `sources`: see `source_of` in classify.h.
     fn source(&self, service: u16, load: &abi::equic_load) -> abi::equic_source {
         let mut addr = self.addr;
         let mask = Span::of(addr).mask(load.v4_mask, load.v6_mask);
@@ -139,7 +142,7 @@ impl Sender {
         abi::equic_source { addr, service: service.into(), reserved: 0 }
     }
 
-    /// Keys in `prefixes`: see `within_prefixes` in prefixes.h.
+    /// Returns the keys in `prefixes`: see `within_prefixes` in prefixes.h.
     fn prefixes(&self, service: u16) -> impl Iterator<Item = abi::equic_prefix> {
         let lengths: &[u8] = match Span::of(self.addr) {
             Span::Prefix => &[64, 56, 48, 32],
@@ -153,7 +156,7 @@ impl Sender {
         })
     }
 
-    /// Key in `handshakes`: see `handshake_key` in attempts.h.
+    /// Returns the key in `handshakes`: see `handshake_key` in attempts.h.
     fn attempt(&self, service: u16) -> Option<abi::equic_handshake_key> {
         Some(abi::equic_handshake_key {
             addr: self.addr,
@@ -174,11 +177,11 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
-/// Payloads of IPv6 that are certainly no UDP datagram: TCP, ICMPv6, and none.
+/// IPv6 payloads that are certainly not a UDP datagram: TCP, ICMPv6, and "no next header".
 const OTHER_PAYLOADS: [u8; 3] = [6, 58, 59];
-/// More Fragments, and the offset.
+/// The flag More Fragments and the fragment offset.
 const IPV4_FRAGMENT: u16 = 0x3fff;
-/// A datagram of this size may have an Initial behind its first packet (RFC 9000 s.14.1).
+/// A datagram of at least this size may have an Initial behind its first packet (RFC 9000 s.14.1).
 const COALESCED_MIN: usize = 1200;
 
 fn word(frame: &[u8], at: usize) -> Option<u16> {
@@ -200,13 +203,13 @@ fn keys_of(frame: &[u8]) -> Keys {
     let keys = match kind {
         0x0800 => of_ipv4(ip),
         0x86dd => of_ipv6(ip),
-        // Not IP, or under more tags than the program takes off: it looks nothing up.
+        // Not IP, or more VLAN tags than the program parses. Then the program looks nothing up.
         _ => None,
     };
     keys.unwrap_or(Keys::None)
 }
 
-/// None: too short for its headers, or not UDP.
+/// Returns `None` if the packet is too short for its headers, or not UDP.
 fn of_ipv4(ip: &[u8]) -> Option<Keys> {
     let head = ip.first_chunk::<IPV4_LEN>()?;
     if head[9] != UDP {
@@ -221,7 +224,7 @@ fn of_ipv4(ip: &[u8]) -> Option<Keys> {
     of_udp(from.into(), to.into(), ip.get(header.max(IPV4_LEN)..)?)
 }
 
-/// As [`of_ipv4`].
+/// Returns `None` in the same cases as [`of_ipv4`].
 fn of_ipv6(ip: &[u8]) -> Option<Keys> {
     let (head, udp) = ip.split_first_chunk::<IPV6_LEN>()?;
     if OTHER_PAYLOADS.contains(&head[6]) {
@@ -233,11 +236,12 @@ fn of_ipv6(ip: &[u8]) -> Option<Keys> {
     let (mut from, mut to) = ([0; 16], [0; 16]);
     from.copy_from_slice(&head[8..24]);
     to.copy_from_slice(&head[24..40]);
-    // The bytes as they are: an IPv4-mapped address in an IPv6 header is another source than the IPv4 address.
+    // The bytes are not converted: an IPv4-mapped address in an IPv6 header is a different source
+    // than the IPv4 address.
     of_udp(Ipv6Addr::from(from).into(), Ipv6Addr::from(to).into(), udp)
 }
 
-/// As [`of_ipv4`].
+/// Returns `None` in the same cases as [`of_ipv4`].
 fn of_udp(from: IpAddr, to: IpAddr, udp: &[u8]) -> Option<Keys> {
     let [a, b, c, d] = *udp.first_chunk::<4>()?;
     let (port, destination_port) = ([a, b], [c, d]);
@@ -256,8 +260,8 @@ fn of_udp(from: IpAddr, to: IpAddr, udp: &[u8]) -> Option<Keys> {
     }))
 }
 
-/// True if the program may look for an Initial behind the first packet, which would have another Source
-/// Connection ID in a datagram that breaks the rules (RFC 9000 s.12.2).
+/// Returns true if the program may look for an Initial behind the first packet. In a datagram that
+/// violates RFC 9000 s.12.2, that Initial could have another Source Connection ID.
 fn may_open_behind(payload: &[u8]) -> bool {
     let Some([first, version @ ..]) = payload.first_chunk::<5>() else { return false };
     let initial = match u32::from_be_bytes(*version) {
@@ -268,7 +272,8 @@ fn may_open_behind(payload: &[u8]) -> bool {
     first & 0x80 != 0 && first >> 4 & 3 != initial && payload.len() >= COALESCED_MIN
 }
 
-/// Source Connection ID of a long header (RFC 8999 s.5.1), of which the program keeps 20 bytes.
+/// Returns the Source Connection ID of a long header (RFC 8999 s.5.1). The program keeps 20 bytes
+/// of it.
 fn scid_of(payload: &[u8]) -> Option<abi::equic_cid> {
     let dcid_len = usize::from(*payload.get(5)?);
     if payload[0] & 0x80 == 0 {
@@ -287,7 +292,7 @@ fn scid_of(payload: &[u8]) -> Option<abi::equic_cid> {
 mod tests {
     use super::*;
 
-    /// Ethernet, then what is given.
+    /// Builds an Ethernet frame with VLAN tags and this payload.
     fn frame(tags: usize, kind: u16, rest: &[u8]) -> Vec<u8> {
         let tag = [0x81, 0x00, 0, 7];
         [vec![2; 12], tag.repeat(tags), kind.to_be_bytes().to_vec(), rest.to_vec()].concat()
@@ -393,7 +398,8 @@ mod tests {
         ] {
             assert_eq!(keys_of(&frame), expected, "{frame:02x?}");
         }
-        // A Handshake packet alone is under 1200 bytes, and then nobody looks behind it.
+        // This datagram is under 1200 bytes, so the program does not look behind its Handshake
+        // packet.
         assert!(matches!(
             keys_of(&frame(0, 0x0800, &ipv4(17, 0, 0, &udp(&long(0xe0, 1, &[1], 900))))),
             Keys::Of(_)

@@ -1,5 +1,5 @@
-//! Limits by prefix in the maps (docs/policy.md s.13): an array that servers read too, and tries by which the
-//! program finds an element.
+//! Limits by prefix in the maps (docs/policy.md s.13): an array that servers also read, and tries
+//! through which the program finds an element of the array.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,17 +12,18 @@ use crate::sys::region::{atomic, store_rate};
 
 pub(crate) type Overrides = [abi::equic_override; abi::EQUIC_OVERRIDES as usize];
 
-/// The first element that is used.
+/// Index of the first element that is used.
 const FIRST: usize = 1;
 
-/// Connections that the source with this address may hold by an override of a service; none: the service's limit
-/// is its own.
+/// Returns the connection limit that an override of the service sets for this address, or `None` if
+/// the service's own limit applies.
 pub(crate) fn connections_limit(overrides: &Overrides, service: usize, ip: IpAddr) -> Option<u32> {
     let address = u128::from_be_bytes(address_bytes(ip));
     let is_v4 = ip.to_canonical().is_ipv4();
     let covers = |own: &&abi::equic_override| {
         let cut = |bits: u128| bits.checked_shr(128 - u32::from(own.length)).unwrap_or(0);
-        // The shortest IPv4 prefix has 96 bits, and is not in ::/0.
+        // `own.length` counts from the start of the IPv4-mapped form, so an IPv4 prefix has at
+        // least 96 bits. ::/0 does not cover IPv4 addresses.
         own.sets != 0
             && own.service as usize == service
             && is_v4 == IpAddr::from(own.addr).to_canonical().is_ipv4()
@@ -33,7 +34,7 @@ pub(crate) fn connections_limit(overrides: &Overrides, service: usize, ip: IpAdd
     sets.then_some(own.max_connections)
 }
 
-/// Elements for the overrides of some services, where no gateway is.
+/// Returns the array for the overrides of some services, for use without a gateway.
 pub(crate) fn in_memory(services: &[ServiceConfig]) -> Overrides {
     let mut all = [abi::equic_override::default(); abi::EQUIC_OVERRIDES as usize];
     all[FIRST..].iter_mut().zip(overrides_of(services)).for_each(|(to, from)| *to = from);
@@ -45,8 +46,8 @@ fn same(one: &abi::equic_override, other: &abi::equic_override) -> bool {
 }
 
 impl Maps {
-    /// Makes the limits by prefix those of a configuration. A prefix that stays is never without some of its
-    /// limits.
+    /// Replaces the limits by prefix with those of a configuration. While a prefix that stays is
+    /// updated, it keeps its limits.
     pub(crate) fn set_overrides(&self, wanted: &[abi::equic_override]) -> io::Result<()> {
         let there = self.overrides.read();
         for (index, old) in there.iter().enumerate().filter(|(_, old)| old.sets != 0) {
@@ -67,9 +68,9 @@ impl Maps {
         Ok(())
     }
 
-    /// Has the trie lead to an element, or nowhere.
+    /// Makes the trie point to an element, or removes the entry if `index` is `None`.
     fn point(&self, own: &abi::equic_override, index: Option<u32>) -> io::Result<()> {
-        // As the prefix of a service: its number is in front of the address.
+        // The service's number precedes the address in the key.
         const SERVICE: u32 = 32;
         let (service, length) = (own.service, u32::from(own.length));
         match IpAddr::from(own.addr).to_canonical() {
@@ -92,13 +93,13 @@ impl Maps {
         }
     }
 
-    /// Stores the limits of an element, and whose they are. The program looks at what is set first.
+    /// Stores the limits of an element and its prefix. The program reads `sets` first.
     fn element(&self, index: usize, new: &abi::equic_override) {
         assert!(index < abi::EQUIC_OVERRIDES as usize, "elements are numbered from 0 to 255");
-        // SAFETY: `index` is inside the array, as just checked.
+        // SAFETY: `index` is inside the array, as the assertion has just checked.
         let live = unsafe { self.overrides.pointer().cast::<abi::equic_override>().add(index) };
-        // SAFETY: the same element; who reads these two are processes that look for a prefix, and for a moment
-        // may find none.
+        // SAFETY: the same element. Only processes that search for a prefix read these two fields,
+        // and a search that misses the element for a moment is harmless.
         unsafe {
             (&raw mut (*live).addr).write_volatile(new.addr);
             (&raw mut (*live).length).write_volatile(new.length);
@@ -111,7 +112,7 @@ impl Maps {
         atomic!(AtomicU8, live, sets).store(new.sets, Release);
     }
 
-    /// Copies another gateway's, element by element.
+    /// Copies the limits of another gateway, element by element.
     pub(crate) fn copy_overrides(&self, from: &Maps) -> io::Result<()> {
         self.overrides.copy_from(&from.overrides);
         let all = self.overrides.read();

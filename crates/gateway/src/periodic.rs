@@ -1,4 +1,4 @@
-//! A thread that does something every so often until it is dropped: heartbeat and sweeper.
+//! A thread that repeats some work at intervals until it is dropped. Heartbeat and sweeper use it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::sync::{Builder, Condvar, JoinHandle, Mutex, lock};
 
-/// Works until dropped; dropping waits for the work at hand.
+/// A handle of the thread. Dropping it waits until the current run of the work is over.
 #[derive(Debug)]
 pub(crate) struct Periodic {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -14,7 +14,8 @@ pub(crate) struct Periodic {
 }
 
 impl Periodic {
-    /// `work` returns how long to pause after it. It runs at once for the first time.
+    /// Starts the thread, which calls `work` at once and then again after the pause that `work`
+    /// returns.
     pub(crate) fn start(
         name: &str,
         mut work: impl FnMut() -> Duration + Send + 'static,
@@ -34,7 +35,7 @@ impl Periodic {
                 }
             }
         };
-        // The application's signals are for the application's threads.
+        // The thread blocks all signals, so that they go to the application's threads.
         let spawned =
             crate::sys::signals::blocked(|| Builder::new().name(name.to_owned()).spawn(run));
         let thread =
@@ -48,7 +49,7 @@ impl Drop for Periodic {
         *lock(&self.stop.0) = true;
         self.stop.1.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It ends by itself; if it panicked, there is nothing left to do about it here.
+            // A panic of the thread is ignored here, because nothing can be done about it.
             let _ = thread.join();
         }
     }

@@ -1,14 +1,14 @@
-//! Gateways that outlive their process: links, program and maps pinned in a BPF file system, and
-//! another process that goes on with them.
+//! Gateways that outlive their process: their links, program and maps are pinned in a BPF file
+//! system, and another process can take them over.
 //!
-//! A directory has `links/IFINDEX`, `program` and `maps/NAME`. What holds is the links: a link has a
-//! program, a program its maps. The other names are for those who look, and are written anew at every
-//! takeover, so a process that died half way through leaves nothing that misleads.
+//! A directory has `links/IFINDEX`, `program` and `maps/NAME`. Only the links are needed: a link
+//! refers to a program, and a program to its maps. The other names are for inspection. Every
+//! takeover writes them again, so a process that dies half way leaves nothing misleading.
 //!
-//! Taking over always loads the program: over the maps that are there, with its own read-only data.
-//! If that comes out as what runs already, it is thrown away, else it replaces the other one on every
-//! link, each in one step. There is no moment without a program on an interface, and no map that is
-//! not the old one: counts, lists and the ledgers of running servers go on.
+//! A takeover always loads the program, over the existing maps and with its own read-only data. If
+//! the result equals the running program, it is discarded. Otherwise it replaces the running
+//! program on every link, atomically for each. No interface is ever without a program, and all maps
+//! stay: counts, lists and the ledgers of running servers continue.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,32 +28,34 @@ use crate::services::service_names;
 use crate::sys;
 use crate::sys::ids::{self, XdpLink};
 
-/// Facts about a gateway that a process took over from another one.
+/// Describes a gateway that a process has taken over from another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TakenOver {
-    /// The process that looked after the gateway before; if it lives, it finds out and leaves.
+    /// The process that managed the gateway before. If it is alive, it notices the takeover and
+    /// exits.
     pub owner: Owner,
-    /// The program that ran.
+    /// The id of the program that ran before.
     pub program_before: u32,
-    /// True if another program is in its place now.
+    /// True if another program replaced it.
     pub replaced: bool,
-    /// Servers that feed it.
+    /// Number of servers that have joined it.
     pub servers: u32,
-    /// Numbers of the interfaces that are in other network namespaces now: it was taken off them.
+    /// Indices of interfaces that were moved to other network namespaces. The gateway was detached
+    /// from them.
     pub moved: Vec<u32>,
 }
 
 impl Gateway {
-    /// Loads a gateway that is pinned in `dir`, in a BPF file system, and outlives this process; or, if
-    /// one is pinned there already, takes that one over: with its maps, on its interfaces, without a
-    /// packet unprotected. Settings, listeners and lists of `config` take effect; what cannot change
-    /// while a gateway runs must be the same. [`Gateway::attach`] says of an interface it is on that it
-    /// is [attached already](Gateway::attached).
+    /// Loads a gateway that is pinned in `dir`, in a BPF file system, and outlives this process. If
+    /// one is pinned there already, takes it over with its maps and interfaces, and without a
+    /// moment in which packets pass unfiltered. Settings, listeners and lists of `config` take
+    /// effect. What cannot change while a gateway runs must be the same. For an interface that it
+    /// is attached to, [`Gateway::attach`] fails with [attached already](Gateway::attached).
     ///
     /// # Errors
-    /// Those of [`Gateway::load`]; [`Error::Pin`] without a BPF file system, or when something else is
-    /// there; [`Error::PinMismatch`] with the keys that differ; [`Error::AbiVersion`] when the one
-    /// that is pinned is of another release. After an error everything is as before.
+    /// Those of [`Gateway::load`]; [`Error::Pin`] without a BPF file system, or if something else
+    /// is there; [`Error::PinMismatch`] with the keys that differ; [`Error::AbiVersion`] if the
+    /// pinned gateway is of another release. After an error nothing has changed.
     pub fn load_pinned(
         config: &Config,
         object: &ObjectSource,
@@ -70,7 +72,7 @@ impl Gateway {
             None => found.program,
         };
         let Some(program) = program else {
-            // Left by a process that died while it removed them: they protect nothing.
+            // A process died while it removed these pins. Without a program they protect nothing.
             for of in [LINKS, MAPS] {
                 for path in pins.names(of)? {
                     std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
@@ -86,13 +88,13 @@ impl Gateway {
         Ok((gateway, Some(taken)))
     }
 
-    /// Directory that the gateway is pinned in; none if it is not pinned.
+    /// Returns the directory that the gateway is pinned in, or `None` if it is not pinned.
     pub fn pinned_at(&self) -> Option<&Path> {
         self.pins.as_ref().map(Pins::dir)
     }
 
-    /// Process that has taken it over, if one has: then this one should end, and leave everything where
-    /// it is.
+    /// Returns the process that has taken the gateway over, if one has. Then this process should
+    /// exit and leave everything in place.
     pub fn taken_over(&self) -> Option<Owner> {
         let owner = self.control().owner();
         (!self.control().is_owner(std::process::id())).then_some(owner)
@@ -120,7 +122,8 @@ fn take_over(
     let plan = fitting(config, &maps, pins)?;
     let home = maps.control.read().network;
     let (links, moved) = here(links, home, pins)?;
-    // What is missing is found out while the other process still looks after it. With `wait` it may come later.
+    // Missing interfaces are found while the other process still manages the gateway. With `wait`,
+    // they may appear later.
     if !config.gateway.wait {
         for interface in &config.gateway.interfaces {
             sys::interface_index(interface)?;
@@ -155,7 +158,7 @@ fn take_over(
     pins.name(gateway.program_fd())?;
     control.write_pin(pins.dir());
     let servers = control.places().and_then(|places| places.taken()).map_err(failed)?.len() as u32;
-    // Last: from here on the other one knows that it may go.
+    // Last: from here on the other process knows that it can exit.
     control.own();
     let taken = TakenOver { owner, program_before: old.id, replaced: !same, servers, moved };
     Ok((gateway.looked_after(config, options)?, taken))
@@ -163,10 +166,10 @@ fn take_over(
 
 /// A link and its pin.
 type Pinned = (PathBuf, XdpLink);
-/// The same, and whether the link is native.
+/// A link, its pin, and whether the link is native.
 type Here = (PathBuf, XdpLink, bool);
 
-/// The name by which the configuration calls an interface: its own, or an alternative one.
+/// Returns the configuration's name for an interface: its own name, or an alternative one.
 fn name_of(ifindex: u32, config: &Config) -> String {
     let named = config.gateway.interfaces.iter();
     let mut named = named.filter(|name| sys::interface_index(name).is_ok_and(|it| it == ifindex));
@@ -174,13 +177,13 @@ fn name_of(ifindex: u32, config: &Config) -> String {
     named.next().cloned().unwrap_or_else(other)
 }
 
-/// Returns the links to interfaces of this network namespace, and those whose interface was moved to
-/// another one; removes the names of links that no longer hold. `home`: the cookie of the network
-/// namespace that the gateway belongs to, 0 if it is unknown.
+/// Returns the links to interfaces of this network namespace, and the links whose interface was
+/// moved to another one. Removes the pins of links that are detached. `home` is the cookie of the
+/// network namespace that the gateway belongs to, or 0 if it is unknown.
 ///
 /// # Errors
-/// Interfaces are in another namespace, and it is not known that the gateway belongs to this one: this
-/// process was started in the wrong one, and must change nothing.
+/// Fails if interfaces are in another namespace and the gateway is not known to belong to this one:
+/// then this process may have been started in the wrong namespace, and must change nothing.
 fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pinned>)> {
     let (mut held, mut moved) = (Vec::new(), Vec::new());
     for (path, link) in links {
@@ -188,7 +191,7 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
             std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
             continue;
         }
-        // The same number may be another interface here.
+        // This index may belong to a different interface in this namespace.
         let program = match ids::attached_program(link.ifindex) {
             Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
                 return Err(Error::system("looking at the gateway's interfaces", error));
@@ -212,7 +215,7 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
     }
 }
 
-/// Takes the gateway off interfaces that were moved away, and removes their pins.
+/// Detaches the gateway from interfaces that were moved away, and removes their pins.
 fn leave(moved: Vec<Pinned>, pins: &Pins) -> Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for (path, link) in moved {
@@ -228,8 +231,8 @@ fn leave(moved: Vec<Pinned>, pins: &Pins) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Settings to load the program with so that it goes on with these maps; or everything that keeps
-/// it from that.
+/// Returns the settings for loading the program over these maps, or an error with everything that
+/// prevents that.
 fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     let mut plan = LoadPlan::of(config, maps.load.seed);
     let mut wrong = Vec::new();
@@ -277,10 +280,10 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     Err(Error::PinMismatch { path: pins.dir().to_owned(), why: wrong.join("; ") })
 }
 
-/// Takes a pinned gateway, of whatever release, off its interfaces and removes its pins.
+/// Detaches a pinned gateway of any release from its interfaces and removes its pins.
 ///
 /// # Errors
-/// [`Error::Pin`] when nothing, or something else, is there.
+/// [`Error::Pin`] if the directory has no pins, or other ones.
 pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let dir = dir.as_ref();
     let pins = Pins::at(dir);

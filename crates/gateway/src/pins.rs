@@ -1,5 +1,5 @@
-//! The names of a gateway in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a directory of its own.
-//! `pinned.rs` says what they are for.
+//! Names of a gateway's pins in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a
+//! directory of its own. `pinned.rs` explains them.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::maps::maps_of;
 use crate::sys::ids::{self, XdpLink};
 use crate::sys::pin;
 
-/// Time for which this process waits while another one takes over.
+/// Longest time to wait while another process takes the gateway over.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROGRAM: &str = "program";
 pub(crate) const LINKS: &str = "links";
@@ -33,7 +33,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pins {
-    /// The directory, whether it is there or not.
+    /// Returns the directory, whether it exists or not.
     pub(crate) fn at(dir: &Path) -> Pins {
         Pins { dir: dir.to_owned() }
     }
@@ -55,7 +55,7 @@ impl Pins {
         })
     }
 
-    /// Makes the directory, if it is not there, and makes this process the only one at work in it.
+    /// Creates the directory if it does not exist, and locks it for this process.
     pub(crate) fn open(dir: &Path) -> Result<(Pins, Flock<File>)> {
         let pins = Pins::at(dir);
         let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -91,7 +91,7 @@ impl Pins {
         }
     }
 
-    /// The names in one of its directories; none if it is not there.
+    /// Returns the paths in one of its directories. Empty if the directory does not exist.
     pub(crate) fn names(&self, of: &str) -> Result<Vec<PathBuf>> {
         let dir = if of.is_empty() { self.dir.clone() } else { self.dir.join(of) };
         match std::fs::read_dir(dir) {
@@ -103,7 +103,8 @@ impl Pins {
         }
     }
 
-    /// Looks at everything there. What no gateway puts there is an error, and is not touched.
+    /// Opens the pins. Fails if the directory has anything that is not a gateway's, and does not
+    /// touch it.
     pub(crate) fn look(&self) -> Result<Pinned> {
         for path in self.names("")? {
             let known =
@@ -146,27 +147,28 @@ impl Pins {
         self.dir.join(LINKS).join(ifindex.to_string())
     }
 
-    /// Paths of the program and of these links that do not exist. None of them does once the file system
-    /// is unmounted.
+    /// Returns the paths of the program and of these links that do not exist. After an unmount of
+    /// the file system, that is all of them.
     pub(crate) fn missing(&self, links: &[u32]) -> Vec<PathBuf> {
         let links = links.iter().map(|ifindex| self.link_path(*ifindex));
         let all = std::iter::once(self.dir.join(PROGRAM)).chain(links);
-        // Only a path that is known to be absent is missing: EACCES, for example, says nothing.
+        // A path counts as missing only if it certainly does not exist. EACCES, for example, proves
+        // nothing.
         all.filter(|path| matches!(path.try_exists(), Ok(false))).collect()
     }
 
-    /// Gives a link of this gateway its name.
+    /// Pins a link of this gateway.
     pub(crate) fn keep_link(&self, link: &OwnedFd, ifindex: u32) -> Result<()> {
         pin::pin(link.as_fd(), &self.link_path(ifindex)).map_err(|error| self.io(&error))
     }
 
-    /// Takes a link's name away.
+    /// Removes the pin of a link.
     pub(crate) fn drop_link(&self, ifindex: u32) {
-        // If it stays, it names a link that is on no interface, and the next one here removes it.
+        // A pin that remains refers to a detached link. The next takeover removes it.
         let _ = std::fs::remove_file(self.link_path(ifindex));
     }
 
-    /// Gives program and maps their names, whatever had them.
+    /// Pins the program and its maps, replacing older pins.
     pub(crate) fn name(&self, program: BorrowedFd<'_>) -> Result<()> {
         let failed = |error: io::Error| self.io(&error);
         let info = ids::program_info(program).map_err(failed)?;
@@ -188,7 +190,7 @@ impl Pins {
         pin::pin(program, &self.dir.join(PROGRAM)).map_err(failed)
     }
 
-    /// Removes every name a gateway puts there, and the directory.
+    /// Removes every pin of a gateway, and the directory.
     pub(crate) fn clear(&self) -> Result<()> {
         let failed = |error: io::Error| self.io(&error);
         for of in [LINKS, MAPS] {
@@ -212,7 +214,7 @@ impl Pins {
     }
 }
 
-/// Forgets one link, or everything, of what is pinned at a place; for whoever took links off.
+/// Removes the pin of one link, or all pins with `None`, after the caller has detached the links.
 pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
     let pins = Pins::at(dir);
     match ifindex {

@@ -1,4 +1,4 @@
-//! Between prefixes as people write them and addresses as the kernel keeps them.
+//! Converts between prefixes as text and addresses in the kernel's form.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,24 +8,24 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::abi;
 use crate::config::{address_bytes, canonical_prefix};
 
-/// An address of the kernel: IPv4 where it is mapped.
+/// Returns the address for the kernel's 16 bytes. A mapped address becomes IPv4.
 pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(addr)).to_canonical()
 }
 
-/// How much of an address tells clients apart: see `span_of` in classify.h.
+/// The part of an address that identifies a client: see `span_of` in classify.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
     /// An IPv6 prefix.
     Prefix,
-    /// The IPv4 address at the end: of IPv4 itself, and behind the well-known prefix of NAT64.
+    /// The IPv4 address at the end: for IPv4, and after the well-known prefix of NAT64.
     Ipv4,
-    /// The whole address: all clients share one IPv6 prefix.
+    /// The whole address, because all clients share one IPv6 prefix.
     Whole,
 }
 
 impl Span {
-    /// Of an address as the kernel keeps it.
+    /// Returns the span of an address in the kernel's form.
     pub(crate) fn of(addr: [u8; 16]) -> Span {
         match addr {
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]
@@ -35,7 +35,7 @@ impl Span {
         }
     }
 
-    /// What a gateway's masks keep of an address.
+    /// Returns the mask that a gateway applies to addresses of this span.
     pub(crate) fn mask(self, v4_mask: u32, v6_mask: [u64; 2]) -> [u8; 16] {
         let mut mask = [0xff; 16];
         match self {
@@ -50,7 +50,7 @@ impl Span {
     }
 }
 
-/// A source as a prefix: `192.0.2.1` (a whole address), `192.0.2.0/24`, `2001:db8::/64`.
+/// Returns a source as a prefix: `192.0.2.1` (a whole address), `192.0.2.0/24`, `2001:db8::/64`.
 pub(crate) fn source_prefix(addr: [u8; 16], load: &abi::equic_load) -> IpNet {
     let mask = Span::of(addr).mask(load.v4_mask, load.v6_mask);
     let ones = mask.iter().map(|byte| byte.leading_ones()).sum::<u32>() as u8;
@@ -59,12 +59,12 @@ pub(crate) fn source_prefix(addr: [u8; 16], load: &abi::equic_load) -> IpNet {
     IpNet::new(ip, len).unwrap_or_else(|_| IpNet::from(ip))
 }
 
-/// As [`source_prefix`], in text; a single address without its length.
+/// Returns [`source_prefix`] as text. A single address is written without its length.
 pub(crate) fn source_text(addr: [u8; 16], load: &abi::equic_load) -> String {
     prefix_text(source_prefix(addr, load))
 }
 
-/// A prefix in text; a single address without its length.
+/// Returns a prefix as text. A single address is written without its length.
 pub(crate) fn prefix_text(net: IpNet) -> String {
     if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }

@@ -1,7 +1,7 @@
-//! Quantities as people write them: rates, durations and sizes, both ways.
+//! Quantities as text: rates, durations and sizes, parsed and displayed.
 //!
-//! `20/s burst 40`, `300/min`, `10MB/s burst 1MB`, `off`; `1s`, `250ms`, `10m`; `64KiB`. What
-//! [`Display`](std::fmt::Display) writes parses back to the same value.
+//! `20/s burst 40`, `300/min`, `10MB/s burst 1MB`, `off`; `1s`, `250ms`, `10m`; `64KiB`. The output
+//! of [`Display`](std::fmt::Display) parses to the same value.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -14,13 +14,13 @@ use crate::abi;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// A quantity that cannot be read.
+/// The error of text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct QuantityError {
     /// The text as written.
     pub text: String,
-    /// Description of what would have been right, with an example.
+    /// Description of the expected form, with an example.
     pub expected: String,
 }
 
@@ -28,10 +28,11 @@ fn wrong(text: &str, expected: impl Into<String>) -> QuantityError {
     QuantityError { text: text.trim().to_owned(), expected: expected.into() }
 }
 
-/// A token bucket: so many units per interval, and a burst; or off.
+/// A token bucket: a number of units per interval, and a burst; or off.
 ///
-/// Written `20/s burst 40`. Without `burst` it is one interval's worth (`20/s` allows 20 at once),
-/// in the unit of the rate; the least is 1. Units of bytes may carry a size suffix (`10MB/s`).
+/// Written as `20/s burst 40`. Without `burst`, the burst is one interval's worth (`20/s` allows 20
+/// at once), in the unit of the rate, and at least 1. Units of bytes may have a size suffix
+/// (`10MB/s`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rate {
     /// Units per interval; 0 means off.
@@ -74,7 +75,8 @@ impl Rate {
     /// No limit.
     pub const OFF: Rate = Rate { amount: 0, interval: Interval::Second, burst: 0 };
 
-    /// `amount` units a second, at most `burst` (at least 1) at once; off when `amount` is 0.
+    /// Returns a rate of `amount` units per second, with at most `burst` (at least 1) at once.
+    /// Returns [`Rate::OFF`] if `amount` is 0.
     pub const fn per_second(amount: u64, burst: u64) -> Rate {
         if amount == 0 {
             return Rate::OFF;
@@ -82,17 +84,17 @@ impl Rate {
         Rate { amount, interval: Interval::Second, burst: if burst == 0 { 1 } else { burst } }
     }
 
-    /// True if the rate is off, that is without a limit.
+    /// Returns true if the rate is off, which means no limit.
     pub fn is_off(self) -> bool {
         self.amount == 0
     }
 
-    /// Units a second; 0 when off.
+    /// Returns the units per second, 0 if the rate is off.
     pub fn units_per_second(self) -> f64 {
         self.amount as f64 / self.interval.seconds() as f64
     }
 
-    /// The rate as text, its units being bytes: `10MB/s burst 1MB`. `Display` shows plain numbers.
+    /// Displays the rate in bytes: `10MB/s burst 1MB`. `Display` writes plain numbers.
     pub fn of_bytes(self) -> impl fmt::Display {
         struct Bytes(Rate);
         impl fmt::Display for Bytes {
@@ -114,13 +116,13 @@ impl Rate {
         text
     }
 
-    /// Units that may come at once; 0 when off.
+    /// Returns the number of units that may arrive at once, 0 if the rate is off.
     pub fn burst(self) -> u64 {
         self.burst
     }
 
-    /// As the program computes with it (docs/policy.md, "Rates"). Saturates: a rate over 10^15
-    /// units a second costs 1 unit of the fixed-point number.
+    /// Returns the rate in the form of the program (docs/policy.md, "Rates"). Saturates: a rate
+    /// over 10^15 units per second costs 1 unit of the fixed-point number.
     pub fn to_abi(self) -> abi::equic_rate {
         if self.is_off() {
             return abi::equic_rate::default();
@@ -128,13 +130,14 @@ impl Rate {
         let interval = NANOS * u128::from(self.interval.seconds());
         let clamp = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
         let cost = (interval << abi::EQUIC_RATE_SHIFT) / u128::from(self.amount);
-        // Not shorter than `burst` units really cost, or rounding would take one off.
+        // At least the true cost of `burst` units, because rounding could otherwise lose one.
         let spent = (u128::from(self.burst) * cost) >> abi::EQUIC_RATE_SHIFT;
         let burst = (u128::from(self.burst) * interval / u128::from(self.amount)).max(spent);
         abi::equic_rate { cost_ns: clamp(cost).max(1), burst_ns: clamp(burst).max(1) }
     }
 
-    /// Rate that a value from the live maps means, in the largest interval that gives whole units.
+    /// Returns the rate for a value from the live maps, in the smallest interval that gives whole
+    /// units.
     pub fn from_abi(rate: abi::equic_rate) -> Rate {
         if rate.cost_ns == 0 {
             return Rate::OFF;
@@ -230,10 +233,10 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("G", 1_000_000_000),
 ];
 
-/// Reads a whole number with an optional suffix: `1500`, `10MB` (powers of ten), `64KiB` (of two).
+/// Parses a whole number with an optional suffix: `1500`, `10MB` (powers of ten), `64KiB` (of two).
 ///
 /// # Errors
-/// The text is no such number, or over 2^64 - 1.
+/// Fails if the text is not such a number, or the number is over 2^64 - 1.
 pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     let error = || wrong(text, SIZE);
     let whole = text.trim();
@@ -275,10 +278,11 @@ const UNITS: [(&str, u64); 8] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// Reads `250ms`, `1.5s`, `10m`, `1h30m`, `1d`. A bare number other than 0 is refused: of what?
+/// Parses `250ms`, `1.5s`, `10m`, `1h30m`, `1d`. A bare number other than 0 is an error, because
+/// its unit is unknown.
 ///
 /// # Errors
-/// The text is no such duration, or over 584 years.
+/// Fails if the text is not such a duration, or the duration is over 584 years.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     let error = || wrong(text, DURATION);
     let mut rest = text.trim();
@@ -302,7 +306,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     Ok(Duration::from_nanos(total))
 }
 
-/// `number` (with an optional fraction of at most 9 digits) times `unit`.
+/// Returns `number` (with an optional fraction of at most 9 digits) times `unit`.
 fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.len() > 9 || (number.contains('.') && fraction.is_empty()) {
@@ -316,7 +320,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     Some(nanos)
 }
 
-/// Writes a duration as [`parse_duration`] reads it, in the largest unit that is exact.
+/// Formats a duration for [`parse_duration`], in the largest unit that is exact.
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let units = [("d", 86_400 * NANOS), ("h", 3_600 * NANOS), ("m", 60 * NANOS), ("s", NANOS)];
@@ -328,12 +332,13 @@ pub fn format_duration(duration: Duration) -> String {
         .map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", nanos / unit))
 }
 
-/// For `#[serde(serialize_with = "rate_of_bytes")]`: a rate written as [`Rate::of_bytes`] has it.
+/// For `#[serde(serialize_with = "rate_of_bytes")]`: serializes a rate as [`Rate::of_bytes`]
+/// displays it.
 pub(crate) fn rate_of_bytes<S: Serializer>(rate: &Rate, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&rate.of_bytes())
 }
 
-/// For `#[serde(with = "duration")]`: a duration written as text.
+/// For `#[serde(with = "duration")]`: a duration as text.
 pub(crate) mod duration {
     use super::{
         Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration,

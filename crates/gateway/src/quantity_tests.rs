@@ -26,7 +26,7 @@ fn rates_read_and_print() {
     assert!(Rate::per_second(0, 7).is_off());
 }
 
-/// Packets and connections are no bytes, however many they are.
+/// Rates of packets and connections are never displayed with a unit of bytes.
 #[test]
 fn rates_of_bytes_are_shown_as_such() {
     for text in ["10MB/s burst 1MB", "100kB/s", "1500/s", "3GB/h burst 7MB", "off"] {

@@ -1,4 +1,4 @@
-//! Reasons: one per verdict, generated from the macro `EQUIC_REASONS` of `bpf/abi.h`.
+//! Reasons of verdicts, generated from the macro `EQUIC_REASONS` of `bpf/abi.h`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,38 +22,40 @@ enum Does {
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
 impl Reason {
-    /// Every reason, in the order of the ABI.
+    /// Returns every reason, in the order of the ABI.
     pub fn all() -> impl ExactSizeIterator<Item = Reason> + Clone {
         TABLE.iter().map(|row| row.reason)
     }
 
-    /// The reason with this number in counters and events, if there is one.
+    /// Returns the reason with this number in counters and events, or `None` if there is no such
+    /// reason.
     pub fn from_number(number: u32) -> Option<Reason> {
         TABLE.get(number as usize).map(|row| row.reason)
     }
 
-    /// Its number in counters and events.
+    /// Returns its number in counters and events.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// Its name in reports: `quota`, `small_initial`, ...
+    /// Returns its name in reports: `quota`, `small_initial`, ...
     pub fn name(self) -> &'static str {
         TABLE[self as usize].name
     }
 
-    /// True if a packet judged so is dropped (in a dry run: would be).
+    /// Returns true if packets with this reason are dropped (in a dry run: would be dropped).
     pub fn drops(self) -> bool {
         TABLE[self as usize].does == Does::Drop
     }
 
-    /// True if a packet judged so is answered in the server's name and goes no further (in a dry run: would
-    /// be).
+    /// Returns true if packets with this reason are answered in the server's name and not passed on
+    /// (in a dry run: would be answered).
     pub fn answers(self) -> bool {
         TABLE[self as usize].does == Does::Answer
     }
 
-    /// Verdict for a packet with this reason, but for dry runs: `pass`, `drop` or `answer`.
+    /// Returns the verdict for packets with this reason, outside dry runs: `pass`, `drop` or
+    /// `answer`.
     pub fn verdict(self) -> &'static str {
         match TABLE[self as usize].does {
             Does::Pass => "pass",
@@ -62,7 +64,7 @@ impl Reason {
         }
     }
 
-    /// Meaning of the reason, in one line.
+    /// Returns the meaning of the reason, in one line.
     pub fn meaning(self) -> &'static str {
         TABLE[self as usize].meaning
     }

@@ -1,4 +1,4 @@
-//! A copy of a running gateway, to try packets on without touching the original.
+//! A copy of a running gateway, for trying out packets without affecting the original.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -16,15 +16,16 @@ use crate::original::Original;
 use crate::sys;
 use crate::sys::ids;
 
-/// The same in every network namespace.
+/// The loopback interface's index, the same in every network namespace.
 const LOOPBACK_IFINDEX: u32 = 1;
 
 impl Control {
-    /// Loads the program once more, attached to nothing, with everything this gateway knows: services and the
-    /// connection counts of all servers as they are at this moment; what it knows of a source, its prefixes and its
-    /// handshakes as it is when the copy is first asked about a packet of that source. (The tables may be long,
-    /// and few of their entries are asked for.) Its clock stands still at the present; `Gateway::set_clock` moves
-    /// it. The lists are the gateway's own, which the copy looks into and cannot change.
+    /// Loads the program once more, without attaching it, and copies this gateway's state. Services
+    /// and the connection counts of all servers are copied now. The state of a source, its prefixes
+    /// and its handshakes is copied when the copy first judges a packet of that source, because the
+    /// tables can be large and few of their entries are needed. The copy's clock stands still at
+    /// the present; `Gateway::set_clock` moves it. The copy reads the gateway's own lists and
+    /// cannot change them.
     ///
     /// # Errors
     /// Those of [`Gateway::load`] and of reading the maps.
@@ -37,7 +38,7 @@ impl Control {
             && interfaces.iter().all(|interface| interface.ifindex == LOOPBACK_IFINDEX);
         let flags = if on_loopback { abi::EQUIC_LOAD_LOOPBACK as u8 } else { 0 };
         let mut load = abi::equic_load { test_clock: 1, explain: 1, flags, ..maps.load };
-        // One ledger takes what several held.
+        // One ledger of the copy takes the counts of all ledgers.
         let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
         load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;
         let plan = LoadPlan {
@@ -62,10 +63,10 @@ impl Control {
         to.control.write(&abi::equic_control {
             clock_ns: now,
             created_ns: now,
-            // The copied counts have no heartbeat, and the clock may be moved far.
+            // The ledger of the copy has no heartbeat, and the clock may be moved far.
             lease_ns: u64::MAX,
             owner_mask: 0,
-            // Packets that it is asked about are taken to be to this host.
+            // Packets to judge count as sent to this host.
             local_until_ns: 0,
             transit: 0,
             pin: [0; 128],
@@ -89,7 +90,7 @@ impl Control {
     }
 }
 
-/// A ledger of the copy with these counts, which stays as it is.
+/// Joins the copy with a ledger that has these counts. Nothing changes them later.
 fn join_counted(copy: &Control, counts: &HashMap<Source, u32>) -> Result<Membership> {
     let (membership, memory) = copy.join_with("snapshot", this_process("snapshot"))?;
     let table = Table::new(memory, Keying::new(&copy.maps().load));

@@ -1,5 +1,5 @@
-//! Packets that do not come as Ethernet frames with one datagram each: on an interface without an Ethernet header, and
-//! datagrams that their sender on this machine hands over as one batch (UDP GSO). Needs root.
+//! Packets other than Ethernet frames with one datagram each: on an interface without an Ethernet
+//! header, and batches of datagrams from a sender on this machine (UDP GSO). Needs root.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn received(socket: &UdpSocket) -> usize {
     std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
 }
 
-/// Waits until a socket has so many datagrams.
+/// Waits until a socket has received this many datagrams.
 fn await_datagrams(socket: &UdpSocket, count: usize) {
     let mut got = 0;
     await_some("datagrams", || {
@@ -46,7 +46,7 @@ fn dropped(gateway: &Gateway, reason: Reason) -> u64 {
     rows.iter().find(|row| row.reason == reason).map_or(0, |row| row.dropped)
 }
 
-/// A tun interface, up, with an address; what is written to the file arrives there.
+/// Creates a tun interface with an address. Packets written to the file arrive there.
 fn tun(name: &str, address: &str) -> File {
     let mut request = [0_u8; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
@@ -61,7 +61,7 @@ fn tun(name: &str, address: &str) -> File {
     file
 }
 
-/// An IPv4 packet with a short header of QUIC, from 10.8.0.2 to 10.8.0.1.
+/// Returns an IPv4 packet with a QUIC short header, from 10.8.0.2 to 10.8.0.1.
 fn packet(port: u16) -> Vec<u8> {
     let mut quic = vec![0x41];
     quic.resize(60, 0x11);
@@ -98,12 +98,12 @@ fn interfaces_without_an_ethernet_header_are_protected() {
     });
 }
 
-/// A socket in a network namespace of its own at the other end of veth0, which is veth1 there.
+/// Returns a socket in another network namespace, at the other end of veth0, which is veth1 there.
 fn client() -> UdpSocket {
     let (to_parent, from_child) = std::sync::mpsc::channel();
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let child = std::thread::spawn(move || {
-        // SAFETY: moves this thread alone into a new namespace.
+        // SAFETY: moves only this thread into a new namespace.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
         // SAFETY: no pointers.
         to_parent.send(unsafe { libc::gettid() }).expect("the parent waits");
@@ -144,7 +144,7 @@ fn quic(first: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// An Initial of version 1 that fills 1,200 bytes, of another attempt for each number.
+/// Returns an Initial of version 1 with 1,200 bytes. Each number is another attempt.
 fn initial(number: u8) -> Vec<u8> {
     let mut bytes = vec![0xc0, 0, 0, 0, 1, 8];
     bytes.extend([number; 8]);
@@ -193,7 +193,7 @@ fn an_initial_does_not_hide_in_a_batch() {
         await_some("a verdict", || (dropped(&gateway, Reason::Batch) == 3).then_some(()));
         send_batch(&client, &[initial(1), initial(2)], 1200);
         await_some("a verdict", || (dropped(&gateway, Reason::Batch) == 5).then_some(()));
-        // Two datagrams of one attempt, as of a client whose first flight is that long.
+        // Two datagrams of one attempt, like a long first flight of a client.
         send_batch(&client, &[initial(3), initial(3)], 1200);
         await_datagrams(&server, 2);
     });
@@ -204,8 +204,7 @@ fn interfaces_of_other_link_types_are_refused() {
     in_namespace(|| {
         let file = tun("tun0", "10.8.0.1/24");
         ip(&["link", "set", "tun0", "down"]);
-        // TUNSETLINK: an InfiniBand interface, whose header is none of Ethernet.
-        // SAFETY: no pointers.
+        // TUNSETLINK: an InfiniBand interface, whose header is not Ethernet's. SAFETY: no pointers.
         let set = unsafe { libc::ioctl(file.as_raw_fd(), 0x4004_54cd, 32) };
         assert_eq!(set, 0, "TUNSETLINK: {}", std::io::Error::last_os_error());
         let refused = gateway(|_| ()).attach("tun0", Mode::Auto).unwrap_err();

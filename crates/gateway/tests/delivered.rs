@@ -1,5 +1,5 @@
-//! Frames that Linux would deliver to a server although they look like nobody's: with the gateway on the
-//! interface and every source denied, none of them arrives. Needs root.
+//! Frames in unusual forms that Linux would deliver to a server: with the gateway on the interface
+//! and every source denied, none of them arrives. Needs root.
 
 #[allow(dead_code, reason = "the tables of packets use the rest")]
 #[path = "../../gateway-model/tests/packets/frame.rs"]
@@ -19,7 +19,7 @@ const OTHER_PORT: u16 = 4434;
 const V4: &str = "10.0.0.1:4433";
 const V6: &str = "[fd00::1]:4433";
 
-/// The gateway's interface, the way to put frames on its wire, and the server behind it.
+/// The gateway's interface, a socket that puts frames on its wire, and the server behind it.
 struct Network {
     wire: OwnedFd,
     servers: Vec<UdpSocket>,
@@ -28,7 +28,7 @@ struct Network {
 
 impl Network {
     fn new() -> Network {
-        // The address that the tests' frames go to.
+        // The link-layer destination of the tests' frames.
         ip(&["link", "set", "veth0", "address", "02:00:00:00:00:01"]);
         ip(&["addr", "add", "10.0.0.1/24", "dev", "veth0"]);
         ip(&["addr", "add", "fd00::1/64", "dev", "veth0", "nodad"]);
@@ -48,7 +48,7 @@ impl Network {
         Network { wire, servers: servers.into(), other }
     }
 
-    /// Puts a frame on the wire that ends at veth0.
+    /// Puts a frame on the wire to veth0.
     fn send(&self, frame: &[u8]) {
         // SAFETY: the name is a C string.
         let index = unsafe { libc::if_nametoindex(c"veth1".as_ptr()) };
@@ -61,7 +61,7 @@ impl Network {
             sll_halen: 6,
             sll_addr: [0; 8],
         };
-        // SAFETY: frame and address live through the call, with the sizes given.
+        // SAFETY: frame and address live through the call, with these sizes.
         let sent = unsafe {
             libc::sendto(
                 self.wire.as_raw_fd(),
@@ -75,7 +75,8 @@ impl Network {
         assert_eq!(sent, frame.len() as isize, "send: {}", std::io::Error::last_os_error());
     }
 
-    /// True if the frame gets to one of the servers. A packet to another port comes behind it.
+    /// Returns true if the frame reaches one of the servers. A packet to another port is sent after
+    /// it.
     fn delivers(&self, frame: &[u8]) -> bool {
         let mut buffer = [0; 4096];
         self.send(frame);
@@ -92,7 +93,7 @@ impl Network {
     }
 }
 
-/// The frame with valid checksums and VLAN 0 in its tags.
+/// Returns the frame with valid checksums and VLAN 0 in its tags.
 fn checked(packet: &Packet, tags: usize) -> Vec<u8> {
     let mut frame = packet.build();
     let start = ETHERNET + 4 * tags;
@@ -114,7 +115,7 @@ fn checked(packet: &Packet, tags: usize) -> Vec<u8> {
     frame
 }
 
-/// RFC 1071.
+/// The checksum of RFC 1071.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -124,7 +125,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// A short header, which no limit refuses.
+/// Returns a short header packet, which no limit refuses.
 fn payload() -> Vec<u8> {
     [vec![0x41], vec![0x11; 59]].concat()
 }
@@ -137,7 +138,7 @@ fn from6(source: &str) -> Packet {
     udp(&format!("[{source}]:1000"), V6, payload())
 }
 
-/// Frames that are deep, by their names.
+/// Frames with headers that are too deep, with their names.
 fn deep() -> Vec<(&'static str, Vec<u8>)> {
     let tagged = |tags: [u16; 3]| tags.into_iter().fold(from4(), Packet::vlan);
     let options = |n| from6("fd00::9").extension(DESTINATION_OPTIONS, 0, n);
@@ -188,7 +189,7 @@ fn nothing_that_linux_would_deliver_gets_around_the_lists() {
     in_namespace(|| {
         let network = Network::new();
         let (deep, odd) = (deep(), odd());
-        // The kernel notices after a while that there is somebody at the other end, and has no IPv6 before.
+        // The kernel takes a while to detect the carrier, and has no IPv6 before that.
         let plain = checked(&from6("fd00::9"), 0);
         await_some("IPv6 to be ready", || network.delivers(&plain).then_some(()));
         let reached = (names(&network, &deep), names(&network, &odd));
@@ -206,7 +207,7 @@ fn nothing_that_linux_would_deliver_gets_around_the_lists() {
         assert_eq!((count(Reason::BadSource), count(Reason::Denied)), (4, 5));
         drop(gateway);
 
-        // Whoever passes deep headers gets what Linux makes of them.
+        // With deep headers passed, Linux delivers the same frames as without a gateway.
         let mut config = denying_everybody();
         config.gateway.drop_deep_headers = false;
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();

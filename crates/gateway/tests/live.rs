@@ -1,7 +1,7 @@
-//! The library against the kernel: loading, attaching, counting, ending. Needs root.
+//! The library against the kernel: loading, attaching, counting, detaching. Needs root.
 //!
-//! Every test works in a network namespace of its own, which ends with its thread, and on a gateway
-//! with a name of its own: others may run on this machine.
+//! Every test has its own network namespace, which ends with its thread, and a gateway with a
+//! unique name, because other gateways may run on this machine.
 
 mod support;
 
@@ -69,11 +69,12 @@ fn leaves_other_programs_alone() {
     });
 }
 
-/// A jumbo frame lies in several buffers, of which the program sees the first one directly.
+/// A jumbo frame is split over several buffers, and the program can access only the first one
+/// directly.
 #[test]
 fn dropped_packets_are_captured_as_far_as_was_asked_for() {
     in_namespace(|| {
-        // Time stands still for the program: however long this takes, the capture is not over.
+        // The program's clock stands still, so that the capture's lease does not expire.
         let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
         let gateway = Gateway::load_with(&config("snap"), ObjectSource::Embedded, options).unwrap();
         gateway.control().deny("192.0.2.9/32".parse().unwrap(), None).unwrap();
@@ -200,7 +201,7 @@ fn quota_follows_the_ledger() {
     });
 }
 
-/// What the program knows of a packet is in memory of the CPU's own, where the next one finds it.
+/// The program keeps a packet's fields in per-CPU memory, where the next packet could see them.
 #[test]
 fn a_verdict_shows_nothing_of_the_packet_before() {
     in_namespace(|| {
@@ -212,7 +213,7 @@ fn a_verdict_shows_nothing_of_the_packet_before() {
             let verdict = gateway.judge(frame).unwrap().verdict.expect("it is to the service");
             (verdict.reason, verdict.version, verdict.dcid.len(), verdict.scid.len())
         };
-        // Often: the thread may change from one CPU to another between two packets.
+        // Repeated, because the thread may move to another CPU between two packets.
         for _ in 0..50 {
             let long = initial.next();
             assert_eq!(judge(&long), (Reason::New, Some(1), 16, 16));
@@ -220,7 +221,7 @@ fn a_verdict_shows_nothing_of_the_packet_before() {
             short[42] = 0x40;
             assert_eq!(judge(&short), (Reason::Established, None, 0, 0));
             assert_eq!(judge(&long), (Reason::Underway, Some(1), 16, 16));
-            // The Source Connection ID is behind the end of the payload.
+            // The Source Connection ID is after the end of the payload.
             cut.truncate(42 + 15);
             cut[16..18].copy_from_slice(&(20 + 8 + 15_u16).to_be_bytes());
             cut[38..40].copy_from_slice(&(8 + 15_u16).to_be_bytes());
@@ -271,7 +272,7 @@ fn a_killed_server_s_counts_vanish() {
         let ledgers = gateway.control().ledgers().unwrap();
         assert_eq!((ledgers.len(), ledgers[0].pid, ledgers[0].connections), (1, child.id(), 3));
         assert!(ledgers[0].alive && ledgers[0].counts && ledgers[0].name == "child");
-        // Longer than a lease: the heartbeat of a process without privileges keeps it.
+        // Longer than a lease: the heartbeat of a process without privileges continues.
         let started = ledgers[0].heartbeat_age_ms;
         await_that("the heartbeat goes on", || {
             let now = gateway.control().ledgers().unwrap()[0].clone();
@@ -452,7 +453,7 @@ fn lists_hold_and_expire() {
     });
 }
 
-/// Offset of the flags in a frame with an IPv4 header behind Ethernet's.
+/// Offset of the flags in a frame with an IPv4 header after the Ethernet header.
 const IPV4_FLAGS: usize = 20;
 const MORE_FRAGMENTS: u8 = 0x20;
 
@@ -486,7 +487,7 @@ fn snapshots_know_what_the_gateway_knows() {
         assert_eq!(judge(&under_way), verdict(Reason::Underway, 0, "192.0.2.50"));
         let again = Initial::from("192.0.2.50:78").next();
         assert_eq!(judge(&again), verdict(Reason::RateNewSource, 0, "192.0.2.50"));
-        // A first fragment: of such a packet the copy does not read the headers itself, and takes everything over.
+        // A first fragment: the copy does not parse its headers, and copies everything.
         let (mut fragment, all) = (again, gateway.control().snapshot(ObjectSource::Embedded));
         fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
         let judged = all.unwrap().judge(&fragment).unwrap();
@@ -515,13 +516,14 @@ fn snapshots_know_what_the_gateway_knows() {
     });
 }
 
-/// The program charges at the time of the kernel's tick where that has room. It must not add up to more than the rate.
+/// The program charges at the time of the kernel's tick if that has room. The sum must not exceed
+/// the rate.
 #[test]
 fn a_rate_holds_by_the_real_clock() {
     const PACKETS: u32 = 200_000;
     const BURST: u64 = 20;
     const EACH_MS: u64 = 10;
-    // With CONFIG_HZ=100, the least that kernels are built with.
+    // With CONFIG_HZ=100, the lowest value of common kernels.
     const TICK_MS: u64 = 10;
     in_namespace(|| {
         let mut config = config("clock");
@@ -604,7 +606,7 @@ fn limits_by_prefix_are_the_program_s_and_the_servers() {
             Action::Drop
         );
 
-        // One goes, one stays, one comes, and one has another limit.
+        // One override is removed, one stays, one is added, and one gets another limit.
         let mut services = config.services.clone();
         services[0].overrides = vec![own("203.0.113.0/24", 5), own("198.51.100.0/24", 3)];
         control.set_overrides(&services).unwrap();
@@ -659,7 +661,7 @@ fn counters_and_events_tell_what_happened() {
     });
 }
 
-/// The part of the child processes; with nothing in the environment it is an empty test.
+/// Entry point of the child processes. Without the environment variables it does nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };
@@ -688,7 +690,7 @@ fn child() {
     }
 }
 
-/// Links and programs come and go while somebody looks for gateways: nothing of that is an error.
+/// Links and programs that appear and disappear during a search cause no error.
 #[test]
 fn is_found_while_others_attach_and_leave() {
     in_namespace(|| {
@@ -703,7 +705,7 @@ fn is_found_while_others_attach_and_leave() {
             }
         }
         std::thread::scope(|scope| {
-            // Also when this panics: the scope waits for the looker.
+            // Also set when this panics, because the scope waits for the thread.
             let _done = Done(&done);
             let looker = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {

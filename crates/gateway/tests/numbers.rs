@@ -1,4 +1,5 @@
-//! The numbers of list entries are those of the entries, whoever changed the lists and how. Needs root.
+//! The numbers of list entries match the entries, whichever process changed the lists and how.
+//! Needs root.
 
 mod support;
 
@@ -15,7 +16,7 @@ fn net(text: &str) -> IpNet {
     parse_prefix(text).unwrap()
 }
 
-/// The numbers as a walk finds them.
+/// Returns the numbers by walking the lists.
 fn walked(control: &Control) -> ListCounts {
     let lists = control.lists().unwrap();
     let count = |action, v4| {
@@ -38,7 +39,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         config.deny = vec![net("198.51.100.0/24"), net("2001:db8::/32")];
         config.gateway.acl_entries = 4;
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
-        // Another process's view.
+        // A handle like that of another process.
         let other = Control::open(Some(&config.gateway.name)).unwrap();
         let control = gateway.control();
         let mut mark = control.list_mark();
@@ -74,7 +75,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         );
         assert_eq!(other.list_changes(&mut mark), Default::default());
 
-        // A whole list: bans give way, entries of others stay.
+        // Replacing a list removes bans but keeps entries of other origins.
         let wanted = [(net("192.0.2.7"), ListAction::Deny), (net("192.0.2.1"), ListAction::Deny)];
         other.replace(Origin::File, &[ListAction::Deny], &wanted).unwrap();
         same(2, 1, 1, 0, 0);
@@ -84,7 +85,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         let changes = control.list_changes(&mut mark);
         assert_eq!((changes.numbers, changes.each.len()), ([1, 0, 0, 3], 4));
 
-        // An entry that expires is swept, and told of.
+        // An expired entry is removed by the sweep and reported.
         control.deny(net("203.0.113.0/24"), Some(Duration::from_millis(1))).unwrap();
         support::await_that("it is swept", || control.list_counts().unwrap().deny_v4 == 0);
         same(0, 1, 0, 0, 0);
@@ -114,7 +115,7 @@ fn many_changes_are_told_as_numbers() {
     });
 }
 
-/// Two processes may change the same entry at the same moment; the owner then counts anew.
+/// Two processes may change the same entry at the same moment. The owner then counts again.
 #[test]
 fn numbers_are_right_after_changes_at_the_same_moment() {
     in_namespace(|| {
@@ -145,7 +146,7 @@ fn numbers_are_right_after_changes_at_the_same_moment() {
     });
 }
 
-/// A copy to try packets on looks into the lists of the gateway, and can do nothing to them.
+/// A copy for trying out packets reads the gateway's lists and cannot change them.
 #[test]
 fn a_copy_reads_the_lists_and_cannot_change_them() {
     in_namespace(|| {
@@ -165,8 +166,9 @@ fn a_copy_reads_the_lists_and_cannot_change_them() {
     });
 }
 
-/// The numbers are kept by whoever changes a list, and nobody changes it when an entry expires: it is no
-/// longer in force and no longer shown, and is among the numbers until it is swept, as is documented.
+/// Numbers are updated by the process that changes a list, and no process changes it when an entry
+/// expires. As documented, an expired entry has no effect and is not shown, but counts until the
+/// sweep.
 #[test]
 fn an_expired_entry_is_counted_until_it_is_swept() {
     in_namespace(|| {

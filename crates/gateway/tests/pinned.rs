@@ -1,7 +1,7 @@
 //! Gateways that outlive their process, and processes that take them over. Needs root.
 //!
-//! Every test works in a network namespace and a mount namespace of its own, with a BPF file system
-//! mounted in a temporary directory.
+//! Every test has its own network namespace and mount namespace, with a BPF file system mounted in
+//! a temporary directory.
 
 mod dead;
 mod support;
@@ -19,10 +19,10 @@ use equic_gateway::{
 use support::{Child, Initial, await_that, config, in_namespace, ip};
 
 const A: &str = "192.0.2.1:4000";
-/// Far longer than it takes.
+/// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A BPF file system, for as long as this is alive.
+/// A mounted BPF file system. Dropping it unmounts it.
 struct BpfFs {
     root: tempfile::TempDir,
 }
@@ -31,7 +31,7 @@ impl BpfFs {
     fn mount() -> BpfFs {
         let root = tempfile::tempdir().expect("a directory");
         let path = CString::new(root.path().to_str().expect("UTF-8")).expect("no NUL");
-        // SAFETY: this thread, which ends with the test, gets mounts of its own; the strings are
+        // SAFETY: this thread, which ends with the test, gets its own mounts; the strings are
         // NUL-terminated.
         unsafe {
             assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
@@ -51,7 +51,7 @@ impl BpfFs {
 impl Drop for BpfFs {
     fn drop(&mut self) {
         let path = CString::new(self.root.path().to_str().expect("UTF-8")).expect("no NUL");
-        // SAFETY: NUL-terminated; nothing of this process is in there.
+        // SAFETY: NUL-terminated; this process uses nothing in it.
         unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
     }
 }
@@ -76,7 +76,7 @@ fn program_on(interface: &str) -> Option<u32> {
 
 fn pinned(path: &Path) -> OwnedFd {
     let name = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: NUL-terminated; a new descriptor that nobody else owns.
+    // SAFETY: NUL-terminated; the kernel just returned this descriptor, and nothing else owns it.
     unsafe {
         let fd = libbpf_sys::bpf_obj_get(name.as_ptr());
         assert!(fd >= 0, "{}", path.display());
@@ -84,11 +84,11 @@ fn pinned(path: &Path) -> OwnedFd {
     }
 }
 
-/// Changes bytes of the gateway's control data.
+/// Overwrites bytes of the gateway's control data.
 fn patch_control(dir: &Path, at: usize, bytes: &[u8]) {
     let map = pinned(&dir.join("maps/control"));
     let (key, mut value) = (0u32, [0u8; 4096]);
-    // SAFETY: the value has room for the map's.
+    // SAFETY: the value is at least as large as the map's.
     unsafe {
         let (fd, key) = (map.as_raw_fd(), (&raw const key).cast());
         assert_eq!(libbpf_sys::bpf_map_lookup_elem(fd, key, value.as_mut_ptr().cast()), 0);
@@ -97,7 +97,7 @@ fn patch_control(dir: &Path, at: usize, bytes: &[u8]) {
     }
 }
 
-/// The program, compiled another way.
+/// Returns the program compiled with other options.
 fn other_object() -> ObjectSource {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let out = tempfile::NamedTempFile::new().unwrap();
@@ -149,7 +149,7 @@ fn goes_on_without_its_process_and_is_taken_over() {
         assert!(attached[0].native);
         let again = gateway.attach("veth0", Mode::Auto).unwrap_err();
         assert!(matches!(again, Error::AlreadyAttached { .. }), "{again}");
-        // Counts, lists and ledgers go on; settings and listeners are the new ones.
+        // Counts, lists and ledgers are kept; settings and listeners are the new ones.
         let control = gateway.control();
         assert_eq!(control.owner().pid, std::process::id());
         let lists: Vec<_> =
@@ -210,7 +210,7 @@ fn another_program_takes_the_place_of_the_old_one() {
         let news = gateway.control().counters().unwrap();
         assert_eq!(news.iter().find(|row| row.reason == Reason::New).unwrap().packets, 1);
         assert_eq!(ledger.slot(), Some(0));
-        // The same once more is the same program; what is fixed at loading makes it another one.
+        // Taking over with the same settings keeps the program; another load setting replaces it.
         drop(gateway);
         let (gateway, taken) = upgrade();
         assert_eq!((taken.unwrap().replaced, gateway.program_id()), (false, program));
@@ -246,7 +246,7 @@ fn a_living_process_is_taken_over_and_leaves() {
         gateway.detach("veth0").unwrap();
         assert_eq!(program_on("veth0"), None);
         assert!(gateway.interfaces().unwrap().is_empty());
-        // What is on no interface is taken over all the same.
+        // A detached gateway can be taken over, too.
         drop(gateway);
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_some() && gateway.attached().is_empty());
@@ -305,7 +305,7 @@ fn what_cannot_change_is_named() {
     });
 }
 
-/// Restarts do not put the next rotation of the keys off.
+/// Restarts do not delay the next rotation of the keys.
 #[test]
 fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
     in_namespace(|| {
@@ -322,7 +322,7 @@ fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
             assert_eq!(gateway.control().key_ring().unwrap().to_bytes(), ring.to_bytes());
             drop(gateway);
         }
-        // Its process withdraws them.
+        // Its process withdraws the keys.
         let (gateway, _) = load(&config, &fs.dir()).unwrap();
         let epoch = gateway.control().renew_keys().unwrap();
         assert!(
@@ -332,7 +332,7 @@ fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
     });
 }
 
-/// With `wait` an interface may be away at the start, also where a gateway is taken over.
+/// With `wait`, an interface may be missing at the start, even in a takeover.
 #[test]
 fn pinned_gateway_is_taken_over_while_an_interface_is_away() {
     in_namespace(|| {
@@ -354,7 +354,7 @@ fn pinned_gateway_is_taken_over_while_an_interface_is_away() {
     });
 }
 
-/// An interface in another namespace is no longer this gateway's; those that stayed go on.
+/// An interface in another namespace is detached from the gateway; the others continue.
 #[test]
 fn pinned_gateway_is_taken_over_without_an_interface_that_was_moved() {
     in_namespace(|| {
@@ -390,7 +390,7 @@ fn another_version_elsewhere_is_in_nobodys_way() {
         let fs = BpfFs::mount();
         left_behind(&config("elsewhere"), &fs.dir());
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
-        // The interfaces there have the same names and numbers, as those of containers do.
+        // The interfaces there have the same names and indices, like those of containers.
         in_namespace(|| {
             let config = config("here");
             let attached = || {
@@ -426,7 +426,7 @@ fn another_version_in_the_gateways_place_is_told_of() {
         ledger.notify(move |event| drop(sender.send(event.clone())));
         drop(first);
         assert!(matches!(events.recv_timeout(PATIENCE).unwrap(), JoinEvent::Lost { .. }));
-        // Loaded, made one of another release, and only then attached.
+        // Loaded, turned into another release, and only then attached.
         let (gateway, _) = load(&config, &fs.dir()).unwrap();
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         gateway.attach("veth0", Mode::Native).unwrap();
@@ -461,7 +461,7 @@ fn another_version_is_refused_not_guessed() {
         patch_control(&fs.dir(), 0, b"abcd");
         let error = load(&config, &fs.dir()).unwrap_err();
         assert!(matches!(error, Error::ForeignProgram { .. }), "{error}");
-        // An object of another version over a gateway of this one.
+        // An object of another version, over a gateway of this version.
         let magic = [abi::EQUIC_ABI_MAGIC.to_ne_bytes(), abi::EQUIC_ABI_VERSION.to_ne_bytes()];
         let magic = magic.concat();
         patch_control(&fs.dir(), 0, &magic);
@@ -471,7 +471,7 @@ fn another_version_is_refused_not_guessed() {
         let source = ObjectSource::Bytes(bytes);
         let error = Gateway::load_pinned(&config, &source, fs.dir(), LoadOptions::default());
         assert!(matches!(error, Err(Error::AbiVersion { found: 99, .. })));
-        // Whatever its version, it can be taken off.
+        // A gateway of any version can be detached.
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         let off = remove_pinned(fs.dir()).unwrap();
         assert_eq!(off[0].name.as_deref(), Some("veth0"));
@@ -479,8 +479,8 @@ fn another_version_is_refused_not_guessed() {
     });
 }
 
-/// During an upgrade both releases run. Whoever looks for gateways finds the ones it can talk to, and is told of the
-/// others.
+/// During an upgrade both releases run. A search returns the gateways that this release can use,
+/// and reports the others.
 #[test]
 fn a_gateway_of_another_release_hides_no_other() {
     in_namespace(|| {
@@ -524,7 +524,7 @@ fn damage_and_strangers_are_told_apart() {
         std::fs::remove_dir(fs.dir().join("theirs")).unwrap();
 
         let program = left_behind(&config, &fs.dir());
-        // Names that are gone are made again.
+        // Missing pins are created again.
         std::fs::remove_file(fs.dir().join("program")).unwrap();
         std::fs::remove_file(fs.dir().join("maps/sources")).unwrap();
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
@@ -537,23 +537,23 @@ fn damage_and_strangers_are_told_apart() {
         says("is no XDP link");
         assert_eq!(program_on("veth0"), Some(program));
         std::fs::remove_file(&stranger).unwrap();
-        // Another namespace's interface with that number.
+        // An interface of another namespace with that index.
         let (there, dir) = (config.clone(), fs.dir());
         let elsewhere = std::thread::spawn(move || {
-            // SAFETY: moves this thread alone.
+            // SAFETY: moves only this thread.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
             load(&there, &dir).map(drop).unwrap_err().to_string()
         });
         let said = elsewhere.join().unwrap();
         assert!(said.contains("another network namespace"), "{said}");
-        // The interface goes, and with it the link.
+        // Deleting the interface detaches the link.
         ip(&["link", "del", "veth0"]);
         ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"]);
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_some() && gateway.attached().is_empty());
         assert_eq!(fs.dir().join("links").read_dir().unwrap().count(), 0);
         drop(gateway);
-        // Half removed: nothing protects, so it begins anew.
+        // Half removed: nothing is protected, so a new gateway is loaded.
         std::fs::remove_file(fs.dir().join("program")).unwrap();
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_none());
@@ -564,7 +564,7 @@ fn damage_and_strangers_are_told_apart() {
     });
 }
 
-/// The part of the child processes; with nothing in the environment it is an empty test.
+/// Entry point of the child processes. Without the environment variables it does nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

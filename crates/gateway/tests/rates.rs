@@ -1,5 +1,5 @@
-//! The program's token buckets where each exchange of a word loses its race, which no processor does on command: `rates.h`,
-//! compiled for the host (host/rates.c).
+//! The program's token buckets when exchanges of a word lose their race, which cannot be provoked
+//! on real hardware: `rates.h`, compiled for the host (host/rates.c).
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
 //! Servers at the gateway's socket: well-behaved ones without any privilege, hostile ones, and ones
-//! whose gateway is followed by another. Needs root.
+//! whose gateway has a successor. Needs root.
 
 mod support;
 
@@ -23,7 +23,7 @@ use support::{Child, Initial, await_that, config, in_namespace};
 const A: &str = "192.0.2.1:4000";
 const NOBODY: u32 = 65_534;
 
-/// A directory everybody may enter, and a socket in it.
+/// Returns a directory that everyone may enter, and the path of a socket in it.
 fn place() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ fn place() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// A gateway with a quota of 1, at a socket everybody may open.
+/// Returns a gateway with a quota of 1, at a socket that everyone may open.
 fn at_socket(
     what: &str,
     path: &Path,
@@ -40,7 +40,7 @@ fn at_socket(
 ) -> (Gateway, SocketHost, Config) {
     let mut config = config(what);
     config.services[0].max_connections = 1;
-    // What goes away goes at once, not with the lease.
+    // Long, so that a server's exit, not the lease, must end its counts.
     config.gateway.lease = Duration::from_secs(30);
     let socket = SocketConfig::at(path.to_str().unwrap());
     config.gateway.socket = Some(SocketConfig { mode: "0666".to_owned(), ..socket });
@@ -58,7 +58,7 @@ fn servers(gateway: &Gateway) -> Vec<LedgerStatus> {
     gateway.control().ledgers().unwrap()
 }
 
-/// A client that says what it likes.
+/// A client that sends arbitrary bytes.
 struct Raw(OwnedFd);
 
 impl Raw {
@@ -73,7 +73,7 @@ impl Raw {
     fn say(&self, bytes: &[u8], with: &[i32]) {
         let rights = [ControlMessage::ScmRights(with)];
         let rights = if with.is_empty() { &[][..] } else { &rights[..] };
-        // It may have been turned away before it spoke.
+        // The gateway may have closed the connection already.
         let _ = sendmsg::<()>(
             self.0.as_raw_fd(),
             &[IoSlice::new(bytes)],
@@ -83,7 +83,8 @@ impl Raw {
         );
     }
 
-    /// The answer's status and message, with its descriptors; none: the other side hung up.
+    /// Returns the answer's status, message and descriptors, or `None` if the gateway closed the
+    /// connection.
     fn hear(&self) -> Option<(u32, String, Vec<OwnedFd>)> {
         let mut buffer = [0u8; 512];
         let mut space = nix::cmsg_space!([i32; 16]);
@@ -91,14 +92,14 @@ impl Raw {
             let mut parts = [std::io::IoSliceMut::new(&mut buffer)];
             let flags = MsgFlags::MSG_CMSG_CLOEXEC;
             let got = match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut space), flags) {
-                // Closed with our words unread, and an answer on the way.
+                // It was closed before our message was read, but with an answer.
                 Err(nix::Error::ECONNRESET) => continue,
                 other => other.unwrap(),
             };
             let mut with = Vec::new();
             for part in got.cmsgs().unwrap() {
                 if let ControlMessageOwned::ScmRights(raw) = part {
-                    // SAFETY: just made for this process.
+                    // SAFETY: the kernel just created them for this process.
                     with.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                 }
             }
@@ -123,7 +124,7 @@ fn request(protocol: u32, abi: u32) -> Vec<u8> {
     bytes
 }
 
-/// It asks for the key ring, too.
+/// Returns a request that also asks for the key ring.
 fn with_keys() -> Vec<u8> {
     let mut bytes = good();
     bytes[48] = 1;
@@ -155,7 +156,7 @@ fn a_server_without_privileges_counts_until_it_ends() {
         assert_eq!((seen.len(), one.pid, one.uid, one.connections), (1, child.id(), NOBODY, 3));
         assert!(one.socket && one.alive && one.counts && one.name == "child");
         assert_eq!(one.services, None);
-        // Another one of another user: their counts for one source add up.
+        // A server of another user: both counts of a source are added up.
         let ledger = Ledger::connect(&path, "root's").unwrap();
         assert_eq!(ledger.gateway_name(), config.gateway.name);
         let service = ledger.service("quic").unwrap();
@@ -170,7 +171,7 @@ fn a_server_without_privileges_counts_until_it_ends() {
         assert!(ledger.gateway_alive());
         let by_all = gateway.control().sources(1, equic_gateway::SortBy::Connections).unwrap();
         assert_eq!(by_all[0].connections, 4);
-        // Whoever dies stops counting at once, however long the lease.
+        // A server that dies stops counting at once, however long the lease.
         child.kill();
         await_that("its place is empty", || servers(&gateway).len() == 1);
         assert_eq!(action(&gateway, A), Action::Drop);
@@ -181,7 +182,7 @@ fn a_server_without_privileges_counts_until_it_ends() {
     });
 }
 
-/// Who asks for it has the ring at every moment, whoever it is; who does not, has it not.
+/// A server that asks for the ring always has the current one. A server that does not ask has none.
 #[test]
 fn the_key_ring_comes_with_the_place() {
     in_namespace(|| {
@@ -218,8 +219,8 @@ fn the_key_ring_comes_with_the_place() {
     });
 }
 
-/// Connection IDs name the server's place, are of the key that the gateway has at that moment, and of the next
-/// gateway's place and keys after it; who says so is known to make them, whether or not it checks tokens.
+/// Connection IDs name the server's slot and use the gateway's current key; after a move, those of
+/// the next gateway. A server that declares such IDs is recorded, whether or not it checks tokens.
 #[test]
 fn connection_ids_follow_the_gateway_s_keys() {
     in_namespace(|| {
@@ -240,7 +241,8 @@ fn connection_ids_follow_the_gateway_s_keys() {
         let own = first.ledger().unwrap().connection_ids(0).unwrap();
         assert!(holds(&first, own.expect("it is its own").generate().as_bytes()).is_ok());
         let old = ids.generate();
-        // What the gateway sends in its name; and nothing in the name of others.
+        // `reset_token` returns the token that the gateway would send for this server's ID. It
+        // fails for another server's ID.
         let other = only.connection_ids(8).unwrap().expect("it has the ring").generate();
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let token =
@@ -279,15 +281,17 @@ fn connection_ids_follow_the_gateway_s_keys() {
     });
 }
 
-/// Takes CAP_SYS_ADMIN from this thread, as a gateway with a socket gives it up.
+/// Drops CAP_SYS_ADMIN in this thread, as a gateway with a socket does.
 fn give_up_sys_admin() {
     const CAP_SYS_ADMIN: u32 = 1 << 21;
-    /// Of capget(2): version 3, which has two words of each set.
+    /// For capget(2): version 3, which has two words of each set.
     const VERSION: u32 = 0x2008_0522;
     let mut header = [VERSION, 0];
-    // Effective, permitted and inheritable ones, of the lower 32 and then of the upper.
+    // Effective, permitted and inheritable sets, first of the lower 32 capabilities, then of the
+    // upper.
     let mut sets = [0u32; 6];
-    // SAFETY: a header and two sets of three words, as this version has them, which live through the calls.
+    // SAFETY: a header and two sets of three words, as this version requires, which live through
+    // the calls.
     unsafe {
         let (header, sets) = (header.as_mut_ptr(), sets.as_mut_ptr());
         assert_eq!(libc::syscall(libc::SYS_capget, header, sets), 0);
@@ -296,8 +300,8 @@ fn give_up_sys_admin() {
     }
 }
 
-/// Servers that joined with privileges are not passed over by a gateway that has given up its own: who would be cut off
-/// is to be told of.
+/// A gateway that has dropped its privileges also reports servers that joined with privileges,
+/// because their clients could be cut off.
 #[test]
 fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
     in_namespace(|| {
@@ -306,7 +310,7 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
         let privileged = Control::open(Some(&config.gateway.name)).unwrap();
         let join = |name: &str, keys| privileged.join_checking(name, keys).unwrap();
         let (takes, none) = (join("takes", TokenKeys::Take), join("none", TokenKeys::None));
-        // Nobody has looked into a ledger by it.
+        // This handle has not read any ledger.
         let control = Control::open(Some(&config.gateway.name)).unwrap();
         give_up_sys_admin();
         assert!(control.ledgers().unwrap().is_empty(), "it may not look");
@@ -320,7 +324,7 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
     });
 }
 
-/// Another gateway has another ring: tokens of the one before hold no longer.
+/// Another gateway has another ring: older tokens become invalid.
 #[test]
 fn the_next_gateway_s_keys_come_with_the_place_there() {
     in_namespace(|| {
@@ -339,7 +343,8 @@ fn the_next_gateway_s_keys_come_with_the_place_there() {
     });
 }
 
-/// The key rings that anybody who has had a descriptor of one can read, whatever has become of its place.
+/// Returns the key rings among this process's descriptors: everything that a process can still read
+/// after it has lost its slot.
 fn rings_of_descriptors() -> Vec<std::fs::File> {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_ring = |path: &Path| {
@@ -351,8 +356,8 @@ fn rings_of_descriptors() -> Vec<std::fs::File> {
         .collect()
 }
 
-/// A key that others may know is withdrawn: servers that have a place get the new one, with their counts as they are,
-/// and nobody else does.
+/// After withdrawing keys that an attacker may know, servers with a slot get the new key and keep
+/// their counts, and no other process gets it.
 #[test]
 fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
     use std::os::unix::fs::FileExt as _;
@@ -370,7 +375,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
         let client = A.parse().unwrap();
         let open = service.opened(client);
         let (slot, opened) = (ledger.slot(), service.count(client));
-        // An intruder in the server's process has kept what it was given.
+        // An intruder in the server's process has kept its descriptors.
         let leaked = rings_of_descriptors();
         assert!(!leaked.is_empty(), "servers get a copy by a descriptor");
         let (old, old_id) = (control.key_ring().unwrap(), ids.generate());
@@ -390,7 +395,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
         let id = ids.generate();
         assert!(ids.open(id.as_bytes()).is_ok() && ids.open(old_id.as_bytes()).is_err());
         assert_eq!(ids.open(id.as_bytes()).unwrap().epoch, epoch);
-        // The new key, by its place in the ring.
+        // The new key, at its position in the ring.
         let bytes = new.to_bytes();
         let at = 16 + usize::from(epoch.number()) * 16;
         for ring in leaked {
@@ -406,7 +411,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
     });
 }
 
-/// The ring holds for all services: who serves some of them could make tokens for the others.
+/// The ring is valid for all services: a server of some could make tokens for the others.
 #[test]
 fn who_serves_some_services_only_is_not_given_the_key_ring() {
     in_namespace(|| {
@@ -449,12 +454,13 @@ fn exemptions_are_seen_through_the_socket() {
     });
 }
 
-/// Mounts a BPF file system as operators are told to, for this thread and its children.
+/// Mounts a BPF file system for this thread and its children, with the command from the operator's
+/// guide.
 fn mount_as_printed() {
     let guide = include_str!("../../../docs/operator.md");
     let (_, line) = guide.split_once("Needs a BPF file system: `").unwrap();
     let (command, _) = line.split_once('`').unwrap();
-    // SAFETY: this thread, which ends with the test, gets mounts of its own; the strings are
+    // SAFETY: this thread, which ends with the test, gets its own mounts; the strings are
     // NUL-terminated.
     unsafe {
         assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
@@ -490,7 +496,7 @@ fn a_user_counts_for_its_services_alone() {
             other.users = vec![NOBODY.to_string()];
             config.services.push(other);
         });
-        // It lies: it counts connections for the service of somebody else.
+        // It lies: it counts connections for another user's service.
         let child = Child::start("server", path.to_str().unwrap());
         child.ready();
         let seen = servers(&gateway);
@@ -567,13 +573,13 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
             let (status, said, with) = raw.hear().expect("an answer");
             assert!(status == 2 && said.contains("version") && with.is_empty(), "{said}");
         }
-        // Half a request, and gone; nothing at all, and gone; an ended half.
+        // Half a request; nothing at all. Then the connection is closed.
         for bytes in [&whole[..30], &[]] {
             let raw = Raw::connect(&path);
             raw.say(bytes, &[]);
             drop(raw);
         }
-        // Descriptors nobody asked for: they are never opened here, whatever they are of.
+        // Descriptors that were not requested are never opened, whatever they refer to.
         let (pipe, _writer) = std::io::pipe().unwrap();
         let many = [pipe.as_raw_fd(); 200];
         let raw = Raw::connect(&path);
@@ -581,12 +587,12 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
         let (status, _, with) = raw.hear().expect("a place");
         assert_eq!((status, with.len()), (0, 6));
         await_that("two are there", || servers(&gateway).len() == 2);
-        // Who has a place and says more has none.
+        // A server with a slot that sends another message loses the slot.
         raw.say(&whole, &many);
         await_that("one is left", || servers(&gateway).len() == 1);
         drop((raw, pipe, _writer, with));
         await_that("no descriptor stays", || open() <= before);
-        // Names are for people.
+        // Names are shown to people.
         let mut odd = good();
         odd[16..24].copy_from_slice(b"\x1b[2J\xff\xfe\x07n");
         let raw = Raw::connect(&path);
@@ -612,7 +618,7 @@ fn one_user_s_flood_is_that_user_s_affair() {
         let _guard = honest.service_at(0).unwrap().opened(A.parse().unwrap());
         let flooder = Child::start("flooder", path.to_str().unwrap());
         flooder.ready();
-        // While it goes on: who is in counts, who comes is let in.
+        // During the flood, a server with a slot counts, and a new one can join.
         let begun = Instant::now();
         let mut joined = 0;
         while begun.elapsed() < Duration::from_secs(3) {
@@ -632,11 +638,11 @@ fn one_user_s_flood_is_that_user_s_affair() {
     });
 }
 
-/// Runs something in a thread of another user; the process stays root's.
+/// Runs `work` in a thread of another user. The process stays root's.
 fn as_user<T: Send + 'static>(uid: u32, work: impl FnOnce() -> T + Send + 'static) -> T {
     let work = move || {
-        // SAFETY: three numbers. The system call, unlike the function of libc, changes this thread
-        // alone, which ends with the work.
+        // SAFETY: three numbers. Unlike libc's function, the system call changes only this thread,
+        // which ends with the work.
         let set = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
         assert_eq!(set, 0, "setresuid: {}", std::io::Error::last_os_error());
         work()
@@ -650,7 +656,7 @@ fn users_who_say_nothing_keep_no_other_user_out() {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("silent", &path, |_| {});
         for round in 0..5 {
-            // Ten users, each with as many silent connections as one may have.
+            // Ten users, each with as many silent connections as one user may have.
             let silent: Vec<Raw> = (0..10)
                 .flat_map(|user| {
                     let path = path.clone();
@@ -661,7 +667,7 @@ fn users_who_say_nothing_keep_no_other_user_out() {
                 .collect();
             let before = servers(&gateway).len();
             let path = path.clone();
-            // It asks once, and does not insist: `Ledger::connect` would ask again.
+            // A single request, because `Ledger::connect` would repeat it.
             let (status, said, _) = as_user(NOBODY, move || {
                 let raw = Raw::connect(&path);
                 raw.say(&good(), &[]);
@@ -686,7 +692,7 @@ fn names_and_numbers_are_those_of_the_moment_of_joining() {
         let joined = servers(&gateway).remove(0);
         let printable = |name: &str| name.chars().all(|c| (' '..='~').contains(&c));
         assert!(printable(&joined.name) && joined.name.len() <= 31, "{joined:?}");
-        // What stands in its ledger is its own to write: name and process too.
+        // The server can write to its ledger, name and process id included.
         let header = map(&with[0], libc::PROT_READ | libc::PROT_WRITE).expect("its ledger");
         let header = header.cast::<equic_gateway::abi::equic_ledger_header>();
         // SAFETY: the ledger's first element, mapped for writing.
@@ -743,7 +749,7 @@ fn counts_that_lie_do_not_outlive_the_liar() {
         let (gateway, _host, _) = at_socket("liar", &path, |_| {});
         let child = Child::start("liar", path.to_str().unwrap());
         child.ready();
-        // Everything it may write says 0xff: that is looked at without harm.
+        // Every writable byte is 0xff. Reading that must do no harm.
         let status = gateway.control().status().unwrap();
         let one = &status.ledgers[0];
         assert_eq!((one.pid, one.uid), (child.id(), NOBODY), "what the kernel says holds");
@@ -770,10 +776,10 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
         let mut guards: Vec<_> = (0..3).map(|_| service.opened(A.parse().unwrap())).collect();
         let elsewhere = service.opened("[2001:db8::1]:5".parse().unwrap());
         drop((host, gateway));
-        // On its own it goes on.
+        // Without a gateway, the ledger continues to count.
         guards.push(service.opened(A.parse().unwrap()));
         assert_eq!((service.count(A.parse().unwrap()), ledger.connections()), (4, 5));
-        // The next one has another seed, another size, and the service in another place.
+        // The next gateway has another seed and another size, and the service has another index.
         let (gateway, host, _) = at_socket("after", &path, |config| {
             let mut first = config.services[0].clone();
             first.name = "first".to_owned();
@@ -797,8 +803,8 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
         assert_eq!(ledger.connections(), 0);
         assert_eq!(action(&gateway, "192.0.2.77:3"), Action::Pass);
 
-        // Where sources are cut finer, what was open cannot be told apart: it does not count, and
-        // its end takes nobody else's count away.
+        // With longer source prefixes, the old counts cannot be split: those connections are not
+        // counted, and closing them subtracts from no other count.
         let old = service.opened("[2001:db8::1]:5".parse().unwrap());
         drop((host, gateway));
         let (gateway, _host, _) = at_socket("finer", &path, |_| {});
@@ -824,10 +830,10 @@ fn a_socket_in_use_is_left_alone() {
         let replaced = SocketHost::start(second.control(), &config, true).unwrap();
         let ledger = Ledger::connect(&path, "server").unwrap();
         assert_eq!(ledger.gateway_name(), config.gateway.name);
-        // The first one goes, and leaves the second one's socket alone.
+        // The first one ends, and does not remove the second one's socket.
         drop(host);
         assert!(path.exists());
-        // A socket nobody listens at, as SIGKILL leaves it; a file that is none.
+        // A socket without a listener, as after SIGKILL; a file that is not a socket.
         std::mem::forget(std::os::unix::net::UnixListener::bind(dir.path().join("dead")).map(drop));
         config.gateway.socket.as_mut().unwrap().path =
             dir.path().join("dead").to_str().unwrap().to_owned();
@@ -842,7 +848,7 @@ fn a_socket_in_use_is_left_alone() {
     });
 }
 
-/// The part of the child processes; with nothing in the environment it is an empty test.
+/// Entry point of the child processes. Without the environment variables it does nothing.
 #[test]
 fn child() {
     let Some((role, path)) = support::role() else { return };
@@ -876,19 +882,19 @@ fn child() {
 }
 
 fn map(fd: &OwnedFd, protection: i32) -> Option<*mut u8> {
-    // SAFETY: a fresh mapping touches nothing that exists.
+    // SAFETY: a new mapping affects nothing that exists.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     };
     (at != libc::MAP_FAILED).then_some(at.cast())
 }
 
-/// The copy of the keys is no map, and cannot be written to however it is opened.
+/// Asserts that the copy of the keys cannot be written, however it is opened.
 fn pry_keys(fd: &OwnedFd) {
     use std::os::unix::fs::FileExt as _;
     assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
     let at = map(fd, libc::PROT_READ).expect("it can be read");
-    // SAFETY: the mapping of a moment ago; only its protection is asked for.
+    // SAFETY: the mapping from above; only its protection is to change.
     let changed = unsafe { libc::mprotect(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
     assert_eq!(changed, -1, "a mapping for reading stays one");
     let mut options = std::fs::OpenOptions::new();
@@ -900,7 +906,7 @@ fn pry_keys(fd: &OwnedFd) {
     }
 }
 
-/// Tries to write what is only to be read.
+/// Tries to write to everything that is read-only.
 fn pry(path: &Path) {
     let raw = Raw::connect(path);
     raw.say(&with_keys(), &[]);
@@ -911,7 +917,7 @@ fn pry(path: &Path) {
     for fd in &with[1..6] {
         assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
         if let Some(at) = map(fd, libc::PROT_READ) {
-            // SAFETY: the mapping of a moment ago; only its protection is asked for.
+            // SAFETY: the mapping from above; only its protection is to change.
             let changed =
                 unsafe { libc::mprotect(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
             assert_eq!(changed, -1, "a mapping for reading stays one");
@@ -928,7 +934,7 @@ fn pry(path: &Path) {
             .write(true)
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         assert!(again.is_err(), "nor can it be opened again for writing");
-        // Where it had a name, it could: by that name it is opened for whoever may write to the file.
+        // A pinned name would allow it: a user who may write to the file can open the map with it.
         let name = std::ffi::CString::new(format!(
             "/sys/fs/bpf/pried{}-{}",
             std::process::id(),
@@ -942,7 +948,7 @@ fn pry(path: &Path) {
     println!("HARMLESS");
 }
 
-/// Connects as fast as it can, mostly to say nothing or nonsense, and joins as often as it can.
+/// Connects as fast as it can, mostly to send nothing or garbage, and joins as often as it can.
 fn flood(path: &Path) {
     let mut held = Vec::new();
     println!("READY");
@@ -963,7 +969,7 @@ fn flood(path: &Path) {
     }
 }
 
-/// Writes 0xff everywhere it can.
+/// Writes 0xff to every byte that it can write.
 fn lie(path: &Path) {
     let raw = Raw::connect(path);
     raw.say(&good(), &[]);

@@ -1,5 +1,5 @@
-//! Clients of a version that the service does not take, on a real interface: they are told by the gateway which ones
-//! it takes, and the server's socket sees nothing of them. Needs root.
+//! Clients of a version that the service does not accept, on a real interface: the gateway answers
+//! with the accepted versions, and the server's socket receives none of their packets. Needs root.
 
 mod support;
 
@@ -13,14 +13,14 @@ use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
 use support::{config, in_namespace};
 
-/// Draft 29 of RFC 9000, which quinn still speaks as a client.
+/// Draft 29 of RFC 9000, which quinn still supports as a client.
 const DRAFT_29: u32 = 0xff00_001d;
 const VERSION_1: u32 = 1;
 const PORT: u16 = 4433;
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A gateway on the loopback interface whose service takes version 1.
+/// Returns a gateway on the loopback interface whose service accepts version 1.
 fn answering(what: &str) -> Gateway {
     let config: Config = {
         let mut config = config(what);
@@ -39,7 +39,7 @@ fn packets(gateway: &Gateway, reason: Reason) -> u64 {
     verdicts.iter().find(|row| row.reason == reason).map_or(0, |row| row.packets)
 }
 
-/// An attempt of quinn to connect to the port in one version, while it speaks version 1, too.
+/// Makes quinn connect to the port in one version. It also supports version 1.
 async fn attempt(
     address: IpAddr,
     roots: RootCertStore,
@@ -64,7 +64,7 @@ async fn attempt(
     tokio::time::timeout(PATIENCE, connecting).await.expect("it ends")
 }
 
-/// What has come to the server's socket, up to a short header packet that is sent now.
+/// Returns what has arrived at the server's socket, up to a short header packet that is sent now.
 fn seen_so_far(server: &UdpSocket) -> Vec<Vec<u8>> {
     const LAST: [u8; 30] = [0x41; 30];
     let to = server.local_addr().expect("it is bound");
@@ -79,7 +79,7 @@ fn seen_so_far(server: &UdpSocket) -> Vec<Vec<u8>> {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    // One thread: it is in the test's network namespace.
+    // A single thread, because only this one is in the test's network namespace.
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 

@@ -1,4 +1,4 @@
-//! Readings for those who watch: samples of all sources, lists by prefix, events seen by several.
+//! Readings for monitoring: samples of all sources, lists by prefix, events with several readers.
 
 mod support;
 
@@ -9,7 +9,7 @@ use equic_gateway::{
 };
 use support::{Initial, SERVER_V4, await_that, config, in_namespace, udp};
 
-/// Time for which a capture waits for packets that are there already, or never come.
+/// Timeout for captures whose packets are waiting already, or never arrive.
 const NO_TIME: Duration = Duration::ZERO;
 
 #[test]
@@ -83,7 +83,7 @@ fn the_longest_entry_that_holds_decides() {
             control.source_of("2001:db8:1:2:3::4".parse().unwrap()),
             net("2001:db8:1:2::/64")
         );
-        // An entry that has run out gives way to the shorter one, swept or not.
+        // After an entry has expired, the shorter one applies, even before the sweep.
         control.allow(net("192.0.2.7/32"), Some(Duration::from_nanos(1))).unwrap();
         assert_eq!(listed("192.0.2.7/32"), deny("192.0.2.0/24"));
     });
@@ -102,14 +102,14 @@ fn many_look_on_and_the_reader_misses_nothing() {
         let mut drop_one = || {
             gateway.test_run(&initial.next(), None).unwrap();
         };
-        // Before anybody looks: it waits in the ring.
+        // Before any reader exists: the event waits in the ring.
         drop_one();
         let mut reader = control.events().unwrap();
         let (mut one, mut other) = (control.observe().unwrap(), control.observe().unwrap());
         (1..DROPS).for_each(|_| drop_one());
         let seen = one.poll();
         let read = reader.poll(Duration::from_secs(5)).unwrap();
-        // After the reader took them they are still there.
+        // After the reader has consumed them, they can still be observed.
         let seen_late = other.poll();
         assert_eq!(read.len(), DROPS);
         assert!(seen == read && seen_late == read, "{} {}", seen.len(), seen_late.len());
@@ -119,7 +119,7 @@ fn many_look_on_and_the_reader_misses_nothing() {
         assert_eq!((one.poll().len(), other.poll().len()), (1, 1));
         assert_eq!(reader.poll(Duration::from_secs(5)).unwrap().len(), 1);
 
-        // One that looked away while the ring went round begins where it can.
+        // An observer that was overtaken by the ring continues where it can.
         for _ in 0..8_000 {
             drop_one();
             reader.poll(Duration::ZERO).unwrap();
@@ -146,7 +146,7 @@ fn where_nobody_reads_the_ring_does_not_stay_full() {
         let full = observer.poll();
         assert!(full.len() > 2_000, "{}", full.len());
         let last = full.last().unwrap().time_ns;
-        // Whoever comes later makes room at the first look, once a reader would have come.
+        // A later observer makes room at its first call, because a reader would have come by then.
         await_that("a later one makes room at once", || {
             let mut later = control.observe().unwrap();
             later.poll();
@@ -157,8 +157,9 @@ fn where_nobody_reads_the_ring_does_not_stay_full() {
     });
 }
 
-/// A gateway that denies 192.0.2.9 and 2001:db8:9::/48, refuses short packets of anybody, and tells of every drop.
-/// Time stands still for the program: however long a test takes, whoever captures has just given a sign.
+/// Returns a gateway that denies 192.0.2.9 and 2001:db8:9::/48, drops short packets of any source,
+/// and reports every drop. The program's clock stands still, so that a capture's lease does not
+/// expire during a slow test.
 fn dropping(what: &str) -> Gateway {
     let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
     let mut config = config(what);
@@ -180,7 +181,7 @@ fn dropped_packets_are_copied_while_somebody_captures() {
         let (denied, denied6) = (from("192.0.2.9:4444"), from("[2001:db8:9::1]:4444"));
         let all = [&tiny, &denied, &denied6, &from("192.0.2.10:1")];
         let run = || all.map(|frame| gateway.test_run(frame, None).unwrap().action);
-        // Nobody captures yet.
+        // There is no capture yet.
         run();
         let capture = |filter: CaptureFilter| control.capture(&filter).unwrap();
         let mut any = capture(CaptureFilter::default());
@@ -198,7 +199,7 @@ fn dropped_packets_are_copied_while_somebody_captures() {
         }
         assert_eq!((any.lost(), packets[1].event.from.to_string()), (0, "192.0.2.9:4444".into()));
         drop(any);
-        // Nor any more.
+        // There is no capture any longer.
         run();
 
         let mut tiny_only = capture(CaptureFilter {
@@ -236,12 +237,12 @@ fn a_flood_costs_no_more_copies_than_the_rate_allows() {
         let mut capture = control.capture(&CaptureFilter::default()).unwrap();
         let flood = || gateway.test_run_repeat(&denied, None, 5_000).unwrap();
         flood();
-        // Each CPU has its burst, and nothing more.
+        // Each CPU copies its burst, and no more.
         let cpus = std::thread::available_parallelism().unwrap().get();
         let packets = capture.poll(NO_TIME).unwrap().len();
         assert!((5..=5 * cpus).contains(&packets), "{packets}");
         drop(capture);
-        // Events that are off leave copies a limit of their own, and nothing is told of the flood.
+        // If events are off, captures have their own limit, and no event is sent for the flood.
         control.set("events", "off").unwrap();
         let mut events = control.events().unwrap();
         events.poll(NO_TIME).unwrap();
@@ -254,7 +255,7 @@ fn a_flood_costs_no_more_copies_than_the_rate_allows() {
     });
 }
 
-/// The time of the program's clock.
+/// Returns the time of the program's clock.
 fn monotonic() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec to write to.
@@ -262,7 +263,7 @@ fn monotonic() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
-/// One that was killed cannot say that it has ended.
+/// A process that was killed cannot end its capture.
 #[test]
 fn nothing_is_copied_for_a_capture_that_gives_no_sign() {
     in_namespace(|| {
@@ -277,7 +278,7 @@ fn nothing_is_copied_for_a_capture_that_gives_no_sign() {
         gateway.test_run(&denied, None).unwrap();
         assert_eq!(capture.poll(NO_TIME).unwrap().len(), 1);
 
-        // Two seconds later another one may capture, and the first is told.
+        // Two seconds later another process can capture, and the first gets an error.
         let control = gateway.control();
         let mut other = support::await_some("the place is free", || {
             control.capture(&CaptureFilter::default()).ok()

@@ -1,4 +1,4 @@
-//! The CPUs that an experiment can choose from, and the time that work takes of one.
+//! The CPUs that an experiment can use, and the CPU time that work takes.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-/// The CPUs this process may use, by their numbers in `/proc/cpuinfo`: a container may have any of the machine's.
+/// Returns the CPUs that this process may use, by their numbers in `/proc/cpuinfo`. In a container,
+/// these may be any of the machine's.
 ///
 /// # Errors
-/// If the system does not tell.
+/// The system's error if it cannot be found out.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0)).map_err(|error| {
         let error = io::Error::from(error);
@@ -19,10 +20,10 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
-/// CPU time of this thread that some work takes, in seconds.
+/// Runs `work` and returns the CPU time of this thread that it took, in seconds.
 ///
 /// # Errors
-/// Those of `work`, and if the system does not tell.
+/// Those of `work`, and the system's error if the time cannot be read.
 pub fn cpu_seconds<E: From<io::Error>>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
     let time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     let begun = time().map_err(io::Error::from)?;

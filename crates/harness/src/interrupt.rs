@@ -1,4 +1,4 @@
-//! An experiment that a signal may end.
+//! Experiments that a signal can end.
 
 use std::io;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use equic_lab::{LabError, cleanup_on_signals};
 
-/// Runs an experiment. When SIGINT, SIGTERM or SIGHUP ends it, its labs are removed before this process ends, and this
-/// does not return.
+/// Runs an experiment. If SIGINT, SIGTERM or SIGHUP ends it, its labs are removed before this
+/// process ends, and this function does not return.
 ///
 /// # Errors
-/// Those of `work`, and if signals cannot be watched for.
+/// Those of `work`, and the system's error if signals cannot be handled.
 pub fn until_interrupted<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E>
 where
     E: From<LabError> + From<io::Error>,
 {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    // First, so that whoever sees the flag can be sure that the other thread is at work.
+    // Called first: once the flag is set, the other thread is certainly running.
     cleanup_on_signals()?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -26,8 +26,8 @@ where
     }
     let done = work();
     if interrupted.load(Ordering::Relaxed) {
-        // The thread of `cleanup_on_signals` removes the lab and ends this process; what went wrong
-        // here meanwhile went wrong because of that.
+        // The thread of `cleanup_on_signals` removes the lab and ends this process. An error of the
+        // work is only a consequence of that.
         loop {
             std::thread::park();
         }

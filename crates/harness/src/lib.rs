@@ -1,9 +1,10 @@
-//! Programs of an experiment: in which network namespace and on which CPUs they run, how they end, and that nothing is
-//! left of them. The benchmark, the interoperability tests, the demo and the papers' experiments start theirs here.
+//! Starts the programs of an experiment: sets their network namespace and CPUs, ends them, and
+//! makes sure that nothing is left of them. The benchmark, the interoperability tests, the demo and
+//! the papers' experiments use it.
 //!
-//! * [`Program`]: one program, in a process group that ends with it; [`ProcessPlacement`] is its namespace, CPUs,
-//!   environment and priority.
-//! * [`allowed_cpus`]: the CPUs that there are to choose from. [`cpu_seconds`]: the time that work takes of one.
+//! * [`Program`]: one program, in a process group that ends with it. [`ProcessPlacement`] has its
+//!   namespace, CPUs, environment and priority.
+//! * [`allowed_cpus`]: the available CPUs. [`cpu_seconds`]: the CPU time that work takes.
 //! * [`until_interrupted`]: an experiment whose labs are removed when a signal ends it.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! A program on CPUs of its own, of which nothing is left when it is done with.
+//! A program on its own CPUs, in a process group that is killed completely at its end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,23 +16,23 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// Pause between two looks for the program's end where nothing else is waited for.
+/// Interval of the checks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 /// Nice value of a program that yields to all others (setpriority(2)).
 const NICEST: libc::c_int = 19;
 
-/// Place that a program runs in, with its environment.
+/// Where a program runs, and its environment.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessPlacement<'a> {
-    /// Network namespace that the program uses; none: this process's.
+    /// Network namespace of the program. `None`: this process's.
     pub namespace: Option<&'a Namespace>,
-    /// The only CPUs it runs on; empty: those of this process.
+    /// The CPUs that it may use. Empty: those of this process.
     pub cpus: &'a [usize],
     /// Variables that are added to this process's environment.
     pub environment: BTreeMap<String, String>,
-    /// Working folder of the program; none: this process's.
+    /// Working folder of the program. `None`: this process's.
     pub folder: Option<&'a Path>,
-    /// True if the program yields its CPUs to every program that does not.
+    /// True if the program runs with the lowest priority.
     pub nice: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Nothing to read, and nobody who reads.
+    /// Returns null devices for all three.
     pub fn null() -> Streams {
         Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() }
     }
@@ -59,19 +59,20 @@ impl Streams {
 pub struct Ended {
     /// Exit status of the program.
     pub status: ExitStatus,
-    /// User and system time of the program and of what it waited for, in seconds.
+    /// User and system time of the program and of the children that it waited for, in seconds.
     pub cpu_seconds: f64,
-    /// The most memory it had, in bytes, as of the last look.
+    /// Its peak memory in bytes, when it was last read.
     pub peak_rss: u64,
 }
 
-/// A program at work, in a process group of its own: a key of the terminal ends this process, which ends its programs in
-/// order. Dropping it kills its group; the end of this process kills the program, too.
+/// A running program, in its own process group: Ctrl-C in the terminal ends only this process,
+/// which ends its programs in order. Dropping this kills the group; the end of this process kills
+/// the program, too.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     group: Pid,
-    /// True if the program yields its CPUs to all others.
+    /// True if the program runs with the lowest priority.
     yields: AtomicBool,
     ended: Option<Ended>,
     peak: u64,
@@ -81,7 +82,8 @@ impl Program {
     /// Starts a program, given its name and arguments.
     ///
     /// # Errors
-    /// `InvalidInput` without a name, or if a CPU cannot be; and those of [`Command::spawn`].
+    /// `InvalidInput` without a name, or if a CPU does not exist; otherwise those of
+    /// [`Command::spawn`].
     pub fn start(
         words: &[String],
         placement: &ProcessPlacement<'_>,
@@ -118,52 +120,54 @@ impl Program {
                 });
             }
         }
-        // By a thread that lasts: for the kernel it is the parent whose end kills the child.
+        // From a permanent thread, because the kernel kills the child when the thread that started
+        // it ends.
         let child = equic_lab::spawn(command)?;
         let group = Pid::from_raw(child.id().cast_signed());
         let yields = AtomicBool::new(placement.nice);
         Ok(Program { child, group, yields, ended: None, peak: 0 })
     }
 
-    /// Process ID of the program.
+    /// Returns the process id of the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it is doing or waiting for, thread by thread, and the CPU time that it has used: for the message when it did not do
-    /// what it should.
+    /// Describes what each thread is doing or waiting for, and the CPU time used so far: for the
+    /// message if the program hangs.
     pub fn standing(&self) -> String {
         crate::standing::standing(self.pid())
     }
 
-    /// Its standard input, if that is a pipe and was not taken before.
+    /// Takes its standard input, if that is a pipe and was not taken before.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Its standard output, if that is a pipe and was not taken before.
+    /// Takes its standard output, if that is a pipe and was not taken before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Its standard error, if that is a pipe and was not taken before.
+    /// Takes its standard error, if that is a pipe and was not taken before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
         self.child.stderr.take()
     }
 
-    /// True if the program has ended. It may not have been waited for yet, so its id stays its own.
+    /// Returns true if the program has ended. Does not reap it, so its id is not reused.
     pub fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         self.ended.is_some()
             || !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// The program's end, as far as it is known, once [`Program::stop`] or [`Program::join`] has returned.
+    /// Returns the program's result once [`Program::stop`] or [`Program::join`] has returned.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Waits until it has ended, `until` says so, or the time is over; true if it has ended.
+    /// Waits until it has ended, `until` returns true, or the deadline passes. Returns true if it
+    /// has ended.
     pub fn wait(&self, deadline: Instant, until: impl Fn() -> bool) -> bool {
         while !self.has_ended() {
             if Instant::now() >= deadline || until() {
@@ -174,8 +178,7 @@ impl Program {
         true
     }
 
-    /// Looks at the most memory it has had; ru_maxrss would begin with what this process had when it
-    /// forked.
+    /// Reads its peak memory. ru_maxrss would start with this process's memory at the fork.
     pub fn peak_memory(&mut self) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let peak = status.ok().and_then(|status| {
@@ -185,10 +188,10 @@ impl Program {
         self.peak = self.peak.max(peak.unwrap_or(0));
     }
 
-    /// Has it yield its CPUs to every program that does not, from now on.
+    /// Gives the program the lowest priority.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// The system's error if it refuses.
     pub fn yield_cpu(&self) -> io::Result<()> {
         self.set_nice(NICEST)?;
         self.yields.store(true, Ordering::Relaxed);
@@ -196,27 +199,27 @@ impl Program {
     }
 
     fn set_nice(&self, nice: libc::c_int) -> io::Result<()> {
-        // Of the group, or only the thread of this number would.
-        // SAFETY: a system call on integers. The group is the program's own, which has not been waited for.
+        // For the whole group, because otherwise only one thread is changed. SAFETY: a system call
+        // on integers. The group is the program's own, which has not been reaped.
         match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), nice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Asks it to end, with SIGTERM, and does not wait.
+    /// Sends SIGTERM and does not wait.
     pub fn terminate(&self) {
-        // Once it was waited for, the number may be another program's.
+        // After it was reaped, its id may belong to another program.
         if self.ended.is_none() {
             self.signal(Signal::SIGTERM);
         }
     }
 
-    /// Asks it to end unless it has, and makes it end after `grace`; then whatever it left of its
+    /// Sends SIGTERM unless it has ended, and SIGKILL after `grace`. Then kills the rest of its
     /// group.
     ///
     /// # Errors
-    /// If the program cannot be waited for.
+    /// The system's error if the program cannot be waited for.
     pub fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -226,7 +229,7 @@ impl Program {
             self.signal(Signal::SIGTERM);
             self.wait(Instant::now() + grace, || false);
         }
-        // Before it is waited for: until then the number cannot be anybody else's.
+        // Before it is reaped: until then its id cannot belong to another process.
         self.signal(Signal::SIGKILL);
         let (status, cpu_seconds) = wait4(self.group)?;
         let ended = Ended { status, cpu_seconds, peak_rss: self.peak };
@@ -234,27 +237,28 @@ impl Program {
         Ok(ended)
     }
 
-    /// Waits for its end, however long that takes; then whatever it left of its group is killed.
+    /// Waits for its end without a limit, then kills the rest of its group.
     ///
     /// # Errors
-    /// If the program cannot be waited for.
+    /// The system's error if the program cannot be waited for.
     pub fn join(&mut self) -> io::Result<Ended> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while self.ended.is_none() && waitid(Id::Pid(self.group), flags) == Err(Errno::EINTR) {}
         self.stop(Duration::ZERO)
     }
 
-    /// Sends a signal that ends the program, which no longer yields: whoever waits for a child spins in the kernel while its last
-    /// thread takes away what it had in `/proc`. Linux 6.18 gives a thread that yields next to no time for that, since it
-    /// has left the process's scheduling group by then: that took up to twenty seconds.
+    /// Sends a signal that ends the program, and first restores its priority. A process that waits
+    /// for a child spins in the kernel while the child's last thread removes its entries of
+    /// `/proc`. With the lowest priority, Linux 6.18 gives that thread almost no time, because it
+    /// has left the process's scheduling group, and the wait takes up to twenty seconds.
     fn signal(&self, signal: Signal) {
         if self.yields.swap(false, Ordering::Relaxed) {
-            // Not everybody may do that, and without it the program ends, too.
+            // This may lack permission. The program ends in any case.
             let _ = self.set_nice(0);
         }
         match killpg(self.group, signal) {
             Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
-            // It is our child's group: there is nothing else that the system could say.
+            // It is our child's group, so no other error is possible.
             Err(_) => {}
         }
     }
@@ -262,12 +266,12 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // A child that cannot be waited for is not there.
+        // An error means that the child no longer exists.
         let _ = self.stop(Duration::ZERO);
     }
 }
 
-/// Waits for a child, and says what it cost.
+/// Waits for a child. Returns its status and its CPU time in seconds.
 fn wait4(child: Pid) -> io::Result<(ExitStatus, f64)> {
     let mut status = 0;
     loop {
@@ -313,7 +317,8 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_group() {
-        // The shell's child holds its standard output open: that ends with the last of the group.
+        // The shell's child keeps its standard output open, which ends with the last process of the
+        // group.
         let mut program = piped("sleep 1000 & echo there; wait");
         let mut output = BufReader::new(program.take_stdout().unwrap());
         let mut line = String::new();
@@ -370,7 +375,7 @@ mod tests {
         assert_eq!(output, format!("said\n/\n19\nCpus_allowed_list:\t{cpu}\n"));
     }
 
-    /// One CPU that there is.
+    /// Returns one available CPU.
     fn allowed() -> Vec<usize> {
         crate::allowed_cpus().unwrap()[..1].to_vec()
     }

@@ -1,14 +1,14 @@
-//! What a process is doing or waiting for, as `/proc` tells it: for the message when it did not do what it should.
+//! Describes what a process is doing or waiting for, from `/proc`: for the message if it hangs.
 
 use std::fs;
 
 use equic_lab::measure::cpu_time;
 
-/// Threads that are told of, at most.
+/// Most threads that are described.
 const THREADS: usize = 8;
 
-/// Describes a process in one line: the CPU time that it has used, and for each of its threads its state and the kernel
-/// function that it waits in (proc_pid_stat(5), proc_pid_wchan(5)).
+/// Describes a process in one line: the CPU time that it has used, and for each thread its state
+/// and the kernel function that it waits in (proc_pid_stat(5), proc_pid_wchan(5)).
 pub(crate) fn standing(pid: u32) -> String {
     let Some(time) = cpu_time(pid) else { return "it has ended".to_owned() };
     let mut threads: Vec<String> = fs::read_dir(format!("/proc/{pid}/task"))
@@ -23,14 +23,14 @@ pub(crate) fn standing(pid: u32) -> String {
     format!("it has used {:.2} s of CPU time; {}{more}", time.as_secs_f64(), threads.join(", "))
 }
 
-/// A thread, given its folder: `name S in do_epoll_wait`; none if it has ended.
+/// Describes a thread, given its folder: `name S in do_epoll_wait`. Returns `None` if it has ended.
 fn thread(task: &std::path::Path) -> Option<String> {
     let stat = fs::read_to_string(task.join("stat")).ok()?;
-    // A name may have parentheses of its own.
+    // The name may contain parentheses.
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let state = after.split_whitespace().next()?;
-    // Empty or 0 where it runs, or where the system does not tell.
+    // Empty or 0 if the thread is running, or if the system hides it.
     let place = fs::read_to_string(task.join("wchan")).unwrap_or_default();
     let place = match place.trim() {
         "" | "0" => String::new(),
@@ -50,7 +50,7 @@ mod tests {
     fn who_waits_is_told_with_its_name_and_state() {
         let mut child =
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        // Until it waits, it may be doing something else: that is looked for again and again, since nothing tells of it.
+        // Polled, because nothing reports when it begins to wait.
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut said = standing(child.id());
         while !said.contains("cat S") {

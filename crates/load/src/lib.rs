@@ -1,13 +1,13 @@
-//! Load generators: many clients, one sample a request.
+//! Load generators: many clients, one sample per request.
 //!
-//! A client is a source address with a number of connections at once. The paper's two kinds are
-//! [`Load::sequential`], the well-behaved clients: one connection, one request, close, again; and
-//! [`Load::parallel`], the greedy ones: so many connections from one source, held open, opened anew
-//! as soon as they end or are refused. [`run`] runs one load and returns its [`Summary`]; every
-//! request also becomes a [`Sample`] for a [`Sink`], [`JsonLines`] for one.
+//! A client is a source address with a number of simultaneous connections. The paper has two kinds.
+//! [`Load::sequential`] are the well-behaved clients: one connection, one request, close, repeat.
+//! [`Load::parallel`] are the greedy ones: many connections from one source, held open and replaced
+//! as soon as they end or are refused. [`run`] runs one load and returns its [`Summary`]. Every
+//! request also becomes a [`Sample`] for a [`Sink`], for example [`JsonLines`].
 //!
-//! `worker` is the life of one connection slot; `sample` and `summary` hold what is measured.
-//! Tasks, sockets and memory are bounded by the configuration however many handshakes fail.
+//! `worker` runs one connection slot; `sample` and `summary` have the measurements. The
+//! configuration bounds tasks, sockets and memory, however many handshakes fail.
 
 #![forbid(unsafe_code)]
 
@@ -34,13 +34,13 @@ pub use summary::{Second, Summary};
 use sample::Clock;
 use summary::Collector;
 
-/// Samples that wait for the sink; when it is slower, the load waits for it.
+/// Samples that wait for the sink. If the sink is slower, the load waits.
 const BACKLOG: usize = 16 * 1024;
 
-/// Connections at once, over all clients.
+/// Most simultaneous connections, over all clients.
 const MAX_SLOTS: usize = 1 << 20;
 
-/// Longest time that the end of a load waits for its CONNECTION_CLOSE frames to leave.
+/// Longest time to wait at the end of a load until its CONNECTION_CLOSE frames are sent.
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// Treatment of a connection after its last request.
@@ -66,48 +66,49 @@ pub enum Sockets {
 /// Settings of a load: its URL, clients, connections and requests, and their pace.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// URL that is requested, `https://host:port/path`.
+    /// Requested URL, `https://host:port/path`.
     pub url: String,
-    /// Servers that the clients trust, by their certificates.
+    /// The certificates that the clients trust.
     pub trust: Trust,
-    /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
+    /// Address that packets are sent to. `None`: the URL's host is resolved.
     pub connect_to: Option<SocketAddr>,
     /// Number of clients.
     pub clients: usize,
-    /// Source addresses; client i sends from number i modulo their number. Empty: any.
+    /// Source addresses. Client i uses index i modulo their number. Empty: any address.
     pub sources: Vec<IpAddr>,
-    /// Connections each client has at once.
+    /// Simultaneous connections of each client.
     pub connections: usize,
     /// Requests on each connection, one after the other.
     pub requests: u32,
     /// Treatment of a connection after its requests.
     pub hold: Hold,
-    /// Pause between a connection that went well and the next.
+    /// Pause after a successful connection.
     pub think: Duration,
-    /// Pause between a connection that failed and the next.
+    /// Pause after a failed connection.
     pub retry_pause: Duration,
-    /// Time for a request; that of the first on a connection includes the handshake.
+    /// Timeout of a request. For the first one on a connection it includes the handshake.
     pub timeout: Duration,
-    /// Duration of the load, after which requests under way are finished, and counted; none: no limit.
+    /// Duration of the load. Requests in progress then are finished and counted. `None`: no limit.
     pub duration: Option<Duration>,
-    /// Connections to begin a second, over all slots and whatever became of those before (an open loop); a request
-    /// waits for its turn, and for a free slot. None: each slot begins its next as soon as it can.
+    /// Connections to open per second, over all slots, whatever the results of earlier ones (an
+    /// open loop). A request waits for its turn and for a free slot. `None`: each slot opens its
+    /// next one as soon as it can.
     pub rate: Option<f64>,
-    /// Number of requests to make in all; none: no limit. With [`Hold::UntilClosed`] there may be
-    /// no connection left to make them on: give a duration, too.
+    /// Total number of requests. `None`: no limit. With [`Hold::UntilClosed`], all slots may be
+    /// held before that many are made: set a duration, too.
     pub count: Option<u64>,
     /// Sharing of UDP sockets among connections.
     pub sockets: Sockets,
-    /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
+    /// UDP generic receive offload: faster downloads, but 3 MB of memory per socket.
     pub receive_offload: bool,
-    /// Connections, over all, that may linger after their end (for three probe timeouts, RFC 9000
-    /// s.10.2; 3 s where there was no answer) before new ones wait for them. Each holds about 20 KiB.
+    /// Most closed connections, in total, that linger (for three probe timeouts, RFC 9000 s.10.2; 3
+    /// s if there was no answer) before new ones wait for them. Each uses about 20 KiB.
     pub max_closing: usize,
 }
 
 impl Load {
-    /// The paper's well-behaved clients: `clients` of them, each opening a connection, making one
-    /// request, closing, and beginning again.
+    /// Returns the paper's well-behaved clients: each opens a connection, makes one request, closes
+    /// it, and repeats that.
     pub fn sequential(url: impl Into<String>, clients: usize) -> Self {
         Self {
             url: url.into(),
@@ -130,28 +131,28 @@ impl Load {
         }
     }
 
-    /// The paper's parallel clients: each with `connections` at once from one source, making
-    /// one request on each and holding it open; what ends or is refused is opened anew.
+    /// Returns the paper's parallel clients: each has `connections` at once from one source, makes
+    /// one request on each and holds it open. A connection that ends or is refused is replaced.
     pub fn parallel(url: impl Into<String>, clients: usize, connections: usize) -> Self {
         let hold = Hold::UntilClosed;
         Self { connections, hold, receive_offload: false, ..Self::sequential(url, clients) }
     }
 }
 
-/// A load could not be started, or not be recorded.
+/// Reason that a load could not be started or recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A number that must not be 0 is.
+    /// A number is 0 that must not be 0.
     #[error("a load needs at least one of: {0}")]
     Nothing(&'static str),
-    /// More connections at once than a machine has ports for.
+    /// More simultaneous connections than a machine has ports for.
     #[error(
         "{clients} clients with {connections} connections each are too many: {MAX_SLOTS} in all"
     )]
     TooMany {
-        /// Clients asked for.
+        /// Number of clients.
         clients: usize,
-        /// Connections for each.
+        /// Connections of each client.
         connections: usize,
     },
     /// The URL, the certificate or a socket cannot be used.
@@ -189,14 +190,14 @@ struct Shared {
     samples: mpsc::Sender<Sample>,
 }
 
-/// Runs a load until its duration or count is reached, or `shutdown` is ready: then requests under
-/// way are given up and not counted. Must be called inside a tokio runtime.
+/// Runs a load until its duration or count is reached, or `shutdown` is ready. In the latter case,
+/// requests in progress are dropped and not counted. Must be called inside a tokio runtime.
 ///
-/// The sink is called from a thread of its own.
+/// A separate thread calls the sink.
 ///
 /// # Errors
-/// A senseless configuration, a host that does not resolve, sockets that cannot be bound, a sink that
-/// fails. Requests that fail are no errors but samples.
+/// An invalid configuration, a host that does not resolve, sockets that cannot be bound, or a
+/// failing sink. Failed requests are samples, not errors.
 pub async fn run(
     load: Load,
     sink: impl Sink + 'static,
@@ -261,9 +262,9 @@ pub async fn run(
     }
     let elapsed = shared.clock.elapsed();
     drop(shared);
-    // The last sender is gone, so the collector ends.
+    // The last sender is dropped, so the collector ends.
     let collected = collector.await.map_err(std::io::Error::other)?;
-    // The servers should hear of the end even if the process ends next.
+    // The servers should learn about the end even if the process exits immediately after.
     let closing = async {
         for client in &clients {
             client.close().await;
@@ -273,7 +274,7 @@ pub async fn run(
     Ok(collected?.finish(elapsed))
 }
 
-/// Waits for the end of the workers, tells them when the time is up, and returns early on shutdown.
+/// Waits for the workers, stops them when the duration is over, and returns early on shutdown.
 async fn supervise(shared: &Shared, workers: &mut JoinSet<()>, shutdown: impl Future<Output = ()>) {
     let time_up = async {
         match shared.load.duration.and_then(|duration| Instant::now().checked_add(duration)) {
@@ -301,7 +302,7 @@ fn bind(load: &Load) -> Result<Vec<Client>, LoadError> {
         connect_to: load.connect_to,
         timeout: None,
         receive_offload: load.receive_offload,
-        // A server that is not there yet is waited for.
+        // Keeps trying until the server is up.
         heed_unreachable: false,
         keep_alive: (load.hold != Hold::No).then_some(Duration::from_secs(5)),
         ..ClientConfig::default()

@@ -1,4 +1,4 @@
-//! One request, as it was measured.
+//! The measurement of one request.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,14 +8,16 @@ use equic_http3::client::Failure;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// One request of a load, as JSON one line:
+/// One request of a load. As JSON, one line:
 /// `{"start_ms":5012.203,"duration_ms":3.81,"client":0,"handshake_ms":1.9,"outcome":"ok","bytes":262144}`,
 /// and with `"outcome":"error"` its kind as `"error":"tls"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Start of the request: milliseconds of CLOCK_MONOTONIC, the same clock for all processes of a machine.
+    /// Start of the request in milliseconds of CLOCK_MONOTONIC, which all processes of a machine
+    /// share.
     pub start_ms: f64,
-    /// Milliseconds from the request's start (the handshake's, for the first on a connection) to its end.
+    /// Milliseconds from the start of the request (of the handshake, for the first one on a
+    /// connection) to its end.
     pub duration_ms: f64,
     /// Number of the client, from 0.
     pub client: usize,
@@ -25,7 +27,7 @@ pub struct Sample {
     /// Result of the request.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Bytes of body received, of a failed request too.
+    /// Bytes of body received, even if the request failed.
     pub bytes: u64,
 }
 
@@ -33,11 +35,11 @@ pub struct Sample {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "lowercase")]
 pub enum Outcome {
-    /// A response of status 2xx, complete.
+    /// A complete response with status 2xx.
     Ok,
     /// The server refused the connection: CONNECTION_REFUSED or H3_EXCESSIVE_LOAD.
     Refused,
-    /// No answer, or not the whole one in time.
+    /// No complete answer before the timeout.
     Timeout,
     /// Anything else.
     Error {
@@ -57,31 +59,31 @@ impl From<Failure> for Outcome {
     }
 }
 
-/// Takes the samples of a load, in the order the requests ended.
+/// Receives the samples of a load, in the order in which the requests ended.
 pub trait Sink: Send {
-    /// Takes one. It may block; the load waits when it falls far behind.
+    /// Receives a sample. It may block; the load waits if it falls far behind.
     ///
     /// # Errors
-    /// Ends the load.
+    /// An error ends the load.
     fn sample(&mut self, sample: &Sample) -> io::Result<()>;
 
-    /// The load is over.
+    /// Called at the end of the load.
     ///
     /// # Errors
-    /// The error of samples that could not be written; it makes the load fail.
+    /// An error of writing samples, which makes the load fail.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Keeps nothing.
+/// Discards samples.
 impl Sink for () {
     fn sample(&mut self, _sample: &Sample) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Gives the samples to a function.
+/// Passes the samples to a function.
 impl<F: FnMut(&Sample) + Send> Sink for F {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         self(sample);
@@ -89,7 +91,7 @@ impl<F: FnMut(&Sample) + Send> Sink for F {
     }
 }
 
-/// Both.
+/// Passes the samples to both.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         self.0.sample(sample)?;
@@ -102,7 +104,7 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     }
 }
 
-/// Time that samples wait in a buffer at most, as long as more come.
+/// Longest time that samples wait in the buffer while more arrive.
 const FLUSH: Duration = Duration::from_millis(250);
 
 /// Writes the samples as JSON lines.
@@ -113,7 +115,7 @@ pub struct JsonLines<W: io::Write> {
 }
 
 impl<W: io::Write> JsonLines<W> {
-    /// Writes to `writer`, through a buffer that does not keep samples for long: who reads along sees them soon.
+    /// Creates a sink for `writer`. Its buffer is flushed often, so that readers see samples soon.
     pub fn new(writer: W) -> Self {
         Self { out: io::BufWriter::new(writer), flushed: Instant::now() }
     }
@@ -135,7 +137,7 @@ impl<W: io::Write + Send> Sink for JsonLines<W> {
     }
 }
 
-/// The beginning of a load, on the process's clock and on the machine's.
+/// The start of a load, on the process's clock and on CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     start: Instant,
@@ -144,7 +146,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn start() -> Self {
-        // The clock cannot fail; were it missing, times would count from the load's beginning.
+        // The clock always exists; without it, times would count from the start of the load.
         let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_or(Duration::ZERO, Duration::from);
         Self { start: Instant::now(), monotonic }
@@ -154,18 +156,18 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// CLOCK_MONOTONIC at the beginning, milliseconds.
+    /// Returns CLOCK_MONOTONIC at the start, in milliseconds.
     pub(super) fn start_ms(&self) -> f64 {
         ms(self.monotonic)
     }
 
-    /// CLOCK_MONOTONIC at an instant, milliseconds.
+    /// Returns CLOCK_MONOTONIC at an instant, in milliseconds.
     pub(super) fn at_ms(&self, instant: Instant) -> f64 {
         ms(self.monotonic + instant.saturating_duration_since(self.start))
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Returns milliseconds, to the microsecond.
 pub(super) fn ms(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }
@@ -187,7 +189,7 @@ mod tests {
             bytes: 0,
         };
         lines.sample(&sample).unwrap();
-        // As if the first had come a while ago.
+        // As if the first one had arrived a while ago.
         lines.flushed = Instant::now().checked_sub(FLUSH).expect("the machine is up for longer");
         lines.sample(&sample).unwrap();
         let written = lines.out.get_ref().iter().filter(|byte| **byte == b'\n').count();

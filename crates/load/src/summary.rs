@@ -1,4 +1,4 @@
-//! From samples to numbers: totals, percentiles, and one row a second.
+//! From samples to numbers: totals, percentiles, and one row per second.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,23 +10,23 @@ use tokio::sync::mpsc;
 
 use super::sample::{Clock, Outcome, Sample, Sink};
 
-/// Seconds that may still get samples after a later one has: samples come in nearly in order.
+/// Seconds that may still get samples after a later one has, because samples are nearly in order.
 const OPEN_SECONDS: usize = 3;
 
 /// Results of a load in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Start of the load: milliseconds of CLOCK_MONOTONIC.
+    /// Start of the load in milliseconds of CLOCK_MONOTONIC.
     pub start_ms: f64,
-    /// Duration of the load, seconds.
+    /// Duration of the load in seconds.
     pub elapsed_s: f64,
-    /// Requests made, however they ended: the sum of the next four.
+    /// Number of requests: the sum of the next four.
     pub requests: u64,
-    /// Requests that went well.
+    /// Successful requests.
     pub ok: u64,
     /// Requests whose connection the server refused.
     pub refused: u64,
-    /// Requests without an answer in time.
+    /// Requests without an answer before the timeout.
     pub timeouts: u64,
     /// Requests that failed otherwise.
     pub errors: u64,
@@ -34,22 +34,22 @@ pub struct Summary {
     pub error_kinds: BTreeMap<String, u64>,
     /// Bytes of body received.
     pub bytes: u64,
-    /// Requests that went well, a second.
+    /// Successful requests per second.
     pub rps: f64,
-    /// Median duration of those, milliseconds; none if there were none.
+    /// Median duration of successful requests in milliseconds. `None` if there were none.
     pub median_ms: Option<f64>,
     /// Their 90th percentile.
     pub p90_ms: Option<f64>,
     /// Their 99th percentile.
     pub p99_ms: Option<f64>,
-    /// The longest.
+    /// The longest duration.
     pub max_ms: Option<f64>,
     /// One row for each second, from the first.
     pub series: Vec<Second>,
 }
 
 impl Summary {
-    /// Requests that did not go well.
+    /// Returns the number of requests that were not successful.
     pub fn failures(&self) -> u64 {
         self.requests - self.ok
     }
@@ -60,26 +60,26 @@ impl Summary {
 pub struct Second {
     /// Number of the second, from 0.
     pub second: u64,
-    /// Requests that went well.
+    /// Successful requests.
     pub ok: u64,
     /// Requests whose connection the server refused.
     pub refused: u64,
-    /// Requests without an answer in time.
+    /// Requests without an answer before the timeout.
     pub timeouts: u64,
     /// Requests that failed otherwise.
     pub errors: u64,
     /// Bytes of body received by requests that ended.
     pub bytes: u64,
-    /// Median duration of those that went well, milliseconds.
+    /// Median duration of successful requests in milliseconds.
     pub median_ms: Option<f64>,
 }
 
-/// Durations in microseconds, up to an hour, to three digits.
+/// A histogram of durations in microseconds, up to an hour.
 struct Durations(Option<Histogram<u64>>);
 
 impl Durations {
     fn new(digits: u8) -> Self {
-        // Fails for bounds that contradict each other only, and these do not.
+        // Fails only for contradictory bounds, which these are not.
         Self(Histogram::new_with_bounds(1, 3_600_000_000, digits).ok())
     }
 
@@ -95,7 +95,7 @@ impl Durations {
     }
 }
 
-/// Takes samples on their way to the sink and adds them up.
+/// Passes samples to the sink and adds them up.
 pub(super) struct Collector<S> {
     sink: S,
     summary: Summary,
@@ -109,7 +109,7 @@ impl<S: Sink> Collector<S> {
         Self { sink, summary, durations: Durations::new(3), open: BTreeMap::new() }
     }
 
-    /// Takes samples until there are no more; blocks.
+    /// Receives samples until all senders are dropped. Blocks.
     pub(super) fn collect(mut self, mut samples: mpsc::Receiver<Sample>) -> io::Result<Totals> {
         while let Some(sample) = samples.blocking_recv() {
             self.add(&sample);
@@ -166,7 +166,7 @@ impl<S: Sink> Collector<S> {
     fn close_oldest(&mut self) {
         if let Some((number, durations)) = self.open.pop_first() {
             let second = &mut self.summary.series[number as usize];
-            // A sample that came too late for its second does not change the median.
+            // A sample that arrives too late for its second does not change the median.
             second.median_ms = second.median_ms.or(durations.quantile(0.5));
         }
     }

@@ -1,4 +1,5 @@
-//! One connection slot of a client: open, ask, hold, close, and again.
+//! One connection slot of a client: opens a connection, sends requests, holds and closes it, and
+//! repeats that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,13 +16,13 @@ use crate::{Hold, Shared};
 pub(super) struct Slot {
     pub shared: Arc<Shared>,
     pub client: Client,
-    /// Of the client.
+    /// Number of the client.
     pub number: usize,
-    /// Connections its socket may have, the closing ones included, before the slot waits.
+    /// Connections that its socket may have, including closing ones, before the slot waits.
     pub max_open: usize,
 }
 
-/// New connections for a request that the server did not process, at most.
+/// Most new connections for a request that the server did not process.
 const REPEATS: usize = 3;
 
 /// The load is over for this slot.
@@ -39,9 +40,10 @@ pub(super) async fn run(slot: Slot) {
 }
 
 impl Slot {
-    /// One connection, from opening to closing; returns whether all its requests went well.
+    /// Runs one connection. Returns true if all its requests were successful.
     async fn connection(&self, stop: &mut watch::Receiver<bool>) -> Result<bool, Over> {
-        // Ended connections linger in QUIC; a server that refuses fast must not fill the memory.
+        // Closed connections linger in QUIC. A server that refuses quickly must not fill the
+        // memory.
         while self.client.open_connections() >= self.max_open {
             until_stop(stop, sleep(Duration::from_millis(5))).await?;
         }
@@ -91,13 +93,13 @@ impl Slot {
     async fn turn(&self, stop: &mut watch::Receiver<bool>) -> Result<(), Over> {
         let Some(rate) = self.shared.load.rate else { return Ok(()) };
         let number = self.shared.begun.fetch_add(1, Ordering::Relaxed);
-        // As long as a century is never.
+        // A rate that is practically 0 waits practically forever.
         let due = Duration::try_from_secs_f64(number as f64 / rate).unwrap_or(Duration::MAX);
         let wait = due.saturating_sub(self.shared.clock.elapsed());
         if wait.is_zero() { Ok(()) } else { until_stop(stop, sleep(wait)).await }
     }
 
-    /// Takes one of the requests to be made, if any are left.
+    /// Takes one of the requests to make, if any are left.
     fn begin(&self, stop: &watch::Receiver<bool>) -> Result<(Instant, Instant), Over> {
         if *stop.borrow() {
             return Err(Over);
@@ -108,12 +110,12 @@ impl Slot {
             return Err(Over);
         }
         let start = Instant::now();
-        // A timeout beyond what the clock can say is none: a century will do.
+        // Limits the timeout to a century, because the clock cannot represent more.
         let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
         Ok((start, start + self.shared.load.timeout.min(century)))
     }
 
-    /// Sends a request, again on a new connection if the server did not process it.
+    /// Sends a request, and repeats it on a new connection if the server did not process it.
     async fn request(&self, connection: &mut Connection, deadline: Instant) -> (Outcome, u64) {
         let Shared { path, target, peer, .. } = &*self.shared;
         let failed = |error: &ClientError| Outcome::from(error.failure());
@@ -156,11 +158,11 @@ impl Slot {
             outcome,
             bytes,
         };
-        // A collector that is gone has failed, and the load with it.
+        // The receiver is only dropped if the collector has failed, and then the load has failed.
         self.shared.samples.send(sample).await.map_err(|_| Over)?;
         let recorded = self.shared.recorded.fetch_add(1, Ordering::Relaxed) + 1;
         if self.shared.load.count == Some(recorded) {
-            // That was the last one: those who hold connections need not wait.
+            // That was the last one, so slots that hold connections need not wait.
             self.shared.stop.send_replace(true);
         }
         Ok(())
@@ -179,6 +181,6 @@ async fn until_stop<T>(
 }
 
 async fn ended(stop: &mut watch::Receiver<bool>) {
-    // The sender is in what the slot shares, and so still there.
+    // The sender exists as long as the state that the slot shares.
     let _ = stop.wait_for(|&stop| stop).await;
 }

@@ -1,11 +1,12 @@
-//! Effects of a network on packets, without a network: one model of a link's rate, delay, queue, loss,
-//! corruption, duplication and reordering. The relay in user space, the transport's tests in virtual
-//! time and whatever simulates stand on the same one.
+//! Effects of a network on packets, without a network: one model of a link's rate, delay, queue,
+//! loss, corruption, duplication and reordering. The relay in user space, the transport's tests in
+//! virtual time and the simulator all use it.
 //!
-//! [`Link`] describes one direction of a link; a [`Port`] is that direction in use: it is asked about
-//! each packet in the order of sending, and its [`Delivery`] says what befalls the packet and when the
-//! packet arrives. A [`Trace`] is a rate that was recorded, in Mahimahi's format. Nobody waits and no clock is read: moments are handed in, as the time since a start
-//! that the caller chose. The same link, seed and packets give the same verdicts, in any process.
+//! [`Link`] describes one direction of a link. A [`Port`] is that direction in use: it takes each
+//! packet in the order of sending, and its [`Delivery`] has the packet's fate and arrival time. A
+//! [`Trace`] is a recorded rate in Mahimahi's format. Nothing waits, and no clock is read: the
+//! caller passes times, counted from a start that it chooses. The same link, seed and packets give
+//! the same results in any process.
 //!
 //! ```
 //! use std::time::Duration;

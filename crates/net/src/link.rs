@@ -1,107 +1,108 @@
-//! The description of one direction of a link.
+//! Description of one direction of a link.
 
 use std::time::Duration;
 
 use crate::Loss;
 
-/// One direction of a link. The default lets everything through at once.
+/// One direction of a link. The default delivers everything immediately.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
-    /// Propagation delay: how long each packet is under way once its last bit was sent.
+    /// Propagation delay: time from sending a packet's last bit to its arrival.
     pub delay: Duration,
-    /// Each packet is later by a time between zero and this, drawn evenly, so that packets overtake one
-    /// another.
+    /// Random extra delay of each packet, uniform between zero and this. Packets can overtake each
+    /// other.
     pub jitter: Duration,
-    /// Bits per second; none: no limit.
+    /// Bits per second. `None`: no limit.
     pub rate: Option<u64>,
-    /// Bytes that each packet takes up on the link besides those that the port is told of, such as 28
-    /// of IPv4 and UDP headers.
+    /// Bytes that each packet takes on the link in addition to its length, such as 28 for IPv4 and
+    /// UDP headers.
     pub overhead: usize,
-    /// Limit of the packets that wait for a limited rate; one that finds the queue full is dropped (drop-tail).
+    /// Limit of the packets that wait for a limited rate. A packet that finds the queue full is
+    /// dropped (drop-tail).
     pub queue: Queue,
-    /// Packets larger than this, in bytes without [`Link::overhead`], are dropped; none: no limit.
+    /// Larger packets, in bytes without [`Link::overhead`], are dropped. `None`: no limit.
     pub mtu: Option<usize>,
-    /// A smaller MTU from some moment on.
+    /// A smaller MTU from some time on.
     pub black_hole: Option<BlackHole>,
-    /// Packets that are lost.
+    /// Probability of loss.
     pub drop: Chance,
-    /// These are lost, too: 1 is the first packet of this direction.
+    /// Numbers of packets that are lost in addition. 1 is the first packet of this direction.
     pub drop_list: Vec<u64>,
-    /// And these: in bursts, or by their size.
+    /// Additional loss, in bursts or by size.
     pub loss: Loss,
-    /// Packets that arrive with one byte changed.
+    /// Probability that one byte of a packet is changed.
     pub corrupt: Chance,
-    /// Packets that arrive twice; the copy has a jitter of its own.
+    /// Probability that a packet arrives twice. The copy has its own jitter.
     pub duplicate: Chance,
-    /// Packets that arrive later by [`Link::reorder_by`], behind those sent after them.
+    /// Probability that a packet is delayed by [`Link::reorder_by`], so that later packets overtake
+    /// it.
     pub reorder: Chance,
-    /// Extra delay of the packets that [`Link::reorder`] picks.
+    /// Extra delay of packets picked by [`Link::reorder`].
     pub reorder_by: Duration,
-    /// Times in which nothing arrives.
+    /// Periods in which nothing arrives.
     pub stall: Stall,
 }
 
-/// Frequency with which something happens to a packet.
+/// Probability of an event for each packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chance {
     /// Percentage of packets, from 0 to 100.
     pub percent: f64,
-    /// At most so many packets in a row; 0: no limit. With a limit a handshake cannot be stopped for
-    /// good.
+    /// Most packets in a row. 0: no limit. A limit makes sure that a handshake can complete.
     pub burst: u32,
 }
 
 impl Chance {
-    /// So many of a hundred packets, independently of each other.
+    /// Returns a probability in percent, independent for each packet.
     pub const fn percent(percent: f64) -> Chance {
         Chance { percent, burst: 0 }
     }
 }
 
-/// The limit of what waits for a limited rate.
+/// Limit of the packets that wait for a limited rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// None: packets wait for as long as it takes.
+    /// No limit.
     #[default]
     Unlimited,
-    /// So many packets, the one that is being sent among them.
+    /// Number of packets, including the one being sent.
     Packets(usize),
-    /// So many bytes with [`Link::overhead`], those of the packet that is being sent among them.
+    /// Number of bytes with [`Link::overhead`], including those of the packet being sent.
     Bytes(usize),
-    /// Packets that would wait for longer than this are dropped.
+    /// Packets that would wait longer are dropped.
     Time(Duration),
 }
 
-/// From a moment on larger packets vanish without a word: what a change of route does.
+/// From some time on, larger packets are silently dropped, as after a change of route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlackHole {
-    /// Since the start.
+    /// Time since the start.
     pub from: Duration,
     /// The MTU from then on, in bytes.
     pub mtu: usize,
 }
 
-/// Times in which nothing arrives, as of a radio link that is handed over: what is under way arrives
-/// at their end.
+/// Periods in which nothing arrives, like handovers of a radio link. Packets in transit arrive at
+/// the end of the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
-    /// Percentage of packets with which such a time begins.
+    /// Percentage of packets that start a period.
     pub percent: f64,
-    /// The shortest.
+    /// Shortest duration.
     pub least: Duration,
-    /// The longest.
+    /// Longest duration.
     pub most: Duration,
 }
 
-/// Reason for which there can be no such link.
+/// Reason that a link is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// A [`Chance`] below 0, above 100, or not a number.
+    /// A [`Chance`] is below 0, above 100, or not a number.
     Percentage,
-    /// A probability of [`Link::loss`] below 0, above 1, or not a number.
+    /// A probability of [`Link::loss`] is below 0, above 1, or not a number.
     Probability,
-    /// A rate of zero: nothing would ever arrive.
+    /// The rate is zero, so nothing would ever arrive.
     Rate,
     /// [`Stall::least`] is above [`Stall::most`].
     Stall,
@@ -121,10 +122,10 @@ impl std::fmt::Display for LinkError {
 impl std::error::Error for LinkError {}
 
 impl Link {
-    /// Checks whether there can be such a link.
+    /// Checks that the link is valid.
     ///
     /// # Errors
-    /// Reason for which there can be no such link.
+    /// The reason that it is not.
     pub fn check(&self) -> Result<(), LinkError> {
         let chances =
             [self.drop, self.corrupt, self.duplicate, self.reorder].map(|one| one.percent);

@@ -1,51 +1,53 @@
-//! Loss with a memory or a size: what a share of packets does not say.
+//! Loss that depends on earlier packets or on the size.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Packets that are lost besides those of [`crate::Link::drop`] and [`crate::Link::drop_list`].
-/// Probabilities go from 0 to 1.
+/// Loss in addition to [`crate::Link::drop`] and [`crate::Link::drop_list`]. Probabilities go from
+/// 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
-    /// None.
+    /// No additional loss.
     #[default]
     None,
-    /// Each bit is wrong with this probability, independently of the others, and a packet with a wrong
-    /// bit is lost. Bits of [`crate::Link::overhead`] count.
+    /// Each bit is wrong with this probability, independently, and a packet with a wrong bit is
+    /// lost. Bits of [`crate::Link::overhead`] count.
     BitErrors(f64),
-    /// Two states, as of a radio link that fades: see [`GilbertElliott`].
+    /// Two states, like a fading radio link: see [`GilbertElliott`].
     GilbertElliott(GilbertElliott),
 }
 
-/// Loss in bursts: the link is in a good or in a bad state, and loses packets with another probability in
-/// each. The state may change with each packet, before it is judged. It begins good.
+/// Loss in bursts: the link is in a good or a bad state, each with its own loss probability. The
+/// state may change with each packet, before the packet is judged. It begins good.
 ///
-/// E. N. Gilbert, "Capacity of a burst-noise channel" (1960); E. O. Elliott, "Estimates of error rates for
-/// codes on burst-noise channels" (1963). `tc netem loss gemodel` has the same parameters in this order.
+/// E. N. Gilbert, "Capacity of a burst-noise channel" (1960); E. O. Elliott, "Estimates of error
+/// rates for codes on burst-noise channels" (1963). `tc netem loss gemodel` has the same parameters
+/// in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
-    /// Probability to go from good to bad with a packet.
+    /// Probability of changing from good to bad with a packet.
     pub to_bad: f64,
-    /// Probability to go from bad to good with a packet: a bad time lasts 1 / `to_good` packets on average.
+    /// Probability of changing from bad to good with a packet. A bad period lasts 1 / `to_good`
+    /// packets on average.
     pub to_good: f64,
-    /// Probability that a packet is lost while the state is bad (1 in Gilbert's simplest model).
+    /// Loss probability in the bad state (1 in Gilbert's simplest model).
     pub loss_bad: f64,
-    /// Probability that a packet is lost while the state is good (0 in Gilbert's model).
+    /// Loss probability in the good state (0 in Gilbert's model).
     pub loss_good: f64,
 }
 
 impl GilbertElliott {
-    /// The share of packets that are lost in the long run, from 0 to 1.
+    /// Returns the long-term share of lost packets, from 0 to 1.
     pub fn mean_loss(&self) -> f64 {
         let sum = self.to_bad + self.to_good;
-        // A state that is never left is the one it began in.
+        // If the state never changes, it stays good.
         let bad = if sum > 0.0 { self.to_bad / sum } else { 0.0 };
         bad * self.loss_bad + (1.0 - bad) * self.loss_good
     }
 }
 
 impl Loss {
-    /// True if all probabilities are ones.
+    /// Returns true if all probabilities are valid.
     pub(crate) fn is_possible(&self) -> bool {
         let possible = |one: f64| (0.0..=1.0).contains(&one);
         match *self {
@@ -58,7 +60,7 @@ impl Loss {
     }
 }
 
-/// A [`Loss`] in use. It has random numbers of its own: those of the link's other properties are the same
+/// A [`Loss`] in use. It has its own random numbers, so the link's other properties behave the same
 /// with and without it.
 #[derive(Debug)]
 pub(crate) struct LossState {
@@ -73,12 +75,12 @@ impl LossState {
         LossState { loss, rng, bad: false }
     }
 
-    /// True if the next packet, of so many bytes on the link, is lost.
+    /// Returns true if the next packet, with this many bytes on the link, is lost.
     pub(crate) fn loses(&mut self, bytes: usize) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::BitErrors(rate) => {
-                // 1 - (1 - rate)^bits, exact for the small rates that occur.
+                // 1 - (1 - rate)^bits, computed precisely for small rates.
                 let bits = 8.0 * bytes as f64;
                 let lost = -libm::expm1(bits * libm::log1p(-rate));
                 self.rng.random::<f64>() < lost
@@ -115,7 +117,7 @@ mod tests {
             assert!((found - expected).abs() < 0.002, "{rate} {bytes}: {found}, not {expected}");
         }
         assert_eq!(share(&losses(Loss::BitErrors(0.0), 1500)), 0.0);
-        // A packet without bits has none that is wrong.
+        // A packet without bits has no wrong bit.
         assert_eq!(share(&losses(Loss::BitErrors(0.5), 0)), 0.0);
     }
 
@@ -126,7 +128,7 @@ mod tests {
         let mean = share(&found);
         assert!((model.mean_loss() - 0.01 / 0.26).abs() < 1e-12);
         assert!((mean - model.mean_loss()).abs() < 0.003, "{mean}");
-        // A bad time is geometric: four packets on average.
+        // The length of a bad period is geometric: four packets on average.
         let bursts = found.windows(2).filter(|pair| pair[1] && !pair[0]).count();
         let length = found.iter().filter(|lost| **lost).count() as f64 / bursts as f64;
         assert!((3.8..4.2).contains(&length), "{length}");

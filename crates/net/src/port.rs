@@ -1,4 +1,4 @@
-//! One direction of a link in use: what befalls each packet, and when it arrives.
+//! One direction of a link in use: the fate of each packet, and when it arrives.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,27 +24,28 @@ pub enum Fate {
     Corrupted,
     /// It was lost on the link.
     Dropped,
-    /// It found the queue full.
+    /// The queue was full.
     QueueFull,
-    /// It was larger than the link takes.
+    /// It was larger than the link's MTU.
     TooLarge,
-    /// It was sent to where nobody is, or is no more: said by who delivers, a [`Port`] knows no addresses.
+    /// There was no receiver at the address. The caller sets this, because a [`Port`] knows no
+    /// addresses.
     Unreachable,
 }
 
 impl Fate {
-    /// True if the packet arrived, and as it was sent.
+    /// Returns true if the packet arrived unchanged.
     pub const fn is_intact(self) -> bool {
         matches!(self, Fate::Delivered | Fate::Duplicated | Fate::Reordered)
     }
 
-    /// True if the packet arrived, changed or not.
+    /// Returns true if the packet arrived, changed or not.
     pub const fn arrived(self) -> bool {
         self.is_intact() || matches!(self, Fate::Corrupted)
     }
 }
 
-/// One byte that was changed on the way.
+/// One byte that was changed in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// Index of the changed byte in the packet, counted from 0.
@@ -54,7 +55,7 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// Changes that byte of the packet.
+    /// Applies the change to the packet.
     pub fn apply(self, packet: &mut [u8]) {
         if let Some(byte) = packet.get_mut(self.position) {
             *byte ^= self.flip;
@@ -62,16 +63,16 @@ impl Corruption {
     }
 }
 
-/// Everything that a link does to one packet.
+/// All effects of a link on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Fate of the packet, by name.
+    /// Fate of the packet.
     pub fate: Fate,
-    /// Time at which the packet arrives, if it does; else the time at which it was sent.
+    /// Arrival time of the packet. If it does not arrive, the time at which it was sent.
     pub arrival: Duration,
-    /// Time at which the packet's copy arrives; none unless it is duplicated.
+    /// Arrival time of the copy. `None` unless the packet is duplicated.
     pub copy: Option<Duration>,
-    /// Change to one of the packet's bytes; none unless it is corrupted.
+    /// Changed byte. `None` unless the packet is corrupted.
     pub corruption: Option<Corruption>,
 }
 
@@ -87,17 +88,17 @@ pub struct Port {
     corrupted: u32,
     duplicated: u32,
     reordered: u32,
-    /// Time at which the last packet sent has left, for a limited rate.
+    /// Time at which the last packet has been sent, for a limited rate.
     free_at: Duration,
-    /// For each packet that waits, the time at which it will have left, and its size in bytes.
+    /// For each waiting packet, the time at which it will have been sent, and its size in bytes.
     queue: VecDeque<(Duration, usize)>,
     queued_bytes: usize,
-    /// Nothing arrives before.
+    /// Nothing arrives before this time.
     stalled_until: Duration,
 }
 
-/// The random numbers of one packet. They are always drawn, whether the link has use for them or not:
-/// a link that also corrupts loses the same packets as one that only loses.
+/// The random numbers of one packet. They are always drawn, even if the link does not use them. So
+/// a link that also corrupts packets loses the same ones as a link that only loses.
 struct Draws {
     drop: f64,
     corrupt: f64,
@@ -129,7 +130,7 @@ impl Draws {
 }
 
 impl Port {
-    /// A direction at rest. Two directions of one link want different seeds.
+    /// Creates an idle direction. The two directions of a link need different seeds.
     pub fn new(link: Link, seed: u64) -> Port {
         Port {
             loss: LossState::new(link.loss, seed),
@@ -147,8 +148,8 @@ impl Port {
         }
     }
 
-    /// Decides the fate of a packet of `len` bytes that is sent `now`, the time since the start. Packets are
-    /// sent in the order of time.
+    /// Decides the fate of a packet of `len` bytes sent at `now`, the time since the start. Calls
+    /// must be in order of time.
     pub fn send(&mut self, now: Duration, len: usize) -> Delivery {
         self.number += 1;
         let draws = Draws::new(&mut self.rng);
@@ -158,7 +159,8 @@ impl Port {
             return lost(Fate::TooLarge);
         }
         let chosen = happens(self.link.drop, draws.drop, &mut self.dropped);
-        // Asked about every packet: a state changes with those, too, that another property loses.
+        // Called for every packet, because the state also changes with packets that are lost
+        // otherwise.
         let unlucky = self.loss.loses(len + self.link.overhead);
         if chosen || unlucky || self.link.drop_list.contains(&self.number) {
             return lost(Fate::Dropped);
@@ -199,7 +201,8 @@ impl Port {
         (left + self.link.delay + self.link.jitter.mul_f64(jitter)).max(self.stalled_until)
     }
 
-    /// Time at which the packet's last bit has left; `None` if the queue is full.
+    /// Returns the time at which the packet's last bit has been sent, or `None` if the queue is
+    /// full.
     fn serialise(&mut self, now: Duration, len: usize) -> Option<Duration> {
         let Some(rate) = self.link.rate else { return Some(now) };
         while let Some(&(left, bytes)) = self.queue.front()
@@ -226,7 +229,7 @@ impl Port {
     }
 }
 
-/// True if `chance` strikes this packet, after it has struck the `in_a_row` packets before it.
+/// Returns true if `chance` hits this packet. `in_a_row` counts consecutive hits.
 fn happens(chance: Chance, drawn: f64, in_a_row: &mut u32) -> bool {
     let enough = chance.burst > 0 && *in_a_row >= chance.burst;
     if drawn < chance.percent && !enough {

@@ -1,51 +1,51 @@
-//! Rates that were recorded: traces in Mahimahi's format.
+//! Recorded rates: traces in Mahimahi's format.
 //!
-//! R. Netravali et al., "Mahimahi: accurate record-and-replay for HTTP" (USENIX ATC 2015). Each line is a
-//! moment in milliseconds since the start at which the link can carry 1,504 bytes; equal moments carry as
-//! many times that. At the end, the moment in the last line, the trace begins anew.
+//! R. Netravali et al., "Mahimahi: accurate record-and-replay for HTTP" (USENIX ATC 2015). Each
+//! line is a time in milliseconds since the start at which the link can carry 1,504 bytes. Equal
+//! lines add up. The time in the last line is the period: then the trace repeats.
 
-/// Bytes that each line of a trace lets through.
+/// Bytes per line of a trace.
 pub const OPPORTUNITY_BYTES: u64 = 1_504;
 
-/// The most bytes that a trace may have as text.
+/// Largest trace as text, in bytes.
 pub const MAX_TRACE_TEXT: usize = 64 << 20;
 
-/// The latest moment in a trace, in milliseconds: some 49 days.
+/// Latest time in a trace, in milliseconds: about 49 days.
 const MAX_MILLISECONDS: u64 = u32::MAX as u64;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// Delivery opportunities of a link over time: a recorded cellular link, say.
+/// Delivery opportunities of a link over time, for example of a recorded cellular link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// In milliseconds since the start, in order; the last is the period, and not zero.
+    /// In milliseconds since the start, in order. The last one is the period, and not zero.
     moments: Vec<u32>,
 }
 
-/// Error of a trace, with its line, from 1.
+/// Error in a trace. Lines are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceError {
     /// More than [`MAX_TRACE_TEXT`] bytes.
     TooLong,
-    /// The line is not a number of milliseconds and nothing else.
+    /// The line is not just a number of milliseconds.
     NotANumber {
         /// Line with the mistake, counted from 1.
         line: usize,
     },
-    /// The moment is further than 49 days from the start.
+    /// The time is later than 49 days after the start.
     TooLate {
         /// Line with the mistake, counted from 1.
         line: usize,
     },
-    /// The moment is before that of the line above.
+    /// The time is before that of the previous line.
     Backwards {
         /// Line with the mistake, counted from 1.
         line: usize,
     },
-    /// There is no line.
+    /// There are no lines.
     Empty,
-    /// All moments are 0: it never ends, and never begins anew.
+    /// All times are 0, so the period is 0.
     NoTime,
 }
 
@@ -71,11 +71,11 @@ impl std::fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl Trace {
-    /// Reads one. The last line may end without a line feed; carriage returns, signs, blanks and empty
-    /// lines are errors, as they are to Mahimahi.
+    /// Parses a trace. The last line may lack its line feed. As in Mahimahi, carriage returns,
+    /// signs, blanks and empty lines are errors.
     ///
     /// # Errors
-    /// [`TraceError`]: the mistake, with its line where it has one.
+    /// A [`TraceError`], with the line if it concerns one.
     pub fn parse(text: &[u8]) -> Result<Trace, TraceError> {
         if text.len() > MAX_TRACE_TEXT {
             return Err(TraceError::TooLong);
@@ -98,23 +98,24 @@ impl Trace {
         Ok(Trace { moments })
     }
 
-    /// Bits per second over the whole period.
+    /// Returns the average bits per second over the period.
     pub fn mean_rate(&self) -> f64 {
         let bits = 8.0 * (OPPORTUNITY_BYTES as f64) * (self.moments.len() as f64);
         bits * 1e9 / (self.period() as f64)
     }
 
-    /// Returns the bytes that the trace lets through up to a moment, in nanoseconds since the start.
+    /// Returns the bytes that the trace lets through until a time, in nanoseconds since the start.
     pub fn offered(&self, until: u64) -> u64 {
         self.first_after(until).saturating_mul(OPPORTUNITY_BYTES)
     }
 
-    /// In nanoseconds.
+    /// Returns the period in nanoseconds.
     fn period(&self) -> u64 {
         u64::from(self.moments.last().copied().unwrap_or(1)) * NANOS_PER_MS
     }
 
-    /// The moment of an opportunity, from 0, in nanoseconds since the start; saturates.
+    /// Returns the time of an opportunity, counted from 0, in nanoseconds since the start.
+    /// Saturates.
     fn at(&self, opportunity: u64) -> u64 {
         let lines = self.moments.len() as u64;
         let index = usize::try_from(opportunity % lines).unwrap_or(0);
@@ -122,7 +123,7 @@ impl Trace {
         (opportunity / lines).saturating_mul(self.period()).saturating_add(within)
     }
 
-    /// The first opportunity after `now`, in nanoseconds since the start.
+    /// Returns the first opportunity after `now`, in nanoseconds since the start.
     fn first_after(&self, now: u64) -> u64 {
         let (period, lines) = (self.period(), self.moments.len() as u64);
         let (round, within) = (now / period, now % period);
@@ -131,24 +132,25 @@ impl Trace {
     }
 }
 
-/// A [`Trace`] in use: when each packet has left.
+/// A [`Trace`] in use: computes when each packet has been sent.
 #[derive(Clone, Debug, Default)]
 pub struct TraceCursor {
-    /// The next opportunity that nothing has used.
+    /// The next unused opportunity.
     next: u64,
-    /// The moment of the last one that was used, in nanoseconds, and the bytes that are left of it.
+    /// The time of the last used opportunity, in nanoseconds, and its remaining bytes.
     used: Option<(u64, u64)>,
 }
 
 impl TraceCursor {
-    /// Time at which the last byte has left of a packet of so many, whose first may leave `now`: both in
-    /// nanoseconds since the start. Packets are asked about in the order of leaving, none before
-    /// the one in front of it has left.
+    /// Returns the time at which the last byte of a packet with `bytes` bytes has been sent. Its
+    /// first byte can be sent at `now`. Both are nanoseconds since the start. Calls must be in the
+    /// order of sending, and `now` must not be before the result of the previous call.
     ///
-    /// As in Mahimahi, a packet may need several opportunities and several packets may share one, but what
-    /// is left of one when nothing waits is lost, and so is one that comes with the packet itself.
+    /// As in Mahimahi, a packet may need several opportunities, and several packets may share one.
+    /// What is left of an opportunity when no packet waits is lost, and so is an opportunity at the
+    /// very time of the packet's arrival.
     pub fn leaves(&mut self, trace: &Trace, now: u64, bytes: u64) -> u64 {
-        // Right behind the packet before: what is left at this moment is for this one.
+        // The packet directly follows the previous one, so it can use what is left at this time.
         let rest = self.used.and_then(|(moment, rest)| (moment == now).then_some(rest));
         let left = rest.unwrap_or(0);
         if bytes <= left {

@@ -1,5 +1,5 @@
-//! Laws of traces, by chance: texts that are nearly one, and generated ones that are. The fuzz target
-//! `trace` holds them, too.
+//! Properties of traces, for random texts: almost valid ones, and generated valid ones. The fuzz
+//! target `trace` checks them, too.
 
 #[path = "support/laws.rs"]
 mod laws;
@@ -15,7 +15,7 @@ proptest! {
         laws::trace(&text);
     }
 
-    /// What a recording looks like: bursts, silence, a rate that changes.
+    /// Similar to a recording: bursts, silence, a changing rate.
     #[test]
     fn generated_traces_are_read_and_one_wrong_line_is_found(
         gaps in proptest::collection::vec(prop_oneof![6 => 0..3u64, 1 => 0..500u64], 1..500),

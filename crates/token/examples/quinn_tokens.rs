@@ -1,5 +1,5 @@
-//! A quinn server behind a gateway that answers with Retry and knows connection IDs by their check:
-//! what the two hooks of quinn need. `docs/servers.md` says what is behind it.
+//! A quinn server behind a gateway that sends Retry and verifies connection IDs: implements the two
+//! hooks of quinn for that. `docs/servers.md` explains the background.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig, ServerConfig};
 type Ring = Arc<RwLock<KeyRing>>;
 
 // -- eQUIC
-/// Opens a gateway's tokens, and leaves all others to `own`.
+/// Opens a gateway's tokens, and passes all others to `own`.
 struct RetryKey {
     ring: Ring,
     own: Arc<dyn HandshakeTokenKey>,
@@ -51,8 +51,9 @@ impl AeadKey for RetryOpener {
     }
 }
 
-/// What is inside quinn's own Retry tokens: kind, address, port, original ID, time in seconds. quinn compares
-/// the address; the time is now, as the token's own has been looked at.
+/// Returns the plaintext of quinn's own Retry tokens: kind, address, port, original ID, time in
+/// seconds. quinn compares the address. The time is now, because the token's own time was already
+/// checked.
 fn as_quinn_has_it(token: &RetryToken) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (kind, ip) = match token.client.ip() {
@@ -75,7 +76,7 @@ impl ConnectionIdGenerator for ProvingIds {
         self.0.format().len()
     }
 
-    /// Clients are given fresh IDs well before the gateway forgets a key, in five rotations.
+    /// Clients get new IDs well before the gateway forgets a key, after five rotations.
     fn cid_lifetime(&self) -> Option<Duration> {
         Some(Duration::from_secs(6 * 3_600))
     }
@@ -84,7 +85,8 @@ impl ConnectionIdGenerator for ProvingIds {
 /// Name of the gateway's service.
 const SERVICE: &str = "web";
 
-/// Stateless reset tokens that the gateway can send when this server is dead; for IDs of others, those of `own`.
+/// Makes stateless reset tokens. For this server's IDs, they are the tokens that the gateway sends
+/// when the server is dead. For other IDs, they are made with `own`.
 struct ResetTokens {
     ids: IdGenerator,
     own: hmac::Key,
@@ -112,8 +114,8 @@ impl HmacKey for ResetTokens {
     }
 }
 
-/// Puts a server behind the gateway whose ring it is; `own` is the key of the server's own tokens, `reset_key` that of its
-/// stateless resets.
+/// Puts a server behind the gateway with this ring. `own` is the key of the server's own tokens,
+/// `reset_key` that of its stateless resets.
 pub(crate) fn behind_gateway(
     server: &mut ServerConfig,
     endpoint: &mut EndpointConfig,
@@ -129,7 +131,7 @@ pub(crate) fn behind_gateway(
 }
 // --
 
-/// The address to serve at, and a file with the ring as the gateway handed it out.
+/// Arguments: the address to serve at, and a file with the gateway's ring.
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -146,7 +148,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A server with a certificate of its own making, and that certificate.
+/// Returns a server with a self-signed certificate, and that certificate.
 pub(crate) fn serve(
     address: std::net::SocketAddr,
     ring: KeyRing,
@@ -169,7 +171,7 @@ pub(crate) fn serve(
     Ok((endpoint, made.cert.der().clone()))
 }
 
-/// Gives back what comes on each stream, and says whether the client's address was validated.
+/// Echoes the data of each stream, preceded by whether the client's address was validated.
 pub(crate) async fn echo(incoming: quinn::Incoming) {
     let proved = incoming.remote_address_validated();
     let Ok(connection) = incoming.await else { return };

@@ -1,9 +1,9 @@
-//! The host's clock, from wherever this process runs.
+//! The host's clock, whatever the time namespace of this process.
 //!
-//! XDP programs read the host's `CLOCK_MONOTONIC`. In a time namespace (time_namespaces(7)) a process
-//! reads another one, and /proc shows it other start times of processes. Both differ from the host's by
-//! a constant, which is taken away here: heartbeats, leases, tokens and the identities of processes are
-//! the host's everywhere.
+//! XDP programs read the host's `CLOCK_MONOTONIC`. In a time namespace (time_namespaces(7)), a
+//! process reads a different time, and /proc shows different start times of processes. Both differ
+//! from the host's by a constant, which this module subtracts. So heartbeats, leases, tokens and
+//! the identities of processes always use the host's time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,20 +16,20 @@ use nix::time::{ClockId, clock_gettime};
 const TICKS: i64 = 100;
 const SECOND: i64 = 1_000_000_000;
 
-/// What the time namespace adds to the host's clocks, in nanoseconds.
+/// Offsets of the time namespace to the host's clocks, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Offsets {
     monotonic: i64,
     boottime: i64,
 }
 
-/// A process keeps its time namespace for life: only a process with one thread may change it, and
-/// execve(2) begins a new program.
+/// Cached, because a process cannot change its time namespace later: only a process with one thread
+/// may change it, and execve(2) starts a new program.
 fn offsets() -> Offsets {
     static OFFSETS: OnceLock<Offsets> = OnceLock::new();
     *OFFSETS.get_or_init(|| {
         let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map(|at| at.ino());
-        // The file has the offsets of the namespace that children are born into.
+        // The file has the offsets of the namespace of new children.
         match (inode("time"), inode("time_for_children")) {
             (Ok(own), Ok(children)) if own == children => {
                 parse(&fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default())
@@ -62,17 +62,18 @@ fn parse(text: &str) -> Offsets {
     offsets
 }
 
-/// Time by the host's `CLOCK_MONOTONIC`. No system call (vDSO), but for the first time.
+/// Returns the time of the host's `CLOCK_MONOTONIC`. Makes no system call (vDSO), except the first
+/// time.
 pub fn monotonic() -> Duration {
-    // Linux has this clock.
+    // Linux always has this clock.
     let here = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
     let offset = offsets().monotonic;
     let difference = Duration::from_nanos(offset.unsigned_abs());
     if offset > 0 { here.saturating_sub(difference) } else { here + difference }
 }
 
-/// Start of a process in clock ticks since the host's boot, from what /proc says here (proc_pid_stat(5),
-/// field 22).
+/// Returns the start of a process in clock ticks since the host's boot, for the value in /proc here
+/// (proc_pid_stat(5), field 22).
 pub fn start_ticks(here: u64) -> u64 {
     let offset = offsets().boottime.div_euclid(SECOND / TICKS);
     here.saturating_add_signed(offset.saturating_neg())

@@ -1,5 +1,5 @@
-//! Connection IDs that prove themselves (`docs/retry.md` s.4): QUIC-LB's first byte, a server ID,
-//! in clear or encrypted, a nonce, and four bytes that only who has the ring can make.
+//! Verifiable connection IDs (`docs/retry.md` s.4): QUIC-LB's first byte, a server ID in clear or
+//! encrypted, a nonce, and a check of four bytes that only a holder of the ring can make.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,62 +14,63 @@ const MIN_NONCE: usize = 3;
 const MAX_SERVER: usize = 8;
 /// RFC 9000 s.10.3.
 const RESET_TOKEN: usize = 16;
-/// In front of what is hashed for each half of a stateless reset token.
+/// Prefixes of the hash inputs for the halves of a stateless reset token.
 const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
 /// A label, an ID with its length, and the name of a service.
 const RESET_MESSAGE: usize = 32 + SERVICE_NAME;
 const SERVICE_NAME: usize = 32;
-/// In front of what is hashed for the mask of a hidden server ID.
+/// Prefix of the hash input for the mask of a hidden server ID.
 const MASK_LABEL: &[u8; 8] = b"server\0\0";
-/// No other use of a key hashes a message of this length.
+/// No other hash under the same key has a message of this length.
 const MASK_MESSAGE: usize = 24;
 
-/// Length of a service's IDs, and the number of their bytes that name the server. All servers of a service and
-/// its gateway need the same.
+/// Length of a service's IDs, and of the server ID in them. All servers of a service and its
+/// gateway need the same format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IdFormat {
     len: u8,
     server_id: u8,
-    /// Number of the last bytes of the server ID that are encrypted.
+    /// Number of bytes at the end of the server ID that are encrypted.
     hidden: u8,
 }
 
-/// Reason that a connection ID proves nothing, or that none can be made.
+/// Reason that a connection ID is invalid, or that none can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum IdError {
-    /// There are no such IDs.
+    /// These lengths are not possible.
     #[error(
         "IDs have 8 to 20 bytes: one, a server ID of at most 8, a nonce of at least 3, and a check of 4"
     )]
     Format,
-    /// Another length than the service's IDs have, or its first byte says another.
+    /// The length is not that of the service's IDs, or the first byte has another one.
     #[error("the connection ID is not of this format")]
     Malformed,
-    /// Of a key that the ring does not have: from before a restart, or rotated out.
+    /// The ring does not have its key: it is from before a restart, or was rotated out.
     #[error("unknown key for this connection ID: it was never loaded, or it was rotated out")]
     UnknownEpoch,
-    /// Not made with this ring.
+    /// It was not made with this ring.
     #[error("the connection ID was not made by a server of this service")]
     Forged,
-    /// The system gave no random numbers.
+    /// The system provided no random numbers.
     #[error("the system gave no random numbers")]
     Random,
 }
 
-/// Content of a connection ID that proved itself.
+/// Content of a valid connection ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProvenId {
-    /// Epoch of the key it was made with.
+    /// Epoch of the key with which it was made.
     pub epoch: Epoch,
-    /// The server that made it: the first bytes, as many as the format says. Hidden bytes are
+    /// The server that made it: the first bytes, as many as the format has. Hidden bytes are
     /// decrypted.
     pub server_id: [u8; MAX_SERVER],
 }
 
 impl IdFormat {
-    /// IDs of `len` bytes, 8 to 20, with a server ID of `server_id` bytes, 0 to 8. At least three are left for
-    /// the nonce; a service gives out at most 256 to the power of them before a number comes twice.
+    /// Returns the format of IDs of `len` bytes, 8 to 20, with a server ID of `server_id` bytes, 0
+    /// to 8. At least three bytes must remain for the nonce. With n nonce bytes, a server can make
+    /// 256^n IDs before a nonce repeats.
     ///
     /// # Errors
     /// [`IdError::Format`].
@@ -77,7 +78,7 @@ impl IdFormat {
         let holds = (MIN_ID..=ConnectionId::MAX_LEN).contains(&len)
             && server_id <= MAX_SERVER
             && 1 + server_id + MIN_NONCE + CHECK <= len;
-        // Both fit into a byte by then.
+        // Both fit into a byte, as just checked.
         if holds {
             Ok(IdFormat { len: len as u8, server_id: server_id as u8, hidden: 0 })
         } else {
@@ -85,10 +86,10 @@ impl IdFormat {
         }
     }
 
-    /// The same format with the last `bytes` bytes of the server ID encrypted, so that an observer
-    /// cannot tell by them which IDs belong together (RFC 9000 s.9.5). Whoever routes by these
-    /// bytes needs the ring. Behind eQUIC's gateway the first byte of the server ID must stay in
-    /// clear: the gateway sends stateless resets for IDs whose first byte is the place of a dead
+    /// Returns the same format with the last `bytes` bytes of the server ID encrypted, so that an
+    /// observer cannot use them to link IDs (RFC 9000 s.9.5). A load balancer that routes by these
+    /// bytes needs the ring. Behind eQUIC's gateway, the first byte of the server ID must stay in
+    /// clear: the gateway sends stateless resets for IDs whose first byte is the slot of a dead
     /// server.
     ///
     /// # Errors
@@ -100,8 +101,8 @@ impl IdFormat {
         }
     }
 
-    /// Encrypts the hidden bytes of a server ID, or decrypts them: by a mask of the nonce, which is
-    /// another one in each ID.
+    /// Encrypts or decrypts the hidden bytes of a server ID with a mask derived from the nonce. So
+    /// it differs in each ID.
     fn mask(self, key: &Key, server_id: &mut [u8], nonce: &[u8]) {
         if self.hidden == 0 {
             return;
@@ -115,17 +116,17 @@ impl IdFormat {
         server_id[shown..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     }
 
-    /// Bytes of every ID.
+    /// Returns the length of every ID in bytes.
     pub fn len(self) -> usize {
         self.len.into()
     }
 
-    /// False: no ID of any format is empty.
+    /// Always returns false: no format has empty IDs.
     pub fn is_empty(self) -> bool {
         false
     }
 
-    /// Bytes of the server ID.
+    /// Returns the length of the server ID in bytes.
     pub fn server_id_len(self) -> usize {
         self.server_id.into()
     }
@@ -138,14 +139,14 @@ impl IdFormat {
         self.prefix() - 1 - self.server_id_len()
     }
 
-    /// Check of an ID, whose bytes in front of it are `prefix`. The first one says the key and the length: the hash
-    /// has both already.
+    /// Returns the check of an ID whose other bytes are `prefix`. The first byte selects the key
+    /// and the length, so the hash depends on it anyway.
     fn check(ring_key: &Key, prefix: &[u8]) -> [u8; CHECK] {
         let [a, b, c, d, ..] = ring_key.hash(&prefix[1..]).to_le_bytes();
         [a, b, c, d]
     }
 
-    /// True if the bytes are a connection ID that a server of this service made.
+    /// Verifies that a server of this service made the connection ID.
     ///
     /// # Errors
     /// [`IdError::Malformed`], [`IdError::UnknownEpoch`], [`IdError::Forged`].
@@ -159,7 +160,7 @@ impl IdFormat {
         let (prefix, check) = id.split_at(self.prefix());
         let mut given = [0; CHECK];
         given.copy_from_slice(check);
-        // One comparison of two words: its duration does not tell how much was right.
+        // Both words are compared at once, so the time does not reveal how much was right.
         if u32::from_le_bytes(Self::check(key, prefix)) != u32::from_le_bytes(given) {
             return Err(IdError::Forged);
         }
@@ -170,11 +171,11 @@ impl IdFormat {
         Ok(ProvenId { epoch, server_id })
     }
 
-    /// Makes an ID of a server ID and a nonce, of which the lowest bytes are taken, the lowest first.
-    /// [`IdGenerator`] sees to it that no nonce comes twice.
+    /// Makes an ID from a server ID and the lowest bytes of a nonce, lowest byte first.
+    /// [`IdGenerator`] makes sure that no nonce repeats.
     ///
     /// # Errors
-    /// [`IdError::Format`]: the server ID has another length than the format says.
+    /// [`IdError::Format`] if the server ID does not have the format's length.
     pub fn seal(
         self,
         ring: &KeyRing,
@@ -199,14 +200,15 @@ impl IdFormat {
 }
 
 impl IdFormat {
-    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of a connection ID that was made with the ring. A server
-    /// gives it to its client with the ID, and the gateway can send it when the server is dead. `docs/retry.md` s.5.
+    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of a connection ID made with the ring.
+    /// A server gives it to its client with the ID, and the gateway can send it when the server is
+    /// dead (`docs/retry.md` s.5).
     ///
-    /// `service` is the name of the gateway's service that the server serves, up to its 31st byte: the same ID has
-    /// another token for another service.
+    /// `service` is the name of the server's service at the gateway. Only its first 31 bytes count.
+    /// The same ID has different tokens for different services.
     ///
     /// # Errors
-    /// As [`IdFormat::open`]: IDs that prove nothing have no token.
+    /// As [`IdFormat::open`]: an invalid ID has no token.
     pub fn reset_token(
         self,
         ring: &KeyRing,
@@ -232,9 +234,9 @@ impl IdFormat {
     }
 }
 
-/// Makes the connection IDs of one server process. Clones share the ring and the numbers.
+/// Makes the connection IDs of one server process. Clones share the ring and the nonce sequence.
 ///
-/// Two processes with one server ID may give out the same ID; give each its own.
+/// Two processes with the same server ID may make the same ID, so give each its own.
 #[derive(Clone)]
 pub struct IdGenerator(Arc<Generator>);
 
@@ -246,10 +248,11 @@ struct Generator {
 }
 
 impl IdGenerator {
-    /// IDs of a format, of the server `server_id`, with the ring's current key.
+    /// Creates a generator of IDs of a format for the server `server_id`, with the ring's current
+    /// key.
     ///
     /// # Errors
-    /// [`IdError::Format`]: the server ID has another length than the format says. [`IdError::Random`].
+    /// [`IdError::Format`] if the server ID does not have the format's length. [`IdError::Random`].
     pub fn new(format: IdFormat, server_id: &[u8], ring: KeyRing) -> Result<IdGenerator, IdError> {
         if server_id.len() != format.server_id_len() {
             return Err(IdError::Format);
@@ -261,29 +264,29 @@ impl IdGenerator {
         Ok(IdGenerator(Arc::new(Generator { format, server_id: padded, ring, nonces })))
     }
 
-    /// The format of the IDs.
+    /// Returns the format of the IDs.
     pub fn format(&self) -> IdFormat {
         self.0.format
     }
 
-    /// Takes a ring whose keys were rotated: IDs are made with its current key from now on.
+    /// Replaces the ring after a rotation. New IDs use its current key.
     pub fn set_ring(&self, ring: KeyRing) {
         *self.0.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
     }
 
-    /// An ID that this process has not given out before. Another process with the same ring and
-    /// server ID, such as the one after a restart, may give out the same.
+    /// Returns an ID that this process has not made before. Another process with the same ring and
+    /// server ID, for example after a restart, may make the same one.
     pub fn generate(&self) -> ConnectionId {
         let Generator { format, server_id, ring, nonces } = &*self.0;
         let ring = ring.read().unwrap_or_else(PoisonError::into_inner);
         let id = format.seal(&ring, &server_id[..format.server_id_len()], nonces.next());
-        // The server ID's length was looked at in the beginning, and a ring has its current key.
+        // Cannot fail: `new` checked the server ID's length, and a ring always has its current key.
         id.unwrap_or_default()
     }
 
-    /// Returns the stateless reset token of one of this server's IDs for a service, as [`IdFormat::reset_token`]. It
-    /// returns none for IDs that name another server: that server may live, and whoever sees a token can end the
-    /// connection (RFC 9000 s.21.11).
+    /// Returns the stateless reset token of one of this server's IDs for a service, like
+    /// [`IdFormat::reset_token`]. Fails for IDs that name another server: that server may be alive,
+    /// and a process that sees a token can end the connection (RFC 9000 s.21.11).
     ///
     /// # Errors
     /// As [`IdFormat::open`]; [`IdError::Forged`] for IDs of another server.
@@ -296,12 +299,12 @@ impl IdGenerator {
         format.reset_token(&ring, service, id)
     }
 
-    /// [`KeyRing::mark`] of the ring that IDs are made with: when it changes, the IDs given out before should be replaced.
+    /// Returns [`KeyRing::mark`] of the ring. When it changes, older IDs should be replaced.
     pub fn mark(&self) -> u64 {
         self.0.ring.read().unwrap_or_else(PoisonError::into_inner).mark()
     }
 
-    /// True if the ID was made with the ring, by this server or another of the service.
+    /// Verifies that this server or another one of the service made the ID with the ring.
     ///
     /// # Errors
     /// As [`IdFormat::open`].

@@ -1,6 +1,6 @@
-//! Retry tokens and connection IDs that prove themselves: what a gateway makes and checks in the
-//! kernel, and what servers behind it check and make with the same keys. `docs/retry.md` has the
-//! formats to the byte and what they hold against; `bpf/proof.h` of the gateway is the same in C.
+//! Retry tokens and verifiable connection IDs. A gateway makes and checks them in the kernel, and
+//! the servers behind it check and make them with the same keys. `docs/retry.md` specifies the
+//! formats and what they protect against; `bpf/proof.h` of the gateway does the same in C.
 //!
 //! ```
 //! use equic_token::{Clock, KeyRing, RetryToken};
@@ -22,9 +22,9 @@
 //! # }
 //! ```
 //!
-//! * `ring.rs`: keys by epoch, their rotation, and how they are handed on;
+//! * `ring.rs`: keys by epoch, their rotation, and their serialized form;
 //! * `token.rs`: Retry tokens;
-//! * `id.rs`: connection IDs; `nonce.rs`: numbers for them that come once and tell nothing;
+//! * `id.rs`: connection IDs; `nonce.rs`: their nonces, which do not repeat and cannot be linked;
 //! * `host.rs`: the host's clock, in every time namespace.
 
 #![forbid(unsafe_code)]

@@ -1,14 +1,14 @@
-//! Numbers for connection IDs: no number comes twice before all have come, and nobody without the
-//! key can tell which two were made one after the other (RFC 9000 s.5.1).
+//! Nonces of connection IDs. No nonce repeats before all have been used, and without the key it is
+//! not visible which two were made one after the other (RFC 9000 s.5.1).
 //!
-//! A counter, permuted by a Feistel network with SipHash as its round function: a short nonce of random
-//! bits would meet itself after a few thousand IDs.
+//! A nonce is a counter, permuted by a Feistel network with SipHash as its round function. Short
+//! random nonces would collide after a few thousand IDs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ring::{Key, RingError};
 
-/// Luby and Rackoff need four; halves here can be as short as 12 bits.
+/// Luby and Rackoff need four rounds, but halves can be as short as 12 bits here.
 const ROUNDS: u8 = 8;
 
 pub(crate) struct Nonces {
@@ -19,13 +19,13 @@ pub(crate) struct Nonces {
 }
 
 impl Nonces {
-    /// Nonces of `bytes` bytes, 3 to 15.
+    /// Creates a sequence of nonces of `bytes` bytes, 3 to 15.
     pub(crate) fn new(bytes: usize) -> Result<Nonces, RingError> {
         let key = Key::random()?;
         Ok(Nonces { key, next: AtomicU64::new(0), half: 4 * bytes.clamp(3, 15) as u32 })
     }
 
-    /// The next nonce; its first byte is the lowest.
+    /// Returns the next nonce. Its first byte is the lowest.
     pub(crate) fn next(&self) -> u128 {
         self.permute(self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -65,7 +65,7 @@ mod tests {
         let nonces = Nonces::new(8).unwrap();
         let pairs = 4096;
         let differing: u32 = (0..pairs).map(|_| (nonces.next() ^ nonces.next()).count_ones()).sum();
-        // 32 of 64 bits on average, by chance; the standard error of the mean of so many is 1/16.
+        // Random words differ in 32 of 64 bits on average; the standard error of this mean is 1/16.
         let mean = f64::from(differing) / f64::from(pairs);
         assert!((mean - 32.0).abs() < 0.7, "{mean} of 64 bits differ");
     }

@@ -1,6 +1,5 @@
-//! Keys by epoch. A ring is made by one process, which rotates its keys, and handed to others, which
-//! check with it; so a key is known everywhere (`announce`) before anything is made with it
-//! (`advance`).
+//! Keys by epoch. One process makes a ring, rotates its keys, and hands it to the others, which
+//! check with it. So a key has to be known everywhere (`announce`) before it is used (`advance`).
 
 use std::fmt;
 use std::hash::Hasher;
@@ -11,16 +10,16 @@ use rand::rngs::OsRng;
 use siphasher::sip::SipHasher24;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Epochs there are names for: connection IDs have three bits for theirs, and 7 means "no server ID" in
+/// Number of epochs. Connection IDs have three bits for theirs, and 7 means "no server ID" in
 /// QUIC-LB (draft-ietf-quic-load-balancers s.3.2).
 const EPOCHS: usize = 7;
 const MAGIC: [u8; 4] = *b"EQKR";
 const VERSION: u8 = 1;
 const HEADER: usize = 16;
-/// Hashed for [`KeyRing::mark`]; no other message is as long.
+/// Hash input of [`KeyRing::mark`]. No other message has this length.
 const MARK: &[u8] = b"mark of a key ring";
 
-/// A key of 128 bits. `Debug` does not show it, and it is overwritten when it is dropped.
+/// A key of 128 bits. `Debug` does not show it, and it is zeroized when it is dropped.
 #[derive(Clone)]
 pub struct Key([u8; Key::LEN]);
 
@@ -31,10 +30,10 @@ impl Drop for Key {
 }
 
 impl Key {
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub const LEN: usize = 16;
 
-    /// A key from the system's random numbers.
+    /// Generates a key from the system's random numbers.
     ///
     /// # Errors
     /// [`RingError::Random`].
@@ -44,12 +43,12 @@ impl Key {
         Ok(key)
     }
 
-    /// A key that was made elsewhere. All 128 bits have to be random.
+    /// Returns a key that was made elsewhere. All 128 bits have to be random.
     pub fn from_bytes(bytes: [u8; Key::LEN]) -> Key {
         Key(bytes)
     }
 
-    /// SipHash-2-4 of a message.
+    /// Returns SipHash-2-4 of a message.
     pub(crate) fn hash(&self, message: &[u8]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(message);
@@ -63,17 +62,17 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Number of a key of a ring: 0 to 6, and round again.
+/// Number of a key of a ring: 0 to 6, then 0 again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch(u8);
 
 impl Epoch {
-    /// An epoch by its number; none for numbers over 6.
+    /// Returns the epoch with this number, or `None` for numbers over 6.
     pub fn new(number: u8) -> Option<Epoch> {
         (usize::from(number) < EPOCHS).then_some(Epoch(number))
     }
 
-    /// Its number, 0 to 6.
+    /// Returns its number, 0 to 6.
     pub fn number(self) -> u8 {
         self.0
     }
@@ -82,57 +81,58 @@ impl Epoch {
         usize::from(self.0)
     }
 
-    /// The epoch after this one.
+    /// Returns the epoch after this one.
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch((self.0 + 1) % EPOCHS as u8)
     }
 }
 
-/// The clock by which a ring's tokens expire.
+/// The clock for the expiry of a ring's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// The host's CLOCK_MONOTONIC, in every time namespace: for a gateway and servers on one machine. It
-    /// never goes back.
+    /// The host's CLOCK_MONOTONIC, in every time namespace: for a gateway and servers on one
+    /// machine. It never goes back.
     Monotonic,
-    /// Time since 1970: for machines whose clocks agree to two seconds.
+    /// Unix time: for machines whose clocks agree to two seconds.
     Unix,
 }
 
 impl Clock {
-    /// Time by this clock, in milliseconds.
+    /// Returns the time of this clock, in milliseconds.
     pub fn now(self) -> u64 {
         let time = match self {
             Clock::Monotonic => crate::host::monotonic(),
-            // Before 1970 no token would hold.
+            // If the clock is before 1970, no token is valid.
             Clock::Unix => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
         };
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-/// Reason that a ring cannot be made, read or turned.
+/// Reason that a ring cannot be made, read or rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The system gave no random numbers.
+    /// The system provided no random numbers.
     #[error("the system gave no random numbers for a key")]
     Random,
-    /// The bytes are not of a ring that this version reads.
+    /// The bytes are not a ring in a version that this library reads.
     #[error("not a key ring of version 1: {0}")]
     Malformed(&'static str),
-    /// A key is announced already, and others may have it.
+    /// A key was announced already, and other processes may have it.
     #[error("a key is announced already: advance to it first")]
     Announced,
-    /// There is no key to advance to.
+    /// No key was announced.
     #[error("no key is announced: announce one, and hand the ring on, first")]
     NothingAnnounced,
 }
 
-/// Keys by epoch: the one that tokens and IDs are made with, the one announced to be the next, and
-/// earlier ones, whose tokens and IDs still hold.
+/// Keys by epoch: the current one for making tokens and IDs, the announced next one, and earlier
+/// ones, whose tokens and IDs are still valid.
 ///
-/// Rotation without a gap takes two steps: [`KeyRing::announce`], hand the ring to all who check, then
-/// [`KeyRing::advance`]. `Debug` shows epochs only; keys are overwritten when the ring is dropped.
+/// Rotation without a gap takes these steps: [`KeyRing::announce`], hand the ring to all who check,
+/// then [`KeyRing::advance`]. `Debug` shows only epochs; keys are zeroized when the ring is
+/// dropped.
 #[derive(Clone)]
 pub struct KeyRing {
     keys: [Option<Key>; EPOCHS],
@@ -143,11 +143,11 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Bytes of a ring that is handed on.
+    /// Length of a serialized ring in bytes.
     pub const LEN: usize = HEADER + EPOCHS * Key::LEN;
 
-    /// A ring with one key of the system's random numbers, at an epoch drawn by lot: after a restart it is
-    /// most likely another one than before. [`KeyRing::new`] makes that certain.
+    /// Generates a ring with one key, at a random epoch: after a restart, that is probably a
+    /// different epoch than before. [`KeyRing::new`] makes that certain.
     ///
     /// # Errors
     /// [`RingError::Random`].
@@ -157,22 +157,23 @@ impl KeyRing {
         Ok(KeyRing::new(clock, Epoch(byte[0] % EPOCHS as u8), Key::random()?))
     }
 
-    /// A ring with one key. Who remembers the epoch of the ring before a restart begins at the next
-    /// one: then IDs from before are told from forged ones.
+    /// Creates a ring with one key. If the epoch before a restart is known, begin with the next
+    /// one: then older IDs are distinguishable from forged ones.
     pub fn new(clock: Clock, first: Epoch, key: Key) -> KeyRing {
         let mut keys = [const { None }; EPOCHS];
         keys[first.index()] = Some(key);
         KeyRing { keys, current: first, clock, lifetime: 15_000 }
     }
 
-    /// With another lifetime of Retry tokens than 15 seconds: whole milliseconds, at most 49 days.
+    /// Sets the lifetime of Retry tokens, 15 seconds by default: whole milliseconds, at most 49
+    /// days.
     #[must_use]
     pub fn with_lifetime(mut self, lifetime: Duration) -> KeyRing {
         self.lifetime = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
         self
     }
 
-    /// Time for which a Retry token holds.
+    /// Returns the lifetime of a Retry token.
     pub fn lifetime(&self) -> Duration {
         Duration::from_millis(self.lifetime.into())
     }
@@ -181,29 +182,29 @@ impl KeyRing {
         self.lifetime.into()
     }
 
-    /// The clock by which tokens expire.
+    /// Returns the clock for the expiry of tokens.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Time by the ring's clock, in milliseconds.
+    /// Returns the time of the ring's clock, in milliseconds.
     pub fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// The epoch that tokens and IDs are made in.
+    /// Returns the current epoch, in which tokens and IDs are made.
     pub fn epoch(&self) -> Epoch {
         self.current
     }
 
-    /// True if the ring has the key of an epoch.
+    /// Returns true if the ring has the key of an epoch.
     pub fn knows(&self, epoch: Epoch) -> bool {
         self.keys[epoch.index()].is_some()
     }
 
-    /// Puts in the key of the next epoch, which is known from now on and not used yet. The oldest two places
-    /// are emptied for it: an ID is known for five rotations, of an unknown epoch for at least one, and only
-    /// then would its epoch be another's.
+    /// Adds the key of the next epoch, which is known from now on but not used yet. The two oldest
+    /// keys are removed. So an ID stays valid for five rotations, then its epoch is unknown for at
+    /// least one, and only then is its epoch used again.
     ///
     /// # Errors
     /// [`RingError::Announced`].
@@ -217,18 +218,19 @@ impl KeyRing {
         Ok(next)
     }
 
-    /// True if a key is announced and not used yet.
+    /// Returns true if a key is announced and not used yet.
     pub fn announced(&self) -> bool {
         self.knows(self.current.next())
     }
 
-    /// The newest epoch that it has a key of: the one announced, if there is one, and else the current one.
+    /// Returns the newest epoch with a key: the announced one if there is one, else the current
+    /// one.
     pub fn newest(&self) -> Epoch {
         if self.announced() { self.current.next() } else { self.current }
     }
 
-    /// A ring with one key of the system's random numbers that follows another one, of which `newest` is the newest
-    /// epoch: IDs of that one are of an unknown epoch, and none looks forged.
+    /// Generates a ring with one key that continues after another ring, whose newest epoch is
+    /// `newest`. IDs of that ring then have an unknown epoch, and none looks forged.
     ///
     /// # Errors
     /// [`RingError::Random`].
@@ -236,7 +238,7 @@ impl KeyRing {
         Ok(KeyRing::new(clock, newest.next(), Key::random()?))
     }
 
-    /// From now on tokens and IDs are made with the key that was announced.
+    /// Starts to make tokens and IDs with the announced key.
     ///
     /// # Errors
     /// [`RingError::NothingAnnounced`].
@@ -248,12 +250,13 @@ impl KeyRing {
         Ok(self.current)
     }
 
-    /// Forgets the key of an epoch; false if there was none, or it is the current one, which stays.
+    /// Removes the key of an epoch. Returns false if there was none, or it is the current one,
+    /// which stays.
     pub fn retire(&mut self, epoch: Epoch) -> bool {
         epoch != self.current && self.keys[epoch.index()].take().is_some()
     }
 
-    /// Forgets the keys of all epochs but the current one: what was made with them holds no longer.
+    /// Removes the keys of all epochs but the current one. What was made with them becomes invalid.
     pub fn retire_all(&mut self) {
         let current = self.current.index();
         self.keys
@@ -263,14 +266,14 @@ impl KeyRing {
             .for_each(|(_, key)| *key = None);
     }
 
-    /// A number that is another one when new IDs are made with another key, after a rotation or in another ring. It tells
-    /// nothing of the key.
+    /// Returns a number that changes when new IDs are made with another key, after a rotation or in
+    /// another ring. It reveals nothing about the key.
     pub fn mark(&self) -> u64 {
         self.current_key().map_or(0, |key| key.hash(MARK))
     }
 
-    /// The ring as it is handed to other processes and to the XDP program (`docs/retry.md` s.2). It has
-    /// the keys: who reads it can make tokens and IDs.
+    /// Serializes the ring for other processes and the XDP program (`docs/retry.md` s.2). The
+    /// result is a secret, because its reader can make tokens and IDs.
     pub fn to_bytes(&self) -> Zeroizing<[u8; KeyRing::LEN]> {
         let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
         bytes[..4].copy_from_slice(&MAGIC);
@@ -287,11 +290,11 @@ impl KeyRing {
         bytes
     }
 
-    /// A ring from what [`KeyRing::to_bytes`] gave.
+    /// Reads a ring from the result of [`KeyRing::to_bytes`].
     ///
     /// # Errors
-    /// [`RingError::Malformed`]: another length or version, a current epoch without a key, or a key of zeros,
-    /// as memory has that nobody has written.
+    /// [`RingError::Malformed`] for another length or version, a current epoch without a key, or a
+    /// key of zeros, as in memory that was never written.
     pub fn from_bytes(bytes: &[u8]) -> Result<KeyRing, RingError> {
         let malformed = |why| Err(RingError::Malformed(why));
         let Ok(bytes) = <&[u8; KeyRing::LEN]>::try_from(bytes) else {

@@ -1,4 +1,4 @@
-//! Retry tokens (`docs/retry.md` s.3): 80 bytes, of which the first 21 are those of
+//! Retry tokens (`docs/retry.md` s.3): 80 bytes. The first 21 are those of
 //! draft-ietf-quic-retry-offload s.3, so that a server can read them without a key.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -7,12 +7,12 @@ use equic_wire::ConnectionId;
 
 use crate::ring::KeyRing;
 
-/// A client's first Destination Connection ID has at least so many bytes (RFC 9000 s.7.2).
+/// Minimum length of a client's first Destination Connection ID (RFC 9000 s.7.2).
 pub(crate) const MIN_ID: usize = 8;
 
 /// First bit of tokens of NEW_TOKEN frames (draft-ietf-quic-retry-offload s.3).
 const NEW_TOKEN_BIT: u8 = 0x80;
-/// Upper five bits of the byte that has the epoch in the others.
+/// Upper five bits of the byte whose other bits are the epoch.
 const FORMAT: u8 = 0x10;
 const ID_AT: usize = 1;
 const KIND_AT: usize = 21;
@@ -22,16 +22,16 @@ const PORT_AT: usize = 30;
 const ADDRESS_AT: usize = 32;
 const RETRY_AT: usize = 48;
 const RETRY_LEN_AT: usize = 68;
-/// The tag is of all that is before it.
+/// The tag covers all bytes before it.
 const TAG_AT: usize = 72;
-/// Clocks of two machines may differ by so many milliseconds.
+/// Accepted difference between the clocks of two machines, in milliseconds.
 const SKEW: u64 = 2000;
 
-/// Content of a Retry token, once it is opened or before it is sealed.
+/// Content of a Retry token, after opening or before sealing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryToken {
-    /// Address and port that the client has shown to receive at; an IPv4-mapped one is IPv4.
+    /// Validated address and port of the client. An IPv4-mapped address is IPv4.
     pub client: SocketAddr,
     /// Destination Connection ID of the client's first Initial packet: the transport parameter
     /// original_destination_connection_id (RFC 9000 s.7.3).
@@ -42,7 +42,7 @@ pub struct RetryToken {
     pub issued: u64,
 }
 
-/// Reason that no token can be made.
+/// Reason that a token cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// A connection ID is shorter than 8 bytes, or both are the same.
@@ -52,22 +52,22 @@ pub enum SealError {
     ConnectionId,
 }
 
-/// Reason that a token is no proof of an address.
+/// Reason that a token does not validate an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TokenError {
-    /// Its first bit says that it is of a NEW_TOKEN frame: the server's to judge.
+    /// Its first bit marks it as a token of a NEW_TOKEN frame, which only the server can check.
     #[error("the token is of a NEW_TOKEN frame, not of a Retry packet")]
     NewToken,
     /// Another length, or a field out of range.
     #[error("the token is not of this format")]
     Malformed,
-    /// Its key was retired, or is another ring's.
+    /// Its key was retired, or belongs to another ring.
     #[error("unknown key for this token: it was never loaded, or it was rotated out")]
     UnknownEpoch,
     /// Not made with this ring for this address, port and connection ID.
     #[error("the token was not made for this client and connection ID")]
     Forged,
-    /// Made longer ago than tokens live.
+    /// Older than the lifetime of tokens.
     #[error("the token has expired")]
     Expired,
     /// Made later than now: a clock went back.
@@ -75,7 +75,8 @@ pub enum TokenError {
     Early,
 }
 
-/// Address as tokens hold it: an IPv4 client of a dual-stack socket is an IPv4 client.
+/// Returns the address in the form of tokens: an IPv4 client of a dual-stack socket is an IPv4
+/// client.
 fn canonical(remote: SocketAddr) -> SocketAddr {
     SocketAddr::new(remote.ip().to_canonical(), remote.port())
 }
@@ -87,11 +88,11 @@ fn array<const N: usize>(token: &[u8; RetryToken::LEN], at: usize) -> [u8; N] {
 }
 
 impl RetryToken {
-    /// Bytes of every token.
+    /// Length of every token in bytes.
     pub const LEN: usize = 80;
 
-    /// A token to be sealed: the client, the IDs of the packet that is answered and of the answer, and the
-    /// time by [`KeyRing::now`], of which the lowest 48 bits are kept.
+    /// Creates a token to be sealed from the client, the IDs of the packet that is answered and of
+    /// the answer, and the time by [`KeyRing::now`], of which the lowest 48 bits are kept.
     pub fn new(
         client: SocketAddr,
         original: ConnectionId,
@@ -102,7 +103,7 @@ impl RetryToken {
         RetryToken { client: canonical(client), original, retry_source, issued }
     }
 
-    /// The token for a client to bring back.
+    /// Returns the token for a client to send back.
     ///
     /// # Errors
     /// [`SealError::ConnectionId`].
@@ -135,9 +136,9 @@ impl RetryToken {
     /// [`KeyRing::now`].
     ///
     /// # Errors
-    /// [`TokenError`]: the client has not shown that it receives at its address. With
-    /// [`TokenError::NewToken`] the server judges by itself; else it may answer with a close of
-    /// INVALID_TOKEN (RFC 9000 s.8.1.2), or nothing.
+    /// A [`TokenError`]: the client's address is not validated. For [`TokenError::NewToken`], the
+    /// server checks the token itself. Otherwise it may close with INVALID_TOKEN (RFC 9000
+    /// s.8.1.2), or ignore the packet.
     pub fn open(
         ring: &KeyRing,
         now: u64,
@@ -152,9 +153,9 @@ impl RetryToken {
         token.in_time(ring, now)
     }
 
-    /// Opens a token without knowing who brings it, for stacks that do not say. The caller, or its stack, has to
-    /// compare [`RetryToken::client`] with the source of the packet, and is well advised to compare
-    /// [`RetryToken::retry_source`] with its Destination Connection ID.
+    /// Opens a token without knowing its sender, for stacks that do not report it. The caller, or
+    /// its stack, must compare [`RetryToken::client`] with the source of the packet, and should
+    /// compare [`RetryToken::retry_source`] with its Destination Connection ID.
     ///
     /// # Errors
     /// As [`RetryToken::open`].
@@ -172,7 +173,7 @@ impl RetryToken {
         Ok(self)
     }
 
-    /// A token that was made with the ring, whenever and for whomever.
+    /// Opens a token made with the ring, without checking its time or its client.
     fn with_tag(ring: &KeyRing, token: &[u8]) -> Result<RetryToken, TokenError> {
         let first = *token.first().ok_or(TokenError::Malformed)?;
         if first & NEW_TOKEN_BIT != 0 {
@@ -185,11 +186,11 @@ impl RetryToken {
             return Err(TokenError::Malformed);
         }
         let key = ring.key(token[KIND_AT] & 7).ok_or(TokenError::UnknownEpoch)?;
-        // One comparison of two words: its duration does not tell how much was right.
+        // Both words are compared at once, so the time does not reveal how much was right.
         if key.hash(&token[..TAG_AT]) != u64::from_le_bytes(array(token, TAG_AT)) {
             return Err(TokenError::Forged);
         }
-        // The highest two bytes are the format's and the ID's last.
+        // The highest two bytes belong to the format and the ID before it.
         let issued = u64::from_be_bytes(array(token, TIME_AT - 2)) & (u64::MAX >> 16);
         let id = |at: usize, length: usize| ConnectionId::new(token.get(at..at + length)?).ok();
         let retry_length = usize::from(token[RETRY_LEN_AT]);

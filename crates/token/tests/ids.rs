@@ -1,4 +1,4 @@
-//! Connection IDs: of whom they are, and what becomes of them when keys rotate.
+//! Connection IDs: which server made them, and how they behave when keys rotate.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ fn ring() -> KeyRing {
     KeyRing::new(Clock::Monotonic, Epoch::new(3).unwrap(), Key::from_bytes([7; 16]))
 }
 
-/// Every format there is.
+/// Returns every possible format.
 fn formats() -> impl Iterator<Item = IdFormat> {
     (0..=30).flat_map(|len| (0..=20).filter_map(move |server| IdFormat::new(len, server).ok()))
 }
@@ -39,7 +39,8 @@ fn an_id_says_its_length_its_server_and_its_epoch() {
         let id = generator(format).generate();
         let bytes = id.as_bytes();
         assert_eq!(bytes.len(), format.len());
-        // draft-ietf-quic-load-balancers s.3: rotation bits, and the length behind the first byte.
+        // The first byte has the rotation bits and the length of the rest
+        // (draft-ietf-quic-load-balancers s.3).
         assert_eq!((bytes[0] >> 5, usize::from(bytes[0] & 0x1f)), (3, format.len() - 1));
         let proven = format.open(&ring(), bytes).unwrap();
         assert_eq!(proven.epoch.number(), 3);
@@ -73,13 +74,13 @@ fn every_changed_bit_is_refused() {
     }
 }
 
-/// The first byte is not hashed, and the check is of it all the same: of its epoch's key, and of its length.
+/// The first byte is not hashed, but the check still depends on it, through the key and the length.
 #[test]
 fn a_check_is_of_the_first_byte_too() {
     let ring = KeyRing::new(Clock::Monotonic, ring().epoch(), Key::from_bytes([3; 16]));
     let id = generator(IdFormat::new(16, 2).unwrap()).generate();
     assert_eq!(IdFormat::new(16, 2).unwrap().open(&ring, id.as_bytes()), Err(IdError::Forged));
-    // The same bytes, said to be of another length, of which the last four would be the check.
+    // The same bytes with a shorter length, whose last four bytes would be the check.
     for len in 8..16 {
         let mut shorter = id.as_bytes()[..len].to_vec();
         shorter[0] = shorter[0] & 0xe0 | (len - 1) as u8;
@@ -90,7 +91,7 @@ fn a_check_is_of_the_first_byte_too() {
 
 #[test]
 fn no_id_comes_twice() {
-    // Random nonces of three bytes would meet after some thousands.
+    // Random nonces of three bytes would collide after some thousands.
     let generator = generator(IdFormat::new(8, 0).unwrap());
     let ids: BTreeSet<_> = (0..50_000).map(|_| generator.generate()).collect();
     assert_eq!(ids.len(), 50_000);
@@ -119,7 +120,7 @@ fn connections_outlive_rotations() {
     assert_eq!(verdicts[5..], [Err(IdError::UnknownEpoch), Err(IdError::Forged)]);
 }
 
-/// The gateway was started again, with other keys, and remembers the epoch only.
+/// The gateway was restarted with other keys, and remembers only the epoch.
 #[test]
 fn ids_from_before_a_restart_are_told_from_forged_ones() {
     let format = IdFormat::new(12, 1).unwrap();
@@ -139,7 +140,7 @@ proptest! {
     }
 }
 
-/// What a gateway can send when the server is dead is what the server gave its clients.
+/// The gateway's token for a dead server equals the one that the server gave its clients.
 #[test]
 fn reset_tokens_are_of_an_id_and_a_key() {
     let format = IdFormat::new(12, 2).unwrap();
@@ -148,7 +149,7 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     let token = |id: &[u8]| format.reset_token(&ring(), "web", id);
     assert_eq!(generator.reset_token("web", one.as_bytes()), token(one.as_bytes()));
     assert_ne!(token(one.as_bytes()), token(other.as_bytes()));
-    // Whoever is shown the token of one service cannot end a connection to another.
+    // The token of one service cannot end a connection to another.
     for other in ["", "we", "webb", "dns"] {
         assert_ne!(generator.reset_token(other, one.as_bytes()), token(one.as_bytes()), "{other}");
     }
@@ -174,7 +175,7 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     assert_eq!(format.reset_token(&ring, "web", one.as_bytes()), Err(IdError::UnknownEpoch));
 }
 
-/// A server that answers for another one would let anybody end the connections of that one.
+/// A server that made tokens for another one's IDs could end that one's connections.
 #[test]
 fn a_server_has_no_reset_tokens_of_another() {
     let format = IdFormat::new(12, 2).unwrap();
@@ -184,7 +185,7 @@ fn a_server_has_no_reset_tokens_of_another() {
     assert_eq!(other.reset_token("web", id.as_bytes()), Err(IdError::Forged));
 }
 
-/// Worked out with another implementation of SipHash.
+/// Computed with another implementation of SipHash.
 #[test]
 fn a_known_reset_token() {
     let ring = KeyRing::new(Clock::Monotonic, Epoch::new(2).unwrap(), Key::from_bytes([7; 16]));
@@ -193,8 +194,7 @@ fn a_known_reset_token() {
     assert_eq!(token, 0xc793_f0a7_005e_ead5_7445_ac57_47c3_7cc6_u128.to_be_bytes());
 }
 
-/// RFC 9000 s.9.5: an observer of two networks cannot tell by the server ID which IDs belong
-/// together.
+/// RFC 9000 s.9.5: an observer of two networks cannot use the server ID to link IDs.
 #[test]
 fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
     let plain = IdFormat::new(12, 2).unwrap();
@@ -209,8 +209,8 @@ fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
             let id = ids.generate();
             let bytes = id.as_bytes();
             assert_eq!(ids.open(bytes).unwrap().server_id[..2], server);
-            // The check is of the ID as it stands: who only checks need not know that bytes are
-            // hidden.
+            // The check covers the encrypted bytes: a process that only checks need not know that
+            // bytes are hidden.
             assert!(plain.open(&ring(), bytes).is_ok());
             for (at, seen) in seen.iter_mut().enumerate() {
                 seen[usize::from(bytes[1 + at])] += 1;
@@ -229,7 +229,7 @@ fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
                 assert!(*most < 50, "byte {at}: one value {most} times");
             }
         }
-        // Another ring reads nothing.
+        // Another ring decrypts nothing.
         let other = KeyRing::new(Clock::Unix, ring().epoch(), Key::from_bytes([77; 16]));
         let id = ids.generate();
         assert_eq!(format.open(&other, id.as_bytes()), Err(IdError::Forged));

@@ -1,5 +1,5 @@
-//! A quinn server behind a gateway: its clients are retried in front of it, and the handshake is complete
-//! only if the server's transport parameters say what the token says (RFC 9000 s.7.3).
+//! A quinn server behind a gateway: the gateway sends its clients a Retry, and the handshake
+//! completes only if the server's transport parameters match the token (RFC 9000 s.7.3).
 
 #[path = "support/gateway.rs"]
 mod gateway;
@@ -53,7 +53,7 @@ async fn a_quinn_server_takes_the_gateway_s_tokens() {
     accepting.abort();
 }
 
-/// The server is dead, and the gateway says so with the token that the server gave with its ID.
+/// The server is dead, and the gateway sends the reset token that the server gave with its ID.
 #[tokio::test]
 async fn clients_of_a_dead_quinn_server_are_told() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
@@ -85,8 +85,8 @@ async fn clients_of_a_dead_quinn_server_are_told() {
     accepting.abort();
 }
 
-/// The server was given another ring than the gateway: it takes the token for none, so the client, which was
-/// retried, misses the transport parameters and gives up.
+/// The server has another ring than the gateway and finds the token invalid. So the client, which
+/// got a Retry, misses the transport parameters and closes.
 #[tokio::test]
 async fn without_the_ring_no_handshake_is_complete() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();

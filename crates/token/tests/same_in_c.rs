@@ -1,5 +1,6 @@
-//! The gateway's `bpf/proof.h`, compiled natively, against this crate: the vectors that both read, thousands
-//! of inputs by chance, and every byte of each changed; and that it compiles for BPF.
+//! The gateway's `bpf/proof.h`, compiled natively, compared with this crate: for the vectors that
+//! both read, for thousands of random inputs, and with every byte of each changed. It also compiles
+//! for BPF.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +19,7 @@ use rand::{Rng, RngCore, SeedableRng};
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const REPLY: usize = 120;
 
-/// enum equic_proof.
+/// Values of enum equic_proof.
 const OK: u32 = 0;
 const MALFORMED: u32 = 2;
 
@@ -33,7 +34,8 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The C program; built once, with every warning an error, and with the sanitizer of undefined behaviour.
+/// Returns the C program. It is built once, with warnings as errors and the undefined behaviour
+/// sanitizer.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -98,7 +100,7 @@ impl Request {
         bytes
     }
 
-    /// The same by the crate, as struct reply of proof.c.
+    /// Returns the crate's result as struct reply of proof.c.
     fn reply(&self) -> [u8; REPLY] {
         let mut reply = [0; REPLY];
         let mut result = OK;
@@ -169,8 +171,8 @@ fn id_error(error: IdError) -> u32 {
     }
 }
 
-/// Runs all requests by the C program and holds each reply against the crate's. Returns how many of each
-/// result there were.
+/// Runs all requests with the C program and compares each reply with the crate's. Returns how often
+/// each result occurred.
 fn compare(requests: &[Request]) -> [usize; 7] {
     let mut file = tempfile::tempfile().unwrap();
     for request in requests {
@@ -210,7 +212,7 @@ fn some_request(rng: &mut StdRng) -> Request {
     let address: IpAddr = if rng.random() {
         IpAddr::from(rng.random::<[u8; 4]>())
     } else {
-        // Not ::ffff:a.b.c.d: that the gateway drops, and a socket shows as IPv4.
+        // Not ::ffff:a.b.c.d: the gateway drops it, and a socket reports it as IPv4.
         Ipv6Addr::from(rng.random::<u128>() | 1 << 127).into()
     };
     let mut token = [0; RetryToken::LEN];
@@ -263,7 +265,7 @@ fn ring_of(key: &str, epoch: &str) -> KeyRing {
 fn holds(line: &str) {
     let fields: Vec<&str> = line.split_whitespace().collect();
     match fields[..] {
-        // The crate's SipHash is another's, with these vectors among its own tests.
+        // The crate uses another library's SipHash, which is tested with these vectors itself.
         ["sip", ..] => {}
         ["token", key, epoch, now, family, address, port, original, retry, token] => {
             let ring = ring_of(key, epoch);
@@ -381,7 +383,7 @@ fn an_id_with_any_byte_changed_has_the_same_answer_in_c() {
     assert!(results[0] >= 3 * formats.len() && results[4] > 500, "{results:?}");
 }
 
-/// With the flags of the gateway's program, and no more stack than Linux 6.1 leaves a function of its own.
+/// With the flags of the gateway's program, and the stack limit of Linux 6.1 for a global function.
 #[test]
 fn it_compiles_for_bpf() {
     let named = std::env::var("CLANG").ok();

@@ -1,4 +1,4 @@
-//! Retry tokens as an attacker meets them, and the rotation of keys.
+//! Retry tokens under attack, and the rotation of keys.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn a_token_says_what_the_transport_parameters_need() {
     assert_eq!(proof.issued, NOW);
 }
 
-/// draft-ietf-quic-retry-offload s.3: who has no key reads the original ID all the same.
+/// draft-ietf-quic-retry-offload s.3: a server without a key can still read the original ID.
 #[test]
 fn the_first_bytes_are_those_of_the_draft() {
     let token = sealed(&ring());
@@ -89,7 +89,7 @@ fn a_token_is_of_one_address_port_and_connection_id() {
         assert_eq!(open("192.0.2.1:4711", dcid), Err(TokenError::Forged), "{dcid:?}");
     }
     assert_eq!(open("192.0.2.1:4711", &[2; 21]), Err(TokenError::Forged));
-    // For stacks that do not say where it came from, it says where it belongs.
+    // For stacks that do not report the source, the token contains it.
     let content = RetryToken::authenticate(&ring(), NOW, &token).unwrap();
     assert_eq!((content.client, content.retry_source), (client(), id(&[2; 8])));
 }
@@ -130,12 +130,12 @@ fn keys_rotate_without_a_gap() {
         assert_eq!(gateway.advance(), Err(RingError::NothingAnnounced));
         gateway.announce(Key::random().unwrap()).unwrap();
         assert_eq!(gateway.announce(Key::random().unwrap()), Err(RingError::Announced));
-        // Until every server has the new ring, tokens are of the old key.
+        // Until every server has the new ring, tokens use the old key.
         tokens.push(sealed(&gateway));
         assert_eq!(open(&server, &tokens[tokens.len() - 1]).map(|_| ()), Ok(()), "turn {turn}");
         server = KeyRing::from_bytes(&*gateway.to_bytes()).unwrap();
         gateway.advance().unwrap();
-        // The server has not heard that the key is in use, and takes it.
+        // The server does not know that the key is in use yet, and accepts it.
         tokens.push(sealed(&gateway));
         for token in tokens.iter().rev().take(3) {
             assert_eq!(open(&server, token).map(|_| ()), Ok(()), "turn {turn}");
@@ -150,7 +150,7 @@ fn keys_rotate_without_a_gap() {
     assert_eq!(known, 6);
 }
 
-/// First of an unknown epoch, and only a turn later taken for another key's.
+/// First the epoch is unknown, and a rotation later the token looks forged.
 #[test]
 fn what_is_rotated_out_is_told_from_what_is_forged() {
     let mut ring = ring();
@@ -188,7 +188,7 @@ fn rings_are_read_as_they_were_written_or_not_at_all() {
     let copy = KeyRing::from_bytes(&*bytes).unwrap();
     assert_eq!(*copy.to_bytes(), *bytes);
     assert_eq!((copy.lifetime(), copy.epoch()), (Duration::from_millis(1234), ring.epoch()));
-    // Magic, version, clock, epoch, a key that is not there, reserved bits.
+    // Magic, version, clock, epoch, a missing key, reserved bits.
     for (at, value) in [
         (0, 0),
         (4, 2),

@@ -1,4 +1,4 @@
-//! Tests that one packet at a time cannot do: CPUs that charge the same bucket at the same time,
+//! Tests that need more than one packet at a time: CPUs that charge the same bucket concurrently,
 //! and headers outside the frame's linear part.
 
 use crate::packets;
@@ -25,7 +25,7 @@ fn initial(number: u32) -> Vec<u8> {
     udp("192.0.2.1:1000", "10.0.0.1:443", payload).build()
 }
 
-/// The program with this configuration, at a clock that stands.
+/// Returns the program with this configuration, at a clock that stands still.
 fn loaded(script: &Script) -> Program {
     let mut program = Program::default();
     script.play(&mut program, |_, _, _| {});
@@ -34,7 +34,7 @@ fn loaded(script: &Script) -> Program {
     program
 }
 
-/// CPUs that charge one bucket together let through what it holds: not a packet more or less.
+/// CPUs that charge one bucket together let exactly its content through.
 #[test]
 fn a_bucket_is_charged_exactly_by_all_cpus() {
     let name = "a_bucket_is_charged_exactly_by_all_cpus";
@@ -47,7 +47,7 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     let limited =
         |service: &mut Service| service.packets_per_source = Rate::per_second(1_000, BURST);
     let mut program = loaded(&case("one bucket").service(limited));
-    // The source is there before all want to make it.
+    // Creates the source's entry, so that the threads do not compete for that.
     program.loaded().run(&short(), START);
     let fd = program.loaded().program_fd();
     std::thread::scope(|scope| {
@@ -65,8 +65,9 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     assert_eq!(source.bytes, 100 * all, "of payload");
 }
 
-/// A word that changes under the program's hands all the time: every packet is charged, or refused and tallied, and none hangs.
-/// How many are refused is the processor's doing, which may hand the word over so that nobody loses eight times in a row.
+/// A bucket's word changes constantly while the program runs. Every packet is charged, or refused
+/// and counted, and none hangs. The number of refusals depends on the processor, which may pass the
+/// word on so that no CPU loses eight times in a row.
 #[test]
 fn a_bucket_that_always_changes_loses_no_packet() {
     const PACKETS: u64 = 1_000_000;
@@ -75,7 +76,7 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     if !packets::is_root() {
         return packets::skip(name, "loading XDP programs needs root");
     }
-    // Every packet of one attempt opens it anew: the clock never stands.
+    // Every packet of the attempt opens it again, because the clock always moves.
     let limited = |service: &mut Service| {
         service.new_per_service = Rate::per_second(1_000, 1_000_000);
         service.handshake_ns = 0;
@@ -85,15 +86,15 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     program.loaded().run(&initial(1), START);
     let fd = program.loaded().program_fd();
     let (rates, control) = (program.loaded().mapped_rates(), program.loaded().mapped_control());
-    // SAFETY: aligned, mapped for as long as `rates` lives, and accessed atomically only.
+    // SAFETY: aligned, mapped as long as `rates` lives, and accessed only atomically.
     let word = unsafe { AtomicU64::from_ptr((&raw mut (*rates.as_ptr()).new_tat).cast()) };
-    // SAFETY: the same of `control`.
+    // SAFETY: the same for `control`.
     let clock = unsafe { AtomicU64::from_ptr(&raw mut (*control.as_ptr()).clock_ns) };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             have(&theirs);
-            // Never the same twice, and so far in the past that the bucket is always full.
+            // Never the same value twice, and so far in the past that the bucket is always full.
             for number in 0.. {
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -105,7 +106,7 @@ fn a_bucket_that_always_changes_loses_no_packet() {
                 word.fetch_min(number, Ordering::Relaxed);
             }
         });
-        // Before all else: whatever fails from here on must end the other thread.
+        // First, so that any later panic ends the other thread.
         let _done = Done(&done);
         have(&ours);
         for _ in 0..RUNS {
@@ -116,12 +117,12 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     let contended = program.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
     let report = program.report_contended();
     let count = |reason| report.counters.get(&(0, reason)).map_or(0, |counter| counter.packets);
-    // Refused for that alone.
+    // Refused only because of contention.
     assert_eq!(count(Reason::RateNewService), contended);
     assert_eq!(count(Reason::New) + count(Reason::Underway) + contended, PACKETS + 1);
 }
 
-/// Two CPUs of those that this thread may run on.
+/// Returns two of the CPUs that this thread may run on.
 fn two_cpus() -> [CpuSet; 2] {
     let all = sched_getaffinity(Pid::from_raw(0)).expect("sched_getaffinity(2)");
     let mut cpus = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu) == Ok(true)).map(|cpu| {
@@ -131,16 +132,16 @@ fn two_cpus() -> [CpuSet; 2] {
     [(); 2].map(|()| cpus.next().expect("this test needs two CPUs"))
 }
 
-/// Keeps the calling thread on this CPU, before whatever else wants it. Two threads that a busy machine runs by turns
-/// never change a word between two instructions of each other.
+/// Pins the calling thread to this CPU, with the highest priority. Two threads that a busy machine
+/// runs in turns never change a word between two instructions of each other.
 fn have(cpu: &CpuSet) {
     sched_setaffinity(Pid::from_raw(0), cpu).expect("sched_setaffinity(2)");
-    // SAFETY: setpriority(2) takes numbers only. On Linux it is the calling thread that 0 stands for.
+    // SAFETY: setpriority(2) takes only numbers. On Linux, 0 means the calling thread.
     let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
     assert_eq!(set, 0, "setpriority(2): {}", std::io::Error::last_os_error());
 }
 
-/// Tells the other thread to end, also when this one panics: the scope waits for it.
+/// Ends the other thread even if this one panics, because the scope waits for it.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -149,7 +150,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// A driver may leave everything behind the Ethernet header outside the linear part.
+/// A driver may leave everything after the Ethernet header outside the linear part.
 #[test]
 fn headers_outside_the_linear_part_are_judged() {
     let name = "headers_outside_the_linear_part_are_judged";
@@ -168,13 +169,13 @@ fn headers_outside_the_linear_part_are_judged() {
         v6("[2001:db8::1]:1000").extension(DESTINATION_OPTIONS, 2, 16).build(),
     ];
     let mut program = loaded(&case("everything denied").deny("0.0.0.0/0").deny("::/0"));
-    // Its linear part would have any size the driver likes.
+    // For this program, the linear part may have any size.
     let fd = program.loaded().program_fd();
     for frame in &frames {
         for bytes in (14..80).chain([100, 150, 1_000]) {
             match test_run(fd.as_fd(), frame, 1, Some(bytes)) {
                 Ok(action) => assert_eq!(action, libbpf_sys::XDP_DROP, "{bytes} bytes"),
-                // BPF_PROG_TEST_RUN can choose the linear part's size since Linux 6.18.
+                // BPF_PROG_TEST_RUN can set the linear part's size since Linux 6.18.
                 Err(error) => {
                     assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}");
                     return;

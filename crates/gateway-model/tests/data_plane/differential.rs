@@ -1,7 +1,7 @@
 //! Random configurations and packet sequences: the program and the reference model agree on every
-//! packet, and in the end on counters and source statistics.
+//! packet, and at the end on counters and source statistics.
 //!
-//! `EQUIC_CASES` is the number of sequences; `EQUIC_SEED` starts with the sequence of this seed.
+//! `EQUIC_CASES` is the number of sequences; `EQUIC_SEED` is the seed of the first one.
 
 use crate::packets;
 use crate::packets::program::Program;
@@ -13,10 +13,11 @@ use equic_gateway_model::Model;
 use std::collections::BTreeSet;
 
 const STEPS: usize = 120;
-/// From so many cases on, every reason must have come up.
+/// With at least this many cases, every reason must occur.
 const ENOUGH_CASES: u64 = 500;
 
-/// First difference between the model and the program on a script; none if they agree.
+/// Returns the first difference between the model and the program on a script, or `None` if they
+/// agree.
 fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Option<String> {
     let mut verdicts = Vec::new();
     script.play(model, |_, _, seen| verdicts.push(seen));
@@ -42,7 +43,7 @@ fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Opti
     (model != program).then(|| format!("reports differ\nmodel   {model:#?}\nprogram {program:#?}"))
 }
 
-/// Takes steps away for as long as the difference stays.
+/// Removes steps while the difference remains.
 fn shrink(mut script: Script, model: &mut Model, program: &mut Program) -> Script {
     let mut chunk = script.steps.len() / 2;
     while chunk > 0 {

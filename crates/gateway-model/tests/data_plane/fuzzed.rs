@@ -1,10 +1,11 @@
-//! Fuzzed frames on the real program: it never aborts, and never touches what is not its business.
+//! Fuzzed frames on the real program: it never aborts, and never drops frames that are not to a
+//! service.
 //!
-//! The configuration drops everything it can, so whatever the reference model's own parser calls
-//! foreign and the program drops nevertheless, is found. Several buffers per frame included.
-//! Mutated inputs go through many configurations; what comes of the seeds in `fuzz/seeds/program`
-//! is checked, too. `EQUIC_CASES` is the number of frames, `EQUIC_SEED` the seed; `EQUIC_INPUT`
-//! plays one input from a file.
+//! The configuration drops everything it can. So a frame that the reference model's own parser
+//! calls foreign but the program drops is found. This includes frames of several buffers. Mutated
+//! inputs run with many configurations; the results of the seeds in `fuzz/seeds/program` are
+//! checked, too. `EQUIC_CASES` is the number of frames, `EQUIC_SEED` the seed; `EQUIC_INPUT` runs
+//! one input from a file.
 
 use crate::packets;
 use crate::packets::frame::{DESTINATION_OPTIONS, udp};
@@ -21,12 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/program");
-/// Frames of one input: the tables and the reports of both are compared behind so many.
+/// Frames of one input. After that many, the tables and reports of both are compared.
 const FRAMES: u64 = 500;
-/// Number of inputs after which a long run tells its progress.
+/// Number of inputs after which a long run prints its progress.
 const SAY_EVERY: u64 = 500_000;
 
-/// Everything to the service is denied, later fragments too.
+/// Returns a configuration that denies everything to the service, later fragments included.
 fn hostile() -> Script {
     case("everything denied")
         .service(|service| service.fragments = FragmentPolicy::Drop)
@@ -45,7 +46,7 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
     let (mut model, mut program) = (Model::default(), Program::default());
     let (mut foreign, mut dropped) = (0_u64, 0_u64);
     for script in [hostile(), case("nothing denied")] {
-        // Deep headers are dropped whatever they are, which is not asked here.
+        // Otherwise all deep headers would be dropped, which is not the subject here.
         let script = script.config(|config| config.drop_deep_headers = false);
         script.play(&mut model, |_, _, _| {});
         script.play(&mut program, |_, _, _| {});
@@ -76,7 +77,7 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
     assert!(foreign > 0 && dropped > 0, "{foreign} foreign, {dropped} dropped: one-sided frames");
 }
 
-/// Frames over 4,096 bytes come in several buffers; headers may end up in the second one.
+/// Frames over 4,096 bytes have several buffers. Headers may be in the second one.
 #[test]
 fn frames_of_several_buffers() {
     if !packets::is_root() {
@@ -115,21 +116,21 @@ fn frames_of_several_buffers() {
 }
 
 fn seeds() -> Vec<(PathBuf, Vec<u8>)> {
-    // A virtual machine has the tests and not the tree.
+    // A virtual machine has the tests but not the source tree.
     let Ok(folder) = std::fs::read_dir(SEEDS) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Reasons that single frames lead to: a batch is none.
+/// Returns the reasons that single frames can have. A batch is not a single frame.
 fn frames_lead_to() -> impl Iterator<Item = Reason> {
     Reason::all().filter(|reason| *reason != Reason::Batch)
 }
 
-/// Keeps an input on which the two came apart, and says how to play it again.
+/// Stores an input on which the two differ, and panics with the command that replays it.
 fn keep(input: &[u8], how: &str) -> ! {
-    // Where the build was, or, in a virtual machine, where one may write.
+    // In the build folder or, in a virtual machine, in the temporary one.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
     let path = folder.join(format!("fuzzed-{}.input", std::process::id()));
@@ -151,7 +152,7 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     let mut generator = Generator::new(seed, &seeds);
     let (mut checker, begun) = (Checker::default(), Instant::now());
     let mut said = 0;
-    // Chance may leave a reason out for long: then more frames are played, not ten times as many.
+    // A reason may be missing by accident. Then more frames are run, up to ten times as many.
     let wanted = |checker: &Checker| {
         let all = || frames_lead_to().all(|one| checker.met.contains(&one));
         let enough = if cases < 100_000 || all() { cases } else { 10 * cases };
@@ -175,8 +176,8 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     assert!(cases < 100_000 || missing.is_empty(), "never led to {missing:?}");
 }
 
-/// The seeds, in some configurations each, lead to every reason there is.
-/// With `EQUIC_WRITE_SEEDS=1` the seeds are written anew first, from the rows of the tables.
+/// The seeds, each with some configurations, lead to every reason. With `EQUIC_WRITE_SEEDS=1` the
+/// seeds are first written again, from the rows of the tables.
 #[test]
 fn seeds_lead_to_the_same_verdicts() {
     if !packets::is_root() {
@@ -203,7 +204,7 @@ fn seeds_lead_to_the_same_verdicts() {
     assert!(missing.is_empty(), "the seeds never lead to {missing:?}");
 }
 
-/// One input for each subject of the tables that adds some.
+/// Writes one input for each subject of the tables that has new packets.
 fn write_seeds() {
     std::fs::create_dir_all(SEEDS).expect("the folder can be made");
     for (name, records) in by_subject() {
@@ -212,14 +213,14 @@ fn write_seeds() {
     }
 }
 
-/// The packets of the tables: of each subject those that no other had before.
+/// Returns the packets of the tables, for each subject those that no earlier one has.
 fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
     let mut known = BTreeSet::new();
     let subjects = packets::rows::by_subject().into_iter().map(move |(name, rows)| {
         let mut records: Vec<Record> = Vec::new();
         for (step, _) in rows.into_iter().flat_map(|row| row.steps) {
             let Step::Packet(frame) = step else { continue };
-            // What is behind the headers is the same everywhere.
+            // What follows the headers is the same everywhere.
             if frame.len() < 4_000 && known.insert(frame[..frame.len().min(120)].to_vec()) {
                 records.push(Record { gap: 4, frame });
             }
@@ -229,7 +230,7 @@ fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
     subjects.filter(|(_, records)| !records.is_empty())
 }
 
-/// Plays the input in the file `EQUIC_INPUT`; without one, the packets of the first table.
+/// Runs the input in the file `EQUIC_INPUT`, or the packets of the first table.
 #[test]
 fn one_input() {
     if !packets::is_root() {

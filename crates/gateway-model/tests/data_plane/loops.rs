@@ -1,5 +1,5 @@
-//! Answers that come to a gateway of the same configuration, with the same keys: it answers none of them, so two gateways
-//! that face each other exchange one packet for each that somebody forged in the name of the other.
+//! Answers that arrive at a gateway with the same configuration and keys: it answers none of them.
+//! So two gateways that face each other exchange only one packet for each forged one.
 
 use crate::packets;
 use crate::packets::program::Program;
@@ -14,14 +14,16 @@ use std::collections::BTreeMap;
 const STEPS: usize = 120;
 const CASES: u64 = 300;
 
-/// Number of answers by the reason that they were sent for, and number of verdicts on those answers by reason.
+/// Number of answers by the reason for which they were sent, and number of verdicts on those
+/// answers by reason.
 #[derive(Debug, Default)]
 struct Bounced {
     answers: BTreeMap<Reason, usize>,
     ends: BTreeMap<Reason, usize>,
 }
 
-/// An answer with its source address and port as its destination as well, so that it is judged as a packet to a service.
+/// Returns an answer with its source address and port also as destination, so that it is judged as
+/// a packet to a service.
 fn to_a_service(answer: &[u8]) -> Vec<u8> {
     let mut frame = answer.to_vec();
     let mut at = 12;
@@ -37,7 +39,7 @@ fn to_a_service(answer: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Plays a script; every answer comes back at once.
+/// Runs a script. Every answer comes back at once.
 fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut Bounced) {
     subject.reset(&script.config);
     let mut now = packets::script::START;
@@ -46,7 +48,7 @@ fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut 
             now += ns;
         }
         let Some(seen) = subject.step(step, now) else { continue };
-        // What has no Ethernet header is not answered to a gateway with one.
+        // A packet without an Ethernet header cannot be answered to a gateway with one.
         if matches!(step, Step::Arrival(..)) {
             continue;
         }

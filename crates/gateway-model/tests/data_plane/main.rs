@@ -1,5 +1,6 @@
-//! The XDP program beside the reference model: [`tables`] of packets and verdicts, [`differential`] (by
-//! chance), [`fuzzed`] (hostile bytes), [`contended`] (several CPUs), [`loops`] (answers that come back).
+//! Compares the XDP program with the reference model: [`tables`] of packets and verdicts,
+//! [`differential`] (random), [`fuzzed`] (hostile bytes), [`contended`] (several CPUs), [`loops`]
+//! (answers that come back).
 
 mod contended;
 mod differential;
@@ -9,7 +10,7 @@ mod loops;
 mod packets;
 mod tables;
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// Compiled by `make test`, this has assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

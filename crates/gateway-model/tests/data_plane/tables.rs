@@ -1,6 +1,6 @@
 //! Packet tables: every row on the reference model and on the real XDP program.
 //!
-//! The rows are in `packets/rows`; here they are played and counted.
+//! The rows are in `packets/rows`. This file runs and counts them.
 
 use crate::packets;
 use crate::packets::program::Program;
@@ -45,7 +45,7 @@ fn program_and_model_count_the_same() {
     }
 }
 
-/// A flood from addresses that nobody has must not push sources out of their table.
+/// A flood from forged addresses must not evict sources from their table.
 #[test]
 fn strangers_make_no_entries() {
     let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(Model::default())];

@@ -1,5 +1,6 @@
-//! Chains of frames: what a sender can make of one UDP datagram by VLAN tags, IP options, extension headers and
-//! fragments. By a grammar, so that Linux delivers many of them, with mutations, so that each rule is broken sometimes.
+//! Chains of frames: how a sender can split one UDP datagram with VLAN tags, IP options, extension
+//! headers and fragments. They follow a grammar, so that Linux delivers many of them, and are
+//! mutated, so that each rule is sometimes broken.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -7,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::ip;
 
-/// What a chain is made of, to see that each kind reaches a socket.
+/// The kind of a chain, for checking that chains of each kind reach a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     V4,
@@ -23,20 +24,21 @@ impl Kind {
         [Kind::V4, Kind::V4Fragments, Kind::V6, Kind::V6Fragments, Kind::V6Hidden];
 }
 
-/// From where a chain comes, and where it goes.
+/// Source and destination of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) seed: u64,
     pub(crate) number: u64,
-    /// A byte in the addresses of the sources, another one for each run.
+    /// A byte in the source addresses. Each run has a different one.
     pub(crate) network: u8,
     pub(crate) port: u16,
 }
 
 impl Flow {
-    /// Returns the identification of this chain's fragments. The source address holds the same number and network, so
-    /// one changed byte never makes a frame a fragment of another chain. Two chains would otherwise depend on each
-    /// other, and on whether the gateway drops a frame of either.
+    /// Returns the identification of this chain's fragments. The source address contains the same
+    /// number and network, so one changed byte never makes a frame a fragment of another chain.
+    /// Otherwise two chains would depend on each other, and on whether the gateway drops a frame of
+    /// either.
     pub(crate) fn identification(&self) -> u32 {
         self.number as u32 ^ u32::from(self.network) * 0x0101
     }
@@ -49,22 +51,22 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The chain with this number: the same one for the same flow.
+    /// Returns the chain with this number. The same flow gives the same chain.
     pub(crate) fn of(flow: Flow) -> Chain {
         let rng = StdRng::seed_from_u64(flow.seed.wrapping_add(flow.number));
         Generator { rng, flow }.chain()
     }
 }
 
-/// Returns the number of the chain that a payload comes from, or `None` if the number was mutated: such a payload must
-/// not count as another chain's.
+/// Returns the number of the chain that a payload belongs to. Returns `None` if the number was
+/// mutated, so that the payload does not count for another chain.
 pub(crate) fn number_in(payload: &[u8]) -> Option<u32> {
     let word = |at: usize| payload.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
     let (number, check) = (word(1)?, word(5)?);
     (number == !check).then_some(number)
 }
 
-/// A part of what is fragmented.
+/// A part of a fragmented packet.
 #[derive(Clone, Debug)]
 struct Piece {
     at: usize,
@@ -97,7 +99,8 @@ impl Generator {
         Chain { kind, frames }
     }
 
-    /// UDP and its payload: a short header, which no rule of QUIC refuses, with the chain's number in it.
+    /// Returns UDP and its payload: a short header, which no QUIC rule refuses, with the chain's
+    /// number.
     fn datagram(&mut self, port: u16) -> Vec<u8> {
         let len = self.pick(&[22, 40, 60, 60, 200, 200, 600, 1300]);
         let mut payload = vec![0x41];
@@ -113,7 +116,7 @@ impl Generator {
         udp
     }
 
-    /// Cuts bytes at multiples of 8; mostly small parts at the front, where the headers are.
+    /// Cuts bytes at multiples of 8, mostly into small parts at the front, where the headers are.
     fn pieces(&mut self, bytes: &[u8]) -> Vec<Piece> {
         let mut cuts: Vec<usize> = Vec::new();
         for _ in 0..self.rng.random_range(1..=4) {
@@ -124,7 +127,7 @@ impl Generator {
             cuts.push(cut / 8 * 8);
         }
         if self.chance(4) {
-            // No sender does this.
+            // No normal sender does this.
             cuts.push(self.rng.random_range(0..bytes.len()));
         }
         cuts.retain(|cut| (1..bytes.len()).contains(cut));
@@ -139,7 +142,7 @@ impl Generator {
         cuts.windows(2).map(piece).collect()
     }
 
-    /// Another order, and pieces that are there twice, overlap, or are missing.
+    /// Changes the order of the pieces, or repeats, overlaps or removes some.
     fn disorder(&mut self, pieces: &mut Vec<Piece>, whole: &[u8]) {
         let index = self.rng.random_range(0..pieces.len());
         if self.chance(12) {
@@ -167,7 +170,7 @@ impl Generator {
         }
     }
 
-    /// A first piece of the same length that goes to another port, before the others or among them.
+    /// Adds a first piece of the same length for another port, before the others or among them.
     fn decoy(&mut self, pieces: &mut Vec<Piece>, bytes: &[u8], ports_at: usize) {
         let Some(first) = pieces.iter().find(|piece| piece.at == 0).cloned() else { return };
         if !self.chance(10) || first.bytes.len() < ports_at + 4 {
@@ -209,7 +212,8 @@ impl Generator {
         self.ethernet(0x0800, &packet)
     }
 
-    /// Extension headers, each with its number; in front of UDP unless something else ends them.
+    /// Returns extension headers with their numbers. UDP follows them, unless another header ends
+    /// the chain.
     fn headers(&mut self, most: usize) -> Vec<(u8, Vec<u8>)> {
         let count = match self.rng.random_range(0..10) {
             0..4 => 0,
@@ -251,7 +255,7 @@ impl Generator {
         let inner = self.headers(19);
         let mut last = 17;
         if self.chance(2) {
-            // ESP, No Next Header, IPComp, HIP, Shim6, one that nobody has, TCP, IPv6.
+            // ESP, No Next Header, IPComp, HIP, Shim6, an unassigned one, TCP, IPv6.
             last = self.pick(&[50, 59, 108, 139, 140, 253, 6, 41]);
         }
         let (first, mut behind) = ip::linked(&inner, last);
@@ -283,7 +287,7 @@ impl Generator {
     }
 
     fn ipv6_fragment(&mut self, outer: &[(u8, Vec<u8>)], first: u8, piece: &Piece) -> Vec<u8> {
-        // A receiver ignores it in all but the first.
+        // Receivers ignore it in all fragments but the first.
         let lies = piece.at > 0 && self.chance(30);
         let next = if lies { self.pick(&[0, 6, 17, 44, 58, 59, 60]) } else { first };
         let field = (piece.at as u16 & 0xfff8) | u16::from(piece.more);
@@ -306,7 +310,7 @@ impl Generator {
         self.ethernet(0x86dd, &packet)
     }
 
-    /// VLAN 0 is the interface itself; Linux takes off any number of its tags.
+    /// VLAN 0 means the interface itself. Linux removes any number of its tags.
     fn ethernet(&mut self, ethertype: u16, packet: &[u8]) -> Vec<u8> {
         let tags = if self.chance(12) { self.rng.random_range(1..=4) } else { 0 };
         let tags: Vec<u16> =
@@ -315,7 +319,8 @@ impl Generator {
         ip::ethernet(&tags, ethertype, packet, padding)
     }
 
-    /// Changes a byte near the front, cuts the end off, or adds some; the addresses of Ethernet stay.
+    /// Changes a byte near the front, truncates the frame, or extends it. The Ethernet addresses
+    /// stay.
     fn mutate(&mut self, frame: &mut Vec<u8>) {
         let near = frame.len().min(110);
         match self.rng.random_range(0..6) {

@@ -1,9 +1,10 @@
-//! Linux as the oracle: chains of frames to a service, from sources that are all denied, through the real program on
-//! a real interface. Nothing may reach a socket of the service. The same chains from sources that are not denied show
-//! that they would, and those to another port that the program touches nothing else.
+//! Linux as the oracle: chains of frames to a service, all from denied sources, through the real
+//! program on a real interface. None may reach a socket of the service. The same chains from
+//! sources that are not denied show that they can reach it, and those to another port show that the
+//! program affects nothing else.
 //!
-//! `EQUIC_CHAINS` is the number of chains from denied sources (10^6 take some minutes), `EQUIC_SEED` replays a run.
-//! Needs root.
+//! `EQUIC_CHAINS` is the number of chains from denied sources (10^6 take some minutes),
+//! `EQUIC_SEED` replays a run. Needs root.
 
 mod chain;
 #[path = "../../../gateway/tests/support/ci.rs"]
@@ -20,14 +21,14 @@ use equic_gateway_model::{AclAction, AclEntry, Listener, Model, Service};
 use network::{INTERFACE, Network, OTHER_PORT, SERVICE_PORT};
 use rand::Rng;
 
-/// Chains that are sent with and without a gateway, to compare.
+/// Number of chains that are sent with and without a gateway, for comparison.
 const COMPARED: u64 = 12_000;
-/// The network of each run that is compared. They differ in four bits, so that a mutated address of one run does not
-/// become an address of another.
+/// The network of each run of the comparison. They differ in four bits, so that a mutated address
+/// of one run does not become an address of another.
 const SOURCES: [u8; 4] = [0x0f, 0x33, 0x55, 0x96];
-/// Incomplete datagrams are kept for as long as a loaded machine may take for a chain.
+/// Long enough that Linux keeps incomplete datagrams for the whole chain, even on a loaded machine.
 const REASSEMBLY_SECONDS: u32 = 60;
-/// In the long run, so many chains are incomplete that they must be forgotten soon.
+/// The long run has so many incomplete chains that Linux must forget them soon.
 const SHORT_REASSEMBLY_SECONDS: u32 = 3;
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -41,7 +42,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Runs a test on a thread of its own, which takes its namespace with it; as root only.
+/// Runs a test as root, on its own thread, with which its namespace ends.
 fn on_a_thread(test: impl FnOnce() + Send + 'static) {
     // SAFETY: no arguments, no failure.
     if unsafe { libc::geteuid() } != 0 {
@@ -75,11 +76,11 @@ fn hexdump(chain: &Chain) -> String {
     chain.frames.iter().map(line).collect()
 }
 
-/// Chains from a gateway's wire, and which of them arrived.
+/// Chains sent to an interface, and which of them arrived.
 struct Run<'a> {
     network: &'a Network,
     seed: u64,
-    /// Number in the addresses of the sources.
+    /// Number in the source addresses.
     sources: u8,
     port: u16,
 }
@@ -90,7 +91,7 @@ impl Run<'_> {
         Chain::of(Flow { seed, number, network, port })
     }
 
-    /// Sends chains until a batch is full: the first number that is not sent.
+    /// Sends chains until a batch is full. Returns the first number that was not sent.
     fn send_some(&self, numbers: &Range<u64>) -> u64 {
         let mut frames = Vec::new();
         let mut next = numbers.start;
@@ -102,7 +103,7 @@ impl Run<'_> {
         next
     }
 
-    /// Nothing may arrive.
+    /// Sends chains and asserts that none arrives.
     fn expect_silence(&self, numbers: Range<u64>, what: &str) {
         let mut rest = numbers;
         while !rest.is_empty() {
@@ -142,7 +143,7 @@ impl Run<'_> {
     }
 }
 
-/// What the specification says of frames to a service without limits, which takes fragments.
+/// Returns the model of a service without limits that passes fragments.
 fn model(denies: bool) -> Model {
     let listen = |addr: &str| Listener { addr: addr.parse().unwrap(), port: SERVICE_PORT };
     let mut model = Model::new(equic_gateway_model::Config {
@@ -167,7 +168,7 @@ fn shares(run: &Run<'_>, arrived: &[bool]) -> BTreeMap<Kind, (u64, u64)> {
     shares
 }
 
-/// The kernel notices after a while that there is somebody at the other end, and has no IPv6 before.
+/// Waits until IPv6 works: the kernel takes a while to detect the carrier.
 fn await_ipv6(network: &Network) {
     let run = Run { network, seed: 1, sources: 200, port: OTHER_PORT };
     for number in 0_u64.. {
@@ -205,9 +206,9 @@ fn chains_from_denied_sources_never_reach_a_socket() {
     });
 }
 
-/// Without a gateway, many chains of each kind arrive: the generator does reach the sockets. With one that denies
-/// everything, the same chains to another port arrive too, and with one that denies nobody those to the service, but
-/// for what the specification drops.
+/// Without a gateway, many chains of each kind arrive, so the generator does reach the sockets.
+/// With a gateway that denies all sources, the same chains to another port still arrive. With one
+/// that denies none, so do those to the service, except those that the specification drops.
 #[test]
 fn chains_that_nothing_refuses_arrive_as_without_a_gateway() {
     on_a_thread(|| {
@@ -243,7 +244,8 @@ fn chains_that_nothing_refuses_arrive_as_without_a_gateway() {
     });
 }
 
-/// A chain arrives if it does so without a gateway and no frame of it is dropped by the specification.
+/// Asserts that a chain arrives if it arrives without a gateway and the specification drops none of
+/// its frames.
 fn compare(run: &Run<'_>, denies: bool, without: &[bool], with: &[bool]) {
     let mut model = model(denies);
     let mut refused = 0;

@@ -1,4 +1,4 @@
-//! A wire that ends at an interface, and the sockets behind it, in a network namespace of this thread's own.
+//! A wire to an interface, and the sockets behind it, in this thread's own network namespace.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) const OTHER_PORT: u16 = 4434;
 const MARKER_PORT: u16 = 4435;
 /// The interface with the gateway.
 pub(crate) const INTERFACE: &str = "veth0";
-/// Number of frames on the way at once, far below what any queue between the ends holds.
+/// Most frames in transit, far fewer than any queue on the way can hold.
 const BATCH: usize = 32;
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,16 +46,17 @@ fn bind(at: &str, port: u16) -> UdpSocket {
         assert_eq!(set, 0, "setsockopt: {}", io::Error::last_os_error());
     };
     if at.starts_with('[') {
-        // UDP_NO_CHECK6_RX: datagrams without a checksum are welcome.
+        // UDP_NO_CHECK6_RX: accept datagrams without a checksum.
         set(libc::IPPROTO_UDP, 102);
     }
     socket
 }
 
 impl Network {
-    /// In a new namespace, which ends with this thread. Linux keeps incomplete datagrams for `seconds`.
+    /// Creates it in a new namespace, which ends with this thread. Linux keeps incomplete datagrams
+    /// for `seconds`.
     pub(crate) fn new(seconds: u32) -> Network {
-        // SAFETY: moves this thread alone into a new namespace.
+        // SAFETY: moves only this thread into a new namespace.
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
         for (name, value) in [
@@ -76,7 +77,7 @@ impl Network {
         ip("addr add fd00::1/64 dev veth0 nodad");
         ip("link set veth0 up");
         ip("link set veth1 up");
-        // SAFETY: no pointers but a C string; the descriptor is this function's.
+        // SAFETY: the only pointer is a C string; this function owns the descriptor.
         let (wire, wire_index) = unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             assert!(fd >= 0, "socket: {}", io::Error::last_os_error());
@@ -92,7 +93,7 @@ impl Network {
         }
     }
 
-    /// Puts frames on the wire, and waits until the kernel has seen to all of them.
+    /// Sends frames, and waits until the kernel has processed all of them.
     pub(crate) fn send(&self, frames: &[Vec<u8>]) {
         for batch in frames.chunks(BATCH) {
             self.put(batch);
@@ -126,7 +127,7 @@ impl Network {
         let mut messages: Vec<libc::mmsghdr> = parts
             .iter_mut()
             .map(|part| {
-                // SAFETY: all zeros are a message without a control part.
+                // SAFETY: all zeros is a message without a control part.
                 let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 message.msg_hdr.msg_name = (&raw mut to).cast();
                 message.msg_hdr.msg_namelen = size_of_val(&to) as u32;
@@ -147,12 +148,12 @@ impl Network {
         }
     }
 
-    /// Datagrams that the sockets of the service have got.
+    /// Returns the datagrams that the service's sockets have received.
     pub(crate) fn served(&self) -> Vec<Vec<u8>> {
         received(&self.servers)
     }
 
-    /// Datagrams that the sockets of another port have got.
+    /// Returns the datagrams that the sockets of another port have received.
     pub(crate) fn others(&self) -> Vec<Vec<u8>> {
         received(&self.others)
     }
@@ -169,7 +170,7 @@ fn received(sockets: &[UdpSocket]) -> Vec<Vec<u8>> {
     all
 }
 
-/// A packet to a port of its own.
+/// Returns a packet to a separate port, which is sent after the frames.
 fn marker() -> Vec<u8> {
     let flow = crate::chain::Flow { seed: 0, number: 0, network: 250, port: MARKER_PORT };
     let packet = ip::ipv4(&flow, 17, 0, false, 0, &ip::udp(MARKER_PORT, b"behind them"));

@@ -1,4 +1,4 @@
-//! Builds Ethernet frames, well-formed unless a field is forced.
+//! Builds Ethernet frames. They are well-formed unless a field is forced.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,8 +15,8 @@ pub(crate) const AUTHENTICATION: u8 = 51;
 pub(crate) const DESTINATION_OPTIONS: u8 = 60;
 pub(crate) const MOBILITY: u8 = 135;
 
-/// An IPv6 extension header: its number, and its Header Extension Length field (for the Fragment
-/// header: nothing).
+/// An IPv6 extension header: its number, and its Header Extension Length field (the Fragment header
+/// has none).
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
     Plain { number: u8, length_field: u8 },
@@ -30,7 +30,7 @@ struct FragmentFields {
     more: bool,
 }
 
-/// A frame in the making. IPv4 or IPv6 by the addresses.
+/// Builder of a frame. The addresses select IPv4 or IPv6.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub src: SocketAddr,
@@ -52,12 +52,12 @@ pub(crate) struct Packet {
     cut: Option<usize>,
 }
 
-/// A UDP packet with this payload.
+/// Returns a UDP packet with this payload.
 pub(crate) fn udp(src: &str, dst: &str, payload: Vec<u8>) -> Packet {
     udp_between(src.parse().unwrap(), dst.parse().unwrap(), payload)
 }
 
-/// A UDP packet with this payload.
+/// Returns a UDP packet with this payload.
 pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) -> Packet {
     Packet {
         src,
@@ -81,13 +81,13 @@ pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) ->
 }
 
 impl Packet {
-    /// Sends it to another link-layer address than the server's.
+    /// Sets another link-layer destination than the server's.
     pub(crate) fn with_destination_mac(mut self, mac: [u8; 6]) -> Self {
         self.macs[0] = mac;
         self
     }
 
-    /// Sends it from another link-layer address than the client's.
+    /// Sets another link-layer source than the client's.
     pub(crate) fn with_source_mac(mut self, mac: [u8; 6]) -> Self {
         self.macs[1] = mac;
         self
@@ -136,8 +136,8 @@ impl Packet {
         self
     }
 
-    /// A fragment: the IPv4 fields, or an IPv6 Fragment header at this place. With an offset, the
-    /// payload carries no UDP header.
+    /// Makes it a fragment: sets the IPv4 fields, or adds an IPv6 Fragment header here. With an
+    /// offset, the payload has no UDP header.
     pub(crate) fn fragment(mut self, identification: u32, offset_units: u16, more: bool) -> Self {
         if self.src.is_ipv4() {
             let identification = identification as u16;
@@ -162,13 +162,13 @@ impl Packet {
         self
     }
 
-    /// Adds `n` bytes behind the packet.
+    /// Adds `n` bytes after the packet.
     pub(crate) fn padding(mut self, n: usize) -> Self {
         self.padding = n;
         self
     }
 
-    /// Cuts the frame to its first `n` bytes.
+    /// Truncates the frame to its first `n` bytes.
     pub(crate) fn cut(mut self, n: usize) -> Self {
         self.cut = Some(n);
         self
@@ -178,12 +178,12 @@ impl Packet {
         &self.payload
     }
 
-    /// The same packet with another payload.
+    /// Replaces the payload.
     pub(crate) fn with_payload(self, payload: Vec<u8>) -> Self {
         Packet { payload, ..self }
     }
 
-    /// The frame.
+    /// Builds the frame.
     pub(crate) fn build(&self) -> Vec<u8> {
         let mut frame = self.macs.concat();
         for tpid in &self.vlans {
@@ -203,7 +203,8 @@ impl Packet {
             _ => panic!("source and destination of two families"),
         }
         frame.extend(body);
-        // A short header's first byte: padding that is read by mistake makes a good packet.
+        // A short header's first byte, so that padding that is parsed by mistake passes as a
+        // packet.
         frame.extend(std::iter::repeat_n(0x55, self.padding));
         frame.truncate(self.cut.unwrap_or(usize::MAX));
         frame

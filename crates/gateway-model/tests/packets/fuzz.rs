@@ -1,10 +1,9 @@
-//! Fuzzing the real program: an input is bytes, its frames go to the program and to the reference
-//! model, and the two must say the same of every frame, and have counted the same in the end.
+//! Fuzzes the real program. An input is a sequence of bytes; its frames go to the program and to
+//! the reference model. The two must agree on every frame, and on the counters at the end.
 //!
-//! The fuzz target `program` and the tests in `fuzzed.rs` share this. An input: one byte that
-//! chooses a configuration, then records, each of one byte that chooses how much time passes, two
-//! of length (little-endian), and a frame. Inputs that found something are kept in
-//! `fuzz/seeds/program`.
+//! The fuzz target `program` and the tests in `fuzzed.rs` share this. An input has one byte that
+//! selects a configuration, and then records: one byte for the time that passes, two for the length
+//! (little-endian), and a frame. Inputs that found a bug are kept in `fuzz/seeds/program`.
 
 use super::program::Program;
 use super::random::Random;
@@ -14,24 +13,24 @@ use equic_gateway::reason::Reason;
 use equic_gateway_model::{AclAction, FragmentPolicy, Model, QuotaPolicy, Rate};
 use std::collections::BTreeSet;
 
-/// BPF_PROG_TEST_RUN wants an Ethernet header.
+/// BPF_PROG_TEST_RUN needs an Ethernet header.
 const SHORTEST: usize = 14;
-/// In several buffers, and less than any kernel refuses.
+/// Large enough for several buffers, but accepted by every kernel.
 const LONGEST: usize = 9_216;
 const MILLISECOND: u64 = 1_000_000;
 
-/// Time before a frame, by the low bits of its first byte.
+/// Time before a frame, by the low bits of the first byte of its record.
 const GAPS: [u64; 8] =
     [0, 0, 0, 1, MILLISECOND, 250 * MILLISECOND, 1_000 * MILLISECOND, 11_000 * MILLISECOND];
 
-/// One frame of an input, and the byte that says how much time passes before it.
+/// One frame of an input, and the byte for the time that passes before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub gap: u8,
     pub frame: Vec<u8>,
 }
 
-/// Puts an input together.
+/// Encodes an input.
 pub(crate) fn encode(config: u8, records: &[Record]) -> Vec<u8> {
     let mut input = vec![config];
     for record in records {
@@ -43,7 +42,7 @@ pub(crate) fn encode(config: u8, records: &[Record]) -> Vec<u8> {
     input
 }
 
-/// Takes an input apart; every sequence of bytes is one.
+/// Decodes an input. Every sequence of bytes is valid.
 pub(crate) fn decode(input: &[u8]) -> (u8, Vec<Record>) {
     let Some((config, mut rest)) = input.split_first() else { return (0, Vec::new()) };
     let mut records = Vec::new();
@@ -58,13 +57,13 @@ pub(crate) fn decode(input: &[u8]) -> (u8, Vec<Record>) {
     (*config, records)
 }
 
-/// The configurations that are not random.
+/// Number of configurations that are not random.
 const NAMED: u8 = 12;
 
-/// The configuration a number stands for.
+/// Returns the configuration with this number.
 fn script(config: u8) -> Script {
     match config {
-        // Whatever the model calls foreign and the program drops nevertheless, shows here.
+        // Shows frames that the model calls foreign but the program drops.
         0 => case("everything denied")
             .service(|service| service.fragments = FragmentPolicy::Drop)
             .list(AclAction::Deny, "0.0.0.0/0", 0)
@@ -90,7 +89,7 @@ fn script(config: u8) -> Script {
         7 => case("servers that are dead")
             .service(|service| service.stateless_reset = true)
             .all_dead(),
-        // Limits that others hide: where several are set, few frames get as far.
+        // Limits that others would hide: if several are set, few frames get that far.
         8 => case("few new connections in all").service(|service| {
             service.new_per_service = Rate::per_second(1, 2);
         }),
@@ -111,21 +110,21 @@ fn script(config: u8) -> Script {
     }
 }
 
-/// Plays inputs to both, loaded once.
+/// Runs inputs on the model and the program, and keeps both loaded.
 #[derive(Default)]
 pub(crate) struct Checker {
     model: Model,
     program: Program,
-    /// Frames played so far.
+    /// Number of frames so far.
     pub frames: u64,
-    /// Of these, the ones to no service.
+    /// Number of frames that were to no service.
     pub foreign: u64,
-    /// Reasons met so far.
+    /// Reasons seen so far.
     pub met: BTreeSet<Reason>,
 }
 
 impl Checker {
-    /// Says how program and model came apart, if they did.
+    /// Runs an input. Fails with a description if program and model differ.
     pub(crate) fn check(&mut self, input: &[u8]) -> Result<(), String> {
         let (config, records) = decode(input);
         let script = script(config);
@@ -134,7 +133,7 @@ impl Checker {
         let mut now = START;
         for (index, record) in records.into_iter().enumerate() {
             now += GAPS[usize::from(record.gap) % GAPS.len()];
-            // `run` panics where the action is XDP_ABORTED or an unknown one.
+            // `run` panics if the action is XDP_ABORTED or an unknown one.
             let seen = self.program.loaded().run(&record.frame, now);
             let step = Step::Packet(record.frame);
             let expected = self.model.step(&step, now).expect("a packet has an outcome");
@@ -159,7 +158,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Takes frames away for as long as the two still come apart.
+    /// Removes frames while the two still differ.
     pub(crate) fn shrink(&mut self, input: &[u8]) -> Vec<u8> {
         let (config, mut records) = decode(input);
         let mut chunk = records.len() / 2;
@@ -180,7 +179,7 @@ impl Checker {
     }
 }
 
-/// Makes inputs: frames by the grammar of `random`, and mutated ones of seeds.
+/// Generates inputs: frames from the grammar of `random`, and mutated ones from seeds.
 pub(crate) struct Generator {
     random: Random,
     seeds: Vec<Record>,
@@ -192,9 +191,9 @@ impl Generator {
         Generator { random: Random::new(seed), seeds }
     }
 
-    /// An input of so many frames.
+    /// Returns an input with this many frames.
     pub(crate) fn input(&mut self, frames: u64) -> Vec<u8> {
-        // The named configurations as often as all the others.
+        // The named configurations are as frequent as all others together.
         let config = match self.random.byte() {
             named @ 0..128 => named % NAMED,
             seed => seed,
@@ -216,7 +215,7 @@ impl Generator {
             (2..6, _) => self.random.frame(),
             _ => self.random.garbage(),
         };
-        // Now and then headers, or what is behind them, come in a second buffer.
+        // Sometimes the headers, or what follows them, are in a second buffer.
         if self.random.byte() < 4 {
             let longer = frame.len() + 4_096 + usize::from(self.random.byte());
             frame.resize(longer.min(LONGEST), self.random.byte());

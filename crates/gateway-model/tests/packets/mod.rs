@@ -1,12 +1,11 @@
 //! Helpers that the tests of the data plane share.
 //!
-//! `frame` and `quic` build packets. A `script::Script` is a configuration and steps (packets,
-//! waits, changes from outside); it is played to a `subject::Subject`, of which there are two: the
-//! reference model, and `program::Program`, the real XDP program run on packets by
-//! BPF_PROG_TEST_RUN. `random` makes scripts from a seed, `fuzz` inputs of bytes, `rows` has the
-//! tables. Start with `script`.
+//! `frame` and `quic` build packets. A `script::Script` has a configuration and steps (packets,
+//! waits, external changes). It runs on one of two `subject::Subject`s: the reference model, or
+//! `program::Program`, the real XDP program under BPF_PROG_TEST_RUN. `random` generates scripts
+//! from a seed, `fuzz` generates inputs of bytes, `rows` has the tables. Start with `script`.
 
-// Every test binary compiles this module and none uses all of it.
+// Every test binary compiles this module, and none uses all of it.
 #![allow(dead_code)]
 
 #[path = "../../../gateway/tests/support/ci.rs"]
@@ -20,14 +19,14 @@ pub(crate) mod rows;
 pub(crate) mod script;
 pub(crate) mod subject;
 
-/// Prints why the calling test cannot run, or fails where nothing may be skipped.
+/// Prints why the calling test cannot run, or panics in CI, where no test may be skipped.
 pub(crate) fn skip(test: &str, why: &str) {
     let message = format!("SKIPPED {test}: {why}");
     assert!(!ci::in_ci(), "{message} (CI is set: nothing may be skipped)");
     eprintln!("\n!!! {message} !!!\n");
 }
 
-/// Loading XDP programs is for root.
+/// Returns true if the test can load XDP programs.
 pub(crate) fn is_root() -> bool {
     // SAFETY: no arguments, no failure.
     unsafe { libc::geteuid() == 0 }

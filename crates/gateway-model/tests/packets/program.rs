@@ -1,4 +1,4 @@
-//! The real XDP program, run by BPF_PROG_TEST_RUN under a clock of the test's.
+//! The real XDP program under BPF_PROG_TEST_RUN, with the test's clock.
 
 use super::script::{LEDGERS, Step, ring};
 use super::subject::{Report, Seen, SourceReport, Subject};
@@ -19,12 +19,12 @@ const XDP_ABORTED: u32 = 0;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
-/// More than any frame of the tests.
+/// Larger than any frame of the tests.
 const LONGEST: usize = 70_000;
-/// Few, so that sources share buckets and end up in their second one.
+/// Few, so that sources share buckets and have to use their second one.
 const LEDGER_BUCKETS: u32 = 8;
 pub(crate) const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
-/// Services the tests use; the counters of the others stay zero.
+/// Number of services in the tests. The counters of the others stay zero.
 pub(crate) const SERVICES: usize = 4;
 
 /// Settings that are fixed when the program is loaded.
@@ -47,7 +47,7 @@ impl From<&Config> for Load {
     }
 }
 
-/// The program, loaded.
+/// The loaded program.
 pub(crate) struct Loaded {
     object: Object,
     maps: HashMap<String, MapHandle>,
@@ -59,8 +59,8 @@ pub(crate) struct Loaded {
     out: Vec<u8>,
 }
 
-/// A section of the program's global data, in this process's memory: a look-up and an update for
-/// every packet would cost more than the packet.
+/// A section of the program's global data, mapped into this process. A lookup and an update per
+/// packet would cost more than the packet.
 pub(crate) struct Mapped<T> {
     at: *mut T,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Mapped<T> {
 impl<T: abi::Pod> Mapped<T> {
     fn of(section: &MapHandle) -> Mapped<T> {
         let (fd, access) = (section.as_fd().as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses affects nothing that exists.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), size_of::<T>(), access, libc::MAP_SHARED, fd, 0)
         };
@@ -76,13 +76,13 @@ impl<T: abi::Pod> Mapped<T> {
         Mapped { at: at.cast() }
     }
 
-    /// For as long as this lives.
+    /// Returns a pointer that is valid as long as this lives.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.at
     }
 
     fn read(&self) -> T {
-        // SAFETY: mapped for as long as this lives; every bit pattern is a value of a Pod type.
+        // SAFETY: mapped as long as this lives; every bit pattern is valid for a Pod type.
         unsafe { self.at.read_volatile() }
     }
 
@@ -99,10 +99,10 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-// SAFETY: the mapping belongs to the value and is valid from any thread.
+// SAFETY: this value owns the mapping, which is valid in any thread.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
-/// The program as the subject of scripts. Loads itself once for every `Load` it meets.
+/// The program as a subject of scripts. It is loaded once for every `Load`.
 #[derive(Default)]
 pub(crate) struct Program {
     loaded: HashMap<Load, Loaded>,
@@ -116,16 +116,16 @@ impl Program {
     }
 }
 
-/// A value's bytes, as the kernel wants them.
+/// Returns a value's bytes, in the form of the kernel.
 fn bytes_of<T: abi::Pod>(value: &T) -> &[u8] {
     // SAFETY: Pod: `repr(C)` and without padding; the slice lives as long as the value.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// The value the kernel's bytes stand for.
+/// Returns the value for the kernel's bytes.
 fn from_bytes<T: abi::Pod>(bytes: &[u8]) -> T {
     assert!(bytes.len() >= size_of::<T>(), "{} bytes are too few", bytes.len());
-    // SAFETY: long enough, and every bit pattern is a value of a Pod type.
+    // SAFETY: long enough, and every bit pattern is valid for a Pod type.
     unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
 }
 
@@ -139,7 +139,7 @@ fn v6_mask(prefix_len: u8) -> u128 {
 
 impl Loaded {
     fn new(options: &Load) -> Loaded {
-        // libbpf's message callback is global: one load at a time keeps the output readable.
+        // libbpf's message callback is global. Loading one at a time keeps the output readable.
         static LOADING: Mutex<()> = Mutex::new(());
         let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = ObjectBuilder::default()
@@ -213,18 +213,18 @@ impl Loaded {
         self.maps.get(name).unwrap_or_else(|| panic!("no map {name} in the program"))
     }
 
-    /// A descriptor of the program, for several threads.
+    /// Returns a descriptor of the program, for several threads.
     pub(crate) fn program_fd(&mut self) -> OwnedFd {
         let program = self.object.progs_mut().next().expect("the object has a program");
         program.as_fd().try_clone_to_owned().expect("a descriptor more")
     }
 
-    /// Memory of the control data that `run` writes the clock to.
+    /// Maps the control data, to which `run` writes the clock.
     pub(crate) fn mapped_control(&self) -> Mapped<abi::equic_control> {
         Mapped::of(self.data("control"))
     }
 
-    /// The services' buckets.
+    /// Maps the services' buckets.
     pub(crate) fn mapped_rates(&self) -> Mapped<abi::equic_service_rates> {
         Mapped::of(self.data("rates"))
     }
@@ -278,7 +278,7 @@ impl Loaded {
         self.write_listeners(&config.listeners);
     }
 
-    /// Wildcards are in the table of ports, everything else in the map of listeners.
+    /// Wildcards go into the table of ports, all others into the map of listeners.
     fn write_listeners(&self, listeners: &[(Listener, usize)]) {
         let mut table = vec![0; size_of::<abi::equic_ports>()];
         for (listener, number) in listeners {
@@ -311,7 +311,8 @@ impl Loaded {
         self.write_overrides(services);
     }
 
-    /// Limits by prefix: an element each, from 1, to which the trie of its family leads.
+    /// Writes limits by prefix: one element each, from index 1, and an entry in the trie of its
+    /// family.
     fn write_overrides(&self, services: &[Service]) {
         self.clear("overrides4");
         self.clear("overrides6");
@@ -373,7 +374,7 @@ impl Loaded {
         self.counter(abi::EQUIC_TALLY_BASE + tally).packets
     }
 
-    /// What the program is to take the next packet for.
+    /// Sets how the next packet arrives.
     fn set_arrival(&self, arrival: Arrival) {
         let mut explain = self.shared_explain.read();
         explain.interface = 0;
@@ -436,7 +437,7 @@ impl Loaded {
             self.map(name).update(&key, bytes_of(&entry), MapFlags::ANY).unwrap();
             self.control.acl_used |= if addr.is_ipv4() { 1 } else { 2 };
         } else {
-            // What is not there cannot be deleted: the model does not mind either.
+            // The entry may not exist, as in the model.
             let _ = self.map(name).delete(&key);
         }
     }
@@ -479,10 +480,10 @@ impl Loaded {
         ledger.update(&[0; 4], bytes_of(&header), MapFlags::ANY).unwrap();
     }
 
-    /// Writes the count of a source where policy.md section 6 says.
+    /// Writes the count of a source at its position (policy.md section 6).
     fn write_count(&self, number: usize, source: &SourceKey, count: u32) {
         let (tag, mut buckets) = place(source);
-        // Any of the two will do: some sources take their second one.
+        // Either bucket is allowed, so some sources use their second one.
         if tag & 2 != 0 {
             buckets.reverse();
         }
@@ -512,7 +513,7 @@ impl Loaded {
             panic!("the test's ledger is full: fewer sources, or more buckets");
         };
         let mut value = read(bucket);
-        // What was opened is not the slot's, and stays.
+        // `opened` does not belong to the slot, so it stays.
         let opened = value.slot[index].opened;
         (value.meta[index], value.slot[index]) = if count == 0 {
             Default::default()
@@ -523,7 +524,7 @@ impl Loaded {
         write(bucket, &value);
     }
 
-    /// Counts opened connections of a source where policy.md section 7 says.
+    /// Adds opened connections of a source at its position (policy.md section 7).
     fn write_opened(&self, number: usize, source: &SourceKey, more: u32) {
         let (bucket, cell) = cell_of(source);
         let (ledger, key) = (&self.ledgers[number], (bucket + 1).to_ne_bytes());
@@ -534,9 +535,9 @@ impl Loaded {
         ledger.update(&key, bytes_of(&value), MapFlags::ANY).unwrap();
     }
 
-    /// Where the first slot of its buckets is free, puts sources there that differ from this one
-    /// in the group or the address only, and have many connections. Their tag is one they could
-    /// have: the program must compare everything.
+    /// If the first slot of its buckets is free, stores there sources that differ from this one
+    /// only in the group or the address, and have many connections. They have a possible tag, so
+    /// the program must compare everything.
     fn plant_twins(
         &self,
         source: &SourceKey,
@@ -560,7 +561,7 @@ impl Loaded {
     }
 }
 
-/// The address cut to its prefix.
+/// Returns the address cut to its prefix.
 fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
     let of_v4 = !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len));
     let mask = match addr {
@@ -584,7 +585,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// Keyed hash of an address in a quota group, or as a service sees it, by policy.md section 6.
+/// Returns the keyed hash of an address in a quota group, or in a service (policy.md section 6).
 fn hash_of(source: &SourceKey) -> u64 {
     let word = |at: usize| u64::from_le_bytes(source.addr[at..at + 8].try_into().unwrap());
     let keyed = LEDGER_SEED ^ u64::from(source.scope).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -592,7 +593,7 @@ fn hash_of(source: &SourceKey) -> u64 {
     mix(inner ^ word(8))
 }
 
-/// Tag and buckets of a source, by policy.md section 6.
+/// Returns tag and buckets of a source (policy.md section 6).
 fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     let hash = hash_of(source);
     let tag = (hash >> 32) as u32 | 1;
@@ -602,19 +603,19 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     (tag, [first, if second == first { first ^ 1 } else { second }])
 }
 
-/// The first bucket of a source, and its cell there, by policy.md section 7.
+/// Returns the first bucket of a source, and its cell there (policy.md section 7).
 fn cell_of(source: &SourceKey) -> (u32, usize) {
     let (tag, [first, _]) = place(source);
     (first, (tag >> 1 & 7) as usize)
 }
 
-/// One source for all that share a cell.
+/// Maps all sources that share a cell to one source.
 pub(crate) fn cell(source: &SourceKey) -> SourceKey {
     let (bucket, cell) = cell_of(source);
     SourceKey { addr: [0; 16], scope: bucket * 8 + cell as u32 }
 }
 
-/// One source for all unknown ones that share buckets, by policy.md section 11.
+/// Maps all unknown sources that share buckets to one source (policy.md section 11).
 pub(crate) fn stranger(source: &SourceKey) -> SourceKey {
     let mut addr = [0; 16];
     addr[0] = hash_of(source) as u8;
@@ -640,7 +641,7 @@ fn rate_abi(rate: Rate) -> abi::equic_rate {
     abi::equic_rate { cost_ns: rate.cost_ns, burst_ns: rate.burst_ns }
 }
 
-/// The limits that an override sets; what the program does not look at is left out.
+/// Returns the limits of an override. Fields that the program ignores are left out.
 fn override_abi(service: u32, own: &Override) -> abi::equic_override {
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
     let rate = |rate: Option<Rate>| rate_abi(rate.unwrap_or(Rate::OFF));
@@ -798,7 +799,7 @@ impl Subject for Program {
 }
 
 impl Program {
-    /// The report of a program that several CPUs may have run at once.
+    /// Returns the report of a program that several CPUs may have run at once.
     pub(crate) fn report_contended(&mut self) -> Report {
         let loaded = self.loaded();
         let mut report = Report::default();
@@ -838,8 +839,8 @@ impl Program {
     }
 }
 
-/// Runs a program on a frame, so many times, with so many bytes of it in its linear part (none: as
-/// the kernel likes): the last action.
+/// Runs a program on a frame `repeat` times, with `linear` bytes of it in its linear part (`None`:
+/// the kernel's choice). Returns the last action.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
@@ -858,7 +859,7 @@ pub(crate) fn test_run(
         options.ctx_in = (&raw const context).cast();
         options.ctx_size_in = size_of_val(&context) as u32;
     }
-    // SAFETY: frame and context live through the call, with the sizes given.
+    // SAFETY: frame and context live through the call, and the options give their sizes.
     let failed =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if failed == 0 { Ok(options.retval) } else { Err(std::io::Error::from_raw_os_error(-failed)) }

@@ -1,4 +1,4 @@
-//! Builds QUIC packets as they look from outside: nothing is encrypted, the bodies are zeros.
+//! Builds QUIC packets as seen from outside: nothing is encrypted, and the bodies are zeros.
 
 pub(crate) const V1: u32 = 1;
 pub(crate) const V2: u32 = 0x6b33_43cf;
@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     Retry,
 }
 
-/// A long-header packet in the making.
+/// Builder of a long-header packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Long {
     pub kind: Kind,
@@ -31,7 +31,7 @@ pub(crate) struct Long {
 pub(crate) const DCID: [u8; 8] = [0xd0, 1, 2, 3, 4, 5, 6, 7];
 /// The client's Source Connection ID in these tests.
 pub(crate) const SCID: [u8; 5] = [0x50, 1, 2, 3, 4];
-/// The server's choice in these tests.
+/// The server's Connection ID in these tests.
 pub(crate) const SERVER_CID: [u8; 4] = [0x5e, 1, 2, 3];
 
 fn long(kind: Kind, body: usize) -> Long {
@@ -49,34 +49,34 @@ fn long(kind: Kind, body: usize) -> Long {
     }
 }
 
-/// An Initial with 40 bytes of packet number and protected payload.
+/// Returns an Initial with 40 bytes of packet number and protected payload.
 pub(crate) fn initial() -> Long {
     long(Kind::Initial, 40)
 }
 
-/// A Handshake packet.
+/// Returns a Handshake packet.
 pub(crate) fn handshake() -> Long {
     long(Kind::Handshake, 40)
 }
 
-/// A 0-RTT packet.
+/// Returns a 0-RTT packet.
 pub(crate) fn zero_rtt() -> Long {
     long(Kind::ZeroRtt, 40)
 }
 
-/// A Retry packet.
+/// Returns a Retry packet.
 pub(crate) fn retry() -> Long {
     long(Kind::Retry, 32)
 }
 
-/// A short-header packet of `len` bytes.
+/// Returns a short-header packet of `len` bytes.
 pub(crate) fn short(len: usize) -> Vec<u8> {
     let mut packet = vec![0x41; len.min(1)];
     packet.resize(len, 0x11);
     packet
 }
 
-/// A short-header packet of `len` bytes to an ID.
+/// Returns a short-header packet of `len` bytes to an ID.
 pub(crate) fn short_to(id: &[u8], len: usize) -> Vec<u8> {
     let mut packet = vec![0x41];
     packet.extend(id);
@@ -84,7 +84,7 @@ pub(crate) fn short_to(id: &[u8], len: usize) -> Vec<u8> {
     packet
 }
 
-/// A Version Negotiation packet.
+/// Returns a Version Negotiation packet.
 pub(crate) fn version_negotiation() -> Vec<u8> {
     let mut packet = vec![0x80, 0, 0, 0, 0, 4, 1, 2, 3, 4, 0];
     packet.extend(V1.to_be_bytes());
@@ -112,7 +112,7 @@ impl Long {
         self
     }
 
-    /// Zeros as IDs, of these lengths.
+    /// Sets constant IDs of these lengths.
     pub(crate) fn cid_lens(mut self, dcid: usize, scid: usize) -> Self {
         self.dcid = vec![0xcd; dcid];
         self.scid = vec![0xcc; scid];
@@ -124,7 +124,7 @@ impl Long {
         self
     }
 
-    /// With this token.
+    /// Sets this token.
     pub(crate) fn with_token(mut self, token: &[u8]) -> Self {
         self.token = token.to_vec();
         self
@@ -142,7 +142,7 @@ impl Long {
         self
     }
 
-    /// Packet number and protected payload: `len` bytes.
+    /// Sets the length of packet number and protected payload.
     pub(crate) fn body(mut self, len: usize) -> Self {
         self.body = len;
         self
@@ -151,7 +151,7 @@ impl Long {
     /// Chooses the body so that the packet has `len` bytes, if its header is not longer.
     pub(crate) fn fill(mut self, len: usize) -> Self {
         self.body = 0;
-        // The Length field grows with the body: aim with 8-byte lengths, or come near and correct.
+        // The Length field grows with the body, so the result is corrected.
         for _ in 0..3 {
             let now = self.build().len();
             self.body = (self.body + len).saturating_sub(now);
@@ -171,7 +171,7 @@ impl Long {
         self
     }
 
-    /// The packet.
+    /// Builds the packet.
     pub(crate) fn build(&self) -> Vec<u8> {
         let kind = match self.kind {
             Kind::Initial => 0,
@@ -209,12 +209,12 @@ impl Long {
     }
 }
 
-/// The packets one behind the other.
+/// Concatenates packets.
 pub(crate) fn datagram(packets: &[Long]) -> Vec<u8> {
     packets.iter().flat_map(Long::build).collect()
 }
 
-/// The packets, and zeros up to `len` bytes.
+/// Concatenates packets and adds zeros up to `len` bytes.
 pub(crate) fn padded(packets: &[Long], len: usize) -> Vec<u8> {
     let mut payload = datagram(packets);
     payload.resize(len.max(payload.len()), 0);

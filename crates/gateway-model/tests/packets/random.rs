@@ -1,7 +1,7 @@
-//! Random scripts, by a grammar of packets and by mutation, from a seed.
+//! Random scripts from a seed, by a grammar of packets and by mutation.
 //!
-//! Everything is drawn from small pools, so that packets meet again: the same sources, ports,
-//! connection IDs and fragment identifications, lengths at the edges of the rules.
+//! All values come from small pools, so that packets interact: the same sources, ports, connection
+//! IDs and fragment identifications, and lengths at the limits of the rules.
 
 use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// A reserved version that could come out of some of the connection IDs.
+/// A reserved version that the gateway may derive from some of the connection IDs.
 const RESERVED: u32 = 0xdada_dada;
 
 const SOURCES: [&str; 24] = [
@@ -62,12 +62,12 @@ const LISTENERS: [&str; 8] = [
 const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
 const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
 
-/// Variants of the program that have to be loaded each: v4 and v6 prefix lengths, whether deep headers are
-/// dropped, and whether packets come in on the loopback interface.
+/// Load settings, each of which needs its own program: v4 and v6 prefix lengths, whether deep
+/// headers are dropped, and whether packets arrive on the loopback interface.
 const LOADS: [(u8, u8, bool, bool); 3] =
     [(32, 64, false, false), (24, 128, true, true), (31, 48, false, false)];
 
-/// The seed from EQUIC_SEED, or a new one, printed either way.
+/// Returns the seed from EQUIC_SEED, or a new one. Prints it.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -77,16 +77,16 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// The number of cases from EQUIC_CASES.
+/// Returns the number of cases from EQUIC_CASES.
 pub(crate) fn cases(default: u64) -> u64 {
     std::env::var("EQUIC_CASES")
         .map_or(default, |cases| cases.parse().expect("EQUIC_CASES is a number"))
 }
 
-/// The source of everything random.
+/// Generator of all random values.
 pub(crate) struct Random {
     rng: StdRng,
-    /// Source of the packet in the making.
+    /// Source of the packet that is being generated.
     client: Option<SocketAddr>,
 }
 
@@ -107,7 +107,7 @@ impl Random {
         from.choose(&mut self.rng).expect("nothing to pick from").clone()
     }
 
-    /// A configuration and `len` steps.
+    /// Returns a configuration and `len` steps.
     pub(crate) fn script(&mut self, len: usize) -> Script {
         let mut script = case("random");
         script.config = self.config();
@@ -200,7 +200,7 @@ impl Random {
         }
     }
 
-    /// Some services have limits by prefix.
+    /// Returns limits by prefix, for some services.
     fn overrides(&mut self) -> Vec<Override> {
         let count = self.pick(&[0, 0, 1, 2, 4]);
         let mut all: Vec<Override> = Vec::new();
@@ -220,7 +220,7 @@ impl Random {
         all
     }
 
-    /// Some services have rates of prefixes, and these have several.
+    /// Returns rates by prefix: none for most services, several for the others.
     fn prefix_rates(&mut self) -> PrefixRates {
         let percent = self.pick(&[0, 0, 60]);
         PrefixRates {
@@ -233,14 +233,14 @@ impl Random {
         }
     }
 
-    /// A rate with a burst from this range, so many times of a hundred.
+    /// Returns a rate with a burst from this range in `percent` of cases, otherwise no limit.
     fn rate(&mut self, percent: u32, burst: std::ops::Range<u64>) -> Rate {
         if !self.chance(percent) {
             return Rate::OFF;
         }
         let per_second = self.pick(&[1, 7, 10, 1_000, 123_457, 1_000_000_007]);
         let rate = Rate::per_second(per_second, self.rng.random_range(burst));
-        // Some an hour, not a second.
+        // Some rates are per hour, not per second.
         let slower = if self.chance(10) { 3_600 } else { 1 };
         Rate { cost_ns: rate.cost_ns * slower, burst_ns: rate.burst_ns * slower }
     }
@@ -288,7 +288,7 @@ impl Random {
         }
     }
 
-    /// The host's addresses become known, or some of them, or none.
+    /// All, some or none of the host's addresses become known.
     fn own(&mut self) -> Step {
         if self.chance(30) {
             return Step::Own(None);
@@ -308,7 +308,7 @@ impl Random {
         Step::Own(Some(own))
     }
 
-    /// All servers go, or one comes or goes.
+    /// All servers leave, or one joins or leaves.
     fn place(&mut self) -> Step {
         match self.rng.random_range(0..3) {
             0 => Step::Dead {
@@ -343,16 +343,16 @@ impl Random {
     }
 
     fn source(&mut self) -> IpAddr {
-        // The first ones are met more often.
+        // The first ones are more frequent.
         let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..25));
         SOURCES[index].parse().unwrap()
     }
 
-    /// A batch of datagrams, or a packet without its Ethernet header.
+    /// Returns a batch of datagrams, or a packet without its Ethernet header.
     fn arrival(&mut self) -> Step {
         if self.chance(30) {
             let arrival = Arrival { no_ethernet: true, segment: 0 };
-            // What the program is run on has 14 bytes at least.
+            // BPF_PROG_TEST_RUN needs at least 14 bytes.
             let mut packet = self.frame().split_off(14);
             packet.resize(packet.len().max(14), 0);
             return Step::Arrival(packet, arrival);
@@ -374,7 +374,7 @@ impl Random {
         Step::Arrival(frame, Arrival { no_ethernet: false, segment })
     }
 
-    /// A frame, most often one to a service.
+    /// Returns a frame, in most cases one to a service.
     pub(crate) fn frame(&mut self) -> Vec<u8> {
         let mut frame = self.packet().build();
         if self.chance(8) {
@@ -383,7 +383,7 @@ impl Random {
         frame
     }
 
-    /// A frame of random bytes, or one changed in a few places.
+    /// Returns a frame of random bytes, or one that was changed in a few positions.
     pub(crate) fn garbage(&mut self) -> Vec<u8> {
         if self.chance(25) {
             let len = self.rng.random_range(14..200);
@@ -402,7 +402,7 @@ impl Random {
         bytes
     }
 
-    /// Changes bytes near the front, or cuts the end off, but leaves `min` bytes.
+    /// Changes bytes near the front, or truncates the bytes to at least `min`.
     pub(crate) fn mutate(&mut self, bytes: &mut Vec<u8>, min: usize) {
         if bytes.is_empty() {
             return;
@@ -439,7 +439,7 @@ impl Random {
         let group = if source.is_ipv4() { "239.0.0.1" } else { "ff05::1" };
         let server = if self.chance(3) { group.parse().unwrap() } else { self.pick(&servers) };
         let to = SocketAddr::new(server, self.pick(&[443, 443, 443, 443, 8443, 53]));
-        // Some tokens are another's.
+        // Some tokens belong to another client.
         self.client = if self.chance(90) { Some(from) } else { None };
         let payload = self.payload();
         let mut packet = udp_between(from, to, payload);
@@ -539,7 +539,7 @@ impl Random {
         payload
     }
 
-    /// One well-formed Initial that fills its datagram.
+    /// Returns one well-formed Initial that fills its datagram.
     fn initial(&mut self) -> Vec<u8> {
         let mut packet = quic::initial();
         packet.dcid = self.cid();
@@ -607,7 +607,8 @@ impl Random {
         packet
     }
 
-    /// The packet with a token: bytes, or one of the ring's, which holds for some time and some packets.
+    /// Adds a token: random bytes, or one made with the ring, which is valid for some time and some
+    /// packets.
     fn token(&mut self, packet: Long) -> Long {
         if self.chance(25) {
             return packet.token(self.pick(&[1, 16, 63, 64, 80, 200]));
@@ -625,8 +626,8 @@ impl Random {
         packet.with_token(&token)
     }
 
-    /// An ID that a server made: with the ring, with another key of its rotation, or of another rotation. Some
-    /// were changed on the way.
+    /// Returns an ID that a server made: with the ring, with another key of its rotation, or in
+    /// another rotation. Some are changed afterwards.
     fn made_id(&mut self) -> Vec<u8> {
         let another = |epoch| {
             let epoch = Epoch::new(epoch).expect("a number under 7");

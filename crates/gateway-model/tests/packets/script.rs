@@ -1,4 +1,4 @@
-//! A configuration and what happens then, step by step.
+//! A configuration and steps.
 
 use super::frame::Packet;
 use super::subject::{Seen, Subject};
@@ -8,11 +8,11 @@ use equic_token::{Clock, Epoch, Key, KeyRing};
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Servers that every script begins with.
+/// Number of servers at the start of every script.
 pub(crate) const LEDGERS: usize = 3;
-/// Places of a gateway for servers.
+/// Number of slots of a gateway.
 pub(crate) const PLACES: usize = 16;
-/// Time at which every script starts, nanoseconds.
+/// Start time of every script, in nanoseconds.
 pub(crate) const START: u64 = 1_000 * SECOND;
 
 #[derive(Clone, Debug)]
@@ -20,72 +20,73 @@ pub(crate) enum Step {
     Packet(Vec<u8>),
     /// A packet that is not one Ethernet frame with one datagram.
     Arrival(Vec<u8>, Arrival),
-    /// Nanoseconds pass.
+    /// This many nanoseconds pass.
     Wait(u64),
-    /// An entry is put on the deny or allow list, or taken from it.
+    /// Adds, replaces or removes an entry of the deny or allow list.
     List {
         addr: IpAddr,
         prefix_len: u8,
         entry: Option<AclEntry>,
     },
-    /// A server says how many connections the source of an address holds (and is alive).
+    /// A server reports how many connections the source of an address holds, and writes a
+    /// heartbeat.
     Connections {
         ledger: usize,
         source: IpAddr,
         group: u32,
         count: u32,
     },
-    /// A server says that the source of an address has opened so many connections more (and is
-    /// alive).
+    /// A server reports that the source of an address has opened this many more connections, and
+    /// writes a heartbeat.
     Opened {
         ledger: usize,
         source: IpAddr,
         group: u32,
         more: u32,
     },
-    /// A server gives a sign of life.
+    /// A server writes a heartbeat.
     Heartbeat {
         ledger: usize,
-        /// Nanoseconds that it is dated into the future.
+        /// Nanoseconds by which it is in the future.
         ahead: u64,
     },
-    /// A service is configured anew.
+    /// Changes a service's configuration.
     Service {
         number: usize,
         service: Box<Service>,
     },
-    /// The dry run of the gateway begins or ends.
+    /// Starts or ends the gateway's dry run.
     DryRun(bool),
-    /// The table of handshakes forgets all it has, as one that is full of newer ones.
+    /// Clears the table of handshakes, as if newer ones had evicted all entries.
     ForgetHandshakes,
-    /// A server takes its place, or is taken out of it.
+    /// A server takes its slot, or is removed from it.
     Place {
         ledger: usize,
         taken: bool,
         /// Bit i: it may not serve quota group i.
         barred: u64,
     },
-    /// The host's addresses are known, or are no longer.
+    /// The host's addresses become known or unknown.
     Own(Option<Own>),
-    /// Every server that had a place is known to be dead; bit i: one of them served quota group i.
+    /// Every server that had the slot is known to be dead. Bit i: one of them served quota group i.
     Dead {
         place: usize,
         groups: u64,
     },
 }
 
-/// Keys of tokens.
+/// Returns the keys of tokens.
 pub(crate) fn ring() -> KeyRing {
     let epoch = Epoch::new(2).expect("a number under 7");
     KeyRing::new(Clock::Monotonic, epoch, Key::from_bytes([7; Key::LEN]))
 }
 
-/// Outcome that a row of a table expects of a packet.
+/// Expected outcome of a packet, in a row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// It is to service 0: the reason, and whether it is really dropped.
+    /// It is to service 0, with this reason, and with whether it is actually dropped.
     Verdict(Reason, bool),
-    /// It is to another service, and passes or is dropped as the reason says.
+    /// It is to another service, and passes or is dropped according to the reason.
     Of(usize, Reason),
     /// It is to no service and passes.
     Untouched,
@@ -100,7 +101,7 @@ impl From<Reason> for Expected {
 }
 
 impl Expected {
-    /// All but the answer.
+    /// Returns the outcome without an answer.
     pub(crate) fn seen(self) -> Seen {
         let (dropped, verdict) = match self {
             Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
@@ -114,23 +115,23 @@ impl Expected {
     }
 }
 
-/// One row of a table: a configuration, steps, and what is expected of every packet.
+/// One row of a table: a configuration, steps, and the expected outcome of every packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub what: String,
     pub config: Config,
     pub steps: Vec<(Step, Option<Expected>)>,
-    /// Frames that are sent back, each with the number of its step.
+    /// Expected answers, each with the index of its step.
     pub answers: Vec<(usize, Vec<u8>)>,
 }
 
-/// Service 0 listens on port 443 of every address, both families.
+/// Returns a script in which service 0 listens on port 443 of every address, for both families.
 pub(crate) fn case(what: &str) -> Script {
     let listen = |addr: &str| Listener { addr: addr.parse().unwrap(), port: 443 };
     let config = Config {
         services: vec![Service::default()],
         listeners: vec![(listen("0.0.0.0"), 0), (listen("::"), 0)],
-        // Rows about the lease set their own.
+        // Long, because rows about the lease set their own.
         lease_ns: 3_600 * SECOND,
         ..Config::default()
     };
@@ -144,7 +145,7 @@ impl Script {
         self
     }
 
-    /// Adds a service with listeners of its own.
+    /// Adds a service with its own listeners.
     pub(crate) fn another_service(mut self, service: Service, listeners: &[&str]) -> Self {
         let number = self.config.services.len();
         self.config.services.push(service);
@@ -155,7 +156,7 @@ impl Script {
         self
     }
 
-    /// Has service 0 listen at another address and port.
+    /// Makes service 0 listen at another address and port.
     pub(crate) fn listen(mut self, at: &str) -> Self {
         let at: SocketAddr = at.parse().unwrap();
         self.config.listeners.push((Listener { addr: at.ip(), port: at.port() }, 0));
@@ -168,7 +169,7 @@ impl Script {
         self
     }
 
-    /// Says that the last packet is answered with this frame.
+    /// Expects this frame as the answer to the last packet.
     pub(crate) fn answered(mut self, frame: Vec<u8>) -> Self {
         self.answers.push((self.steps.len() - 1, frame));
         self
@@ -184,13 +185,13 @@ impl Script {
         self.frame(packet.build(), expected)
     }
 
-    /// A packet without its Ethernet header arrives.
+    /// A packet arrives without an Ethernet header.
     pub(crate) fn without_ethernet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
         let arrival = Arrival { no_ethernet: true, segment: 0 };
         self.arrival(packet.build()[14..].to_vec(), arrival, expected)
     }
 
-    /// A batch of datagrams arrives, as long as the first one each.
+    /// A batch of datagrams arrives, each as long as the first one.
     pub(crate) fn batch(
         self,
         packet: impl Fn(Vec<u8>) -> Packet,
@@ -211,7 +212,7 @@ impl Script {
         self
     }
 
-    /// So many times the same packet, each with the same verdict.
+    /// The same packet arrives this many times, each time with the same verdict.
     pub(crate) fn packets(
         mut self,
         n: usize,
@@ -233,7 +234,7 @@ impl Script {
         self.step(Step::Wait(ns))
     }
 
-    /// `prefix` like "10.0.0.0/8"; `expires_ns` counts from the start, 0 is never.
+    /// Lists a prefix like "10.0.0.0/8". `expires_ns` counts from the start; 0 means never.
     pub(crate) fn list(self, action: AclAction, prefix: &str, expires_ns: u64) -> Self {
         let (addr, len) = prefix.split_once('/').unwrap();
         let expires_ns = if expires_ns == 0 { 0 } else { START + expires_ns };
@@ -263,7 +264,7 @@ impl Script {
         self.step(Step::Connections { ledger, source, group: 0, count })
     }
 
-    /// Handshakes of a source have completed; whether they still are open, `connections` says.
+    /// Handshakes of a source have completed. `connections` sets whether they are still open.
     pub(crate) fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
         let source = source.parse().unwrap();
         self.step(Step::Opened { ledger, source, group: 0, more })
@@ -273,12 +274,12 @@ impl Script {
         self.step(Step::Heartbeat { ledger, ahead: 0 })
     }
 
-    /// A sign of life that the server dates `ahead` nanoseconds into the future.
+    /// A server writes a heartbeat that is `ahead` nanoseconds in the future.
     pub(crate) fn heartbeat_ahead(self, ledger: usize, ahead: u64) -> Self {
         self.step(Step::Heartbeat { ledger, ahead })
     }
 
-    /// Configures service 0 anew while running, starting from its initial configuration.
+    /// Changes the configuration of service 0 during the script, starting from its initial one.
     pub(crate) fn live(self, change: impl FnOnce(&mut Service)) -> Self {
         let mut service = self.config.services[0].clone();
         change(&mut service);
@@ -289,28 +290,28 @@ impl Script {
         self.step(Step::DryRun(on))
     }
 
-    /// All servers are taken out of their places, and every server of any place is known to be dead.
+    /// All servers are removed from their slots, and every server of any slot is known to be dead.
     pub(crate) fn all_dead(self) -> Self {
         let left = (0..LEDGERS).fold(self, Script::leave);
         (0..PLACES).fold(left, |script, place| script.dead(place, u64::MAX))
     }
 
-    /// A server is taken out of its place.
+    /// A server is removed from its slot.
     pub(crate) fn leave(self, ledger: usize) -> Self {
         self.step(Step::Place { ledger, taken: false, barred: 0 })
     }
 
-    /// A server has a place, and may not serve the quota groups `barred`.
+    /// A server takes a slot, and may not serve the quota groups `barred`.
     pub(crate) fn come(self, ledger: usize, barred: u64) -> Self {
         self.step(Step::Place { ledger, taken: true, barred })
     }
 
-    /// The servers that had a place are known to be dead, and served these quota groups.
+    /// The servers that had a slot are known to be dead, and served these quota groups.
     pub(crate) fn dead(self, place: usize, groups: u64) -> Self {
         self.step(Step::Dead { place, groups })
     }
 
-    /// The host's addresses are known from now on.
+    /// The host's addresses become known.
     pub(crate) fn own(self, own: Own) -> Self {
         self.step(Step::Own(Some(own)))
     }
@@ -319,7 +320,7 @@ impl Script {
         self.step(Step::ForgetHandshakes)
     }
 
-    /// Plays the script; says where and how the subject did not do what was expected.
+    /// Runs the script. Returns where and how the subject differed from the expectation.
     pub(crate) fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
         let mut wrong = Vec::new();
         let (mut index, mut number) = (0, 0);
@@ -350,7 +351,7 @@ impl Script {
         wrong
     }
 
-    /// Plays the script and shows every step's outcome.
+    /// Runs the script and passes every step's outcome to `show`.
     pub(crate) fn play(
         &self,
         subject: &mut dyn Subject,
@@ -368,7 +369,7 @@ impl Script {
     }
 }
 
-/// 16 bytes a line; long frames lose their middle.
+/// Formats 16 bytes per line. The middle of long frames is left out.
 pub(crate) fn hexdump(frame: &[u8]) -> String {
     let line = |(i, chunk): (usize, &[u8])| {
         let bytes: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Subjects that can be played a script: the reference model, or the real program.
+//! Subjects that can run a script: the reference model, or the real program.
 
 use super::script::{LEDGERS, Step, hexdump, ring};
 use equic_gateway::reason::Reason;
@@ -9,9 +9,9 @@ use std::fmt;
 /// Outcome of one packet.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// It does not get to the server: dropped or answered.
+    /// True if it does not reach the server, because it was dropped or answered.
     pub dropped: bool,
-    /// The frame that is sent back.
+    /// The frame that answers it.
     pub answer: Option<Vec<u8>>,
     /// Service and reason, if it was to a service.
     pub verdict: Option<(usize, Reason)>,
@@ -44,14 +44,15 @@ pub(crate) struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,
     pub sources: BTreeMap<SourceKey, SourceReport>,
     pub tallies: Tallies,
-    /// How often each service has begun to ask for proof, and the time until which it asks.
+    /// For each service, how often it has begun to ask for tokens, and the time until which it
+    /// asks.
     pub asking: Vec<(u64, u64)>,
 }
 
 pub(crate) trait Subject {
-    /// Forgets everything and starts with this configuration.
+    /// Discards all state and starts with this configuration.
     fn reset(&mut self, config: &Config);
-    /// Takes one step; says what became of the packet, if the step is one.
+    /// Takes one step. Returns the outcome if the step is a packet.
     fn step(&mut self, step: &Step, now: u64) -> Option<Seen>;
     fn report(&mut self) -> Report;
 }

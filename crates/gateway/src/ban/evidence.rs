@@ -1,5 +1,4 @@
-//! From the counters of the XDP program to refusals: what is new since the last look, of whom it
-//! counts.
+//! From the counters of the XDP program to refusals: those since the last look whose source counts.
 
 use std::collections::HashMap;
 
@@ -8,17 +7,18 @@ use ipnet::IpNet;
 use crate::config::{BanConfig, Proof};
 use crate::control::Refusals;
 
-/// The counters as they were at the last look. As large as the table of sources at most.
+/// The counters at the last look. At most as many as the table of sources has.
 #[derive(Debug, Default)]
 pub struct Evidence {
     before: Option<HashMap<(IpNet, u32), (u64, u32)>>,
-    /// Entries and entries ever made, then.
+    /// Number of entries, and of entries ever created, at that time.
     then: (u64, u64),
 }
 
 impl Evidence {
-    /// Counted refusals per source since the last look; the first look only learns what is there already. Also
-    /// returns the number of sources pushed out of their table in between, whose refusals may have gone unseen.
+    /// Returns the counted refusals per source since the last look. The first look only records the
+    /// counters. Also returns the number of sources that were evicted from their table in between,
+    /// whose refusals may have been missed.
     pub fn new_refusals(
         &mut self,
         seen: &Refusals,
@@ -35,7 +35,7 @@ impl Evidence {
                 Some((entry, refused)) if *entry == one.entry_ns => {
                     one.refused.wrapping_sub(*refused)
                 }
-                // Made, or first refused, since.
+                // Created, or refused for the first time, since the last look.
                 _ => one.refused,
             };
             if new != 0 && (one.connected || !needs_proof) {

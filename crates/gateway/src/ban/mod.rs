@@ -1,14 +1,15 @@
 //! Bans of sources and their durations: a state machine without a clock, a kernel or a file.
 //!
-//! It is fed with refusals per source ([`Bans::refused`]) and the time, says whom to ban, and
-//! remembers for how long and the how-manieth time. Its memory is bounded whatever it is fed with:
-//! when it is full, the source that was never banned and was refused longest ago is forgotten first.
+//! Its inputs are refusals per source ([`Bans::refused`]) and the time. It decides which source to
+//! ban, and remembers the end of the ban and how many the source has had. Its memory is bounded for
+//! any input: when it is full, it first drops the source that was never banned and whose last
+//! refusal is oldest.
 //!
-//! * here: the state machine; `window.rs`: how often within how long;
+//! * this file: the state machine; `window.rs`: counts within a sliding window;
 //! * `evidence.rs`: from the counters of the XDP program to refusals;
-//! * `store.rs`: bans as a file.
+//! * `store.rs`: bans in a file.
 //!
-//! Times are nanoseconds of one clock that never goes back.
+//! Times are nanoseconds of one monotonic clock.
 #![forbid(unsafe_code)]
 
 mod evidence;
@@ -31,11 +32,11 @@ pub use store::{Kept, StoreError, load, save, set_aside};
 /// A ban to impose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ban {
-    /// Addresses that are banned.
+    /// The banned addresses.
     pub prefix: IpNet,
     /// Duration of the ban.
     pub lasts: Duration,
-    /// Number of this ban among those of the source since it was last forgiven; from 1.
+    /// Number of this ban since the source was last forgiven, from 1.
     pub count: u16,
     /// Number of refusals within the window that led to the ban.
     pub refusals: u64,
@@ -47,13 +48,14 @@ struct Watched {
     window: Window,
     /// Number of bans of the source so far.
     bans: u16,
-    /// Time at which the ban in force ends; 0: none is in force.
+    /// Time at which the active ban ends. 0 without an active ban.
     until: u64,
-    /// The source's place in `order`.
+    /// The source's position in `order`.
     place: Place,
 }
 
-/// The order of forgetting: who was never banned, then who was, then (never) who is.
+/// The order of eviction: first sources that were never banned, then those that were. Sources with
+/// an active ban are never evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Refused,
@@ -74,7 +76,7 @@ pub struct Bans {
 }
 
 impl Bans {
-    /// Nobody is watched yet.
+    /// Creates the state without any sources.
     pub fn new(policy: &BanConfig) -> Bans {
         Bans {
             policy: policy.clone(),
@@ -85,13 +87,13 @@ impl Bans {
         }
     }
 
-    /// The policy that it goes by.
+    /// Returns the current policy.
     pub fn policy(&self) -> &BanConfig {
         &self.policy
     }
 
-    /// Goes by another policy from now on. Bans in force stay as they are; windows of another length
-    /// begin anew.
+    /// Changes the policy. Active bans stay as they are. If the length of the window changes, all
+    /// windows start empty.
     pub fn set_policy(&mut self, policy: &BanConfig) {
         if policy.within != self.policy.within {
             self.watched.values_mut().for_each(|one| one.window = Window::default());
@@ -100,8 +102,8 @@ impl Bans {
         while self.watched.len() > self.capacity() && self.evict() {}
     }
 
-    /// A source was refused `times` more. Returns the ban to impose, which counts as in force from
-    /// now on: say [`Bans::spare`] if it could not be imposed.
+    /// Records that a source was refused `times` more. Returns the ban to impose, which is active
+    /// from now on. Call [`Bans::spare`] if it could not be imposed.
     pub fn refused(&mut self, prefix: IpNet, times: u32, now: u64) -> Option<Ban> {
         if times == 0 {
             return None;
@@ -117,7 +119,7 @@ impl Bans {
             until: 0,
             place: (Rank::Refused, now),
         });
-        // What arrives after the ban began was on its way before.
+        // These packets were sent before the ban began.
         if one.until > now {
             return None;
         }
@@ -135,7 +137,7 @@ impl Bans {
         Some(Ban { prefix, lasts, count, refusals })
     }
 
-    /// Bans that have ended by now. Sources that are to be forgiven are forgotten.
+    /// Returns the bans that have ended by now. Sources that are due to be forgiven are removed.
     pub fn ended(&mut self, now: u64) -> Vec<IpNet> {
         let mut ended = Vec::new();
         while let Some((until, prefix)) = self.first(Rank::InForce).filter(|(at, _)| *at <= now) {
@@ -155,15 +157,14 @@ impl Bans {
         ended
     }
 
-    /// The operator took the ban off: the source begins anew. True if one was in force.
+    /// Forgets a source, because the operator lifted its ban. Returns true if a ban was active.
     pub fn pardon(&mut self, prefix: IpNet) -> bool {
         let active = self.is_active(prefix);
         self.forget(prefix);
         active
     }
 
-    /// The ban could not be imposed: as if it had not been decided, but for the window, which begins
-    /// anew.
+    /// Reverts a ban that could not be imposed. The source's window starts empty.
     pub fn spare(&mut self, prefix: IpNet, now: u64) {
         if let Some(one) = self.watched.get_mut(&prefix) {
             one.bans = one.bans.saturating_sub(1);
@@ -172,7 +173,7 @@ impl Bans {
         }
     }
 
-    /// A ban from before the start, in force until `until` (or over, and not yet forgiven).
+    /// Restores a ban from before the start, active until `until` (or over, and not forgiven yet).
     pub fn restore(&mut self, prefix: IpNet, count: u16, until: u64, now: u64) {
         if self.watched.contains_key(&prefix) || !self.reserve_slot() {
             return;
@@ -186,15 +187,15 @@ impl Bans {
         }
     }
 
-    /// Bans in force: whom, until when, the how-manieth.
+    /// Returns the active bans: source, end, and number of bans that the source has had.
     pub fn active(&self) -> impl Iterator<Item = (IpNet, u64, u16)> {
         self.order
             .range((Rank::InForce, 0, least())..)
             .map(|(_, until, prefix)| (*prefix, *until, self.count(*prefix)))
     }
 
-    /// Every source that was banned and is not forgiven: whom, when the last ban ended or ends (or
-    /// when it was refused last), the how-manieth.
+    /// Returns every source that was banned and is not forgiven: source, end of the last ban (or
+    /// its last refusal), and number of bans.
     pub fn banned(&self) -> impl Iterator<Item = (IpNet, u64, u16)> {
         self.order
             .range((Rank::Banned, 0, least())..)
@@ -205,22 +206,23 @@ impl Bans {
         self.watched.get(&prefix).map_or(0, |one| one.bans)
     }
 
-    /// True if a ban of this prefix is in force.
+    /// Returns true if a ban of this prefix is active.
     pub fn is_active(&self, prefix: IpNet) -> bool {
         self.watched.get(&prefix).is_some_and(|one| one.place.0 == Rank::InForce)
     }
 
-    /// Number of bans in force.
+    /// Returns the number of active bans.
     pub fn active_count(&self) -> usize {
         self.active
     }
 
-    /// Number of sources that are watched.
+    /// Returns the number of watched sources.
     pub fn watched(&self) -> usize {
         self.watched.len()
     }
 
-    /// Number of sources that were forgotten, or not watched at all, because the table was full.
+    /// Returns the number of sources that were dropped, or never watched, because the table was
+    /// full.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -229,8 +231,8 @@ impl Bans {
         self.policy.sources as usize
     }
 
-    /// Frees a slot for one more source if need be and possible; returns whether there is one. Bans in force are not
-    /// given up.
+    /// Makes room for one more source if necessary. Returns false if that is impossible, because
+    /// sources with active bans are not dropped.
     fn reserve_slot(&mut self) -> bool {
         self.watched.len() < self.capacity() || self.evict()
     }
@@ -282,17 +284,17 @@ impl Bans {
     }
 }
 
-/// The least prefix there is, to begin a range with.
+/// Returns the smallest prefix, for the start of a range.
 fn least() -> IpNet {
     IpNet::V4(ipnet::Ipv4Net::default())
 }
 
 impl BanConfig {
-    /// Duration of the ban number `count` of a source.
+    /// Returns the duration of a source's ban number `count`.
     pub fn lasts(&self, count: u16) -> Duration {
         let times = self.growth.powi(i32::from(count.saturating_sub(1)));
         let seconds = self.first.as_secs_f64() * times;
-        // Beyond what a duration holds, and infinity, are beyond `max` too.
+        // Values that a duration cannot hold, and infinity, exceed `max`, too.
         Duration::try_from_secs_f64(seconds).map_or(self.max, |lasts| lasts.min(self.max))
     }
 }

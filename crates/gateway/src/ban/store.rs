@@ -1,8 +1,9 @@
-//! Bans as a file, so that they outlast a restart.
+//! Bans in a file, so that they survive a restart.
 //!
-//! It is written whole under another name in the same folder, flushed, and renamed: a reader finds
-//! the old one or the new one, never half of one, and a full disk leaves the old one. Only its owner may
-//! read it, and what others put under that other name is neither followed nor written to.
+//! The file is written completely under another name in the same folder, flushed, and renamed. A
+//! reader gets the old file or the new one, and if the disk is full the old one stays. Only its
+//! owner can read it. A file or link that another user put under the temporary name is neither
+//! followed nor written to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,26 +14,26 @@ use ipnet::IpNet;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
 
-/// A file that is longer is none of ours.
+/// A file that is longer was not written by this module.
 const LONGEST: u64 = 256 << 20;
 
-/// Greatest number of files that are kept because they could not be read.
+/// Most unreadable files that are kept.
 const MOST_ASIDE: u32 = 100;
 
 /// A ban in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// Prefix that is banned.
+    /// The banned prefix.
     pub prefix: IpNet,
     /// Time at which the ban ends or ended, in milliseconds of Unix time.
     pub until_ms: u64,
-    /// Number of this ban among those of the source.
+    /// Number of the source's bans, this one included.
     pub count: u16,
 }
 
-/// Content of a file that [`save`] writes and [`load`] reads: the schema first, so that a later
-/// release can tell.
+/// Content of a file that [`save`] writes and [`load`] reads. The schema comes first, so that later
+/// releases can recognise it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -50,14 +51,14 @@ pub struct StoreError {
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// Description of what is wrong, for people.
+    /// Description of what is wrong.
     pub why: String,
 }
 
-/// Reads the bans in a file; a file that is not there has none.
+/// Reads the bans in a file. Returns none if the file does not exist.
 ///
 /// # Errors
-/// The file cannot be read, or is no file of bans.
+/// Fails if the file cannot be read, or is not a file of bans.
 pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
     let failed = |why: String| StoreError { doing: "cannot read", path: path.to_owned(), why };
     let text = match crate::file::read_regular(path, LONGEST) {
@@ -79,10 +80,10 @@ pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
     }
 }
 
-/// Writes bans in place of what is in the file.
+/// Replaces the content of the file by these bans.
 ///
 /// # Errors
-/// The file cannot be written; then it is as before.
+/// Fails if the file cannot be written. Then its old content remains.
 pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let failed = |why: String| StoreError { doing: "cannot write", path: path.to_owned(), why };
     let document = Document { schema: SCHEMA.to_owned(), bans };
@@ -93,16 +94,16 @@ pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let renamed = write(&new, &text).and_then(|()| fs::rename(&new, path));
     let written = renamed.and_then(|()| sync_folder_of(path));
     written.map_err(|error| {
-        // A half of a file takes up a full disk's last room.
+        // A partial file would occupy space on a full disk.
         let _ = fs::remove_file(&new);
         failed(error.to_string())
     })
 }
 
-/// Moves a file that cannot be read as bans out of the way, so that it is not overwritten: its name now.
+/// Renames a file that cannot be read as bans, so that it is not overwritten. Returns its new name.
 ///
 /// # Errors
-/// It cannot be renamed.
+/// Fails if the file cannot be renamed.
 pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let failed = |error: io::Error| StoreError {
         doing: "cannot set aside",
@@ -123,10 +124,11 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     Err(failed(io::Error::other(why)))
 }
 
-/// Writes a new file, for its owner alone, whose name must not be there.
+/// Creates a file that only its owner can read. The name must be free.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
-        // Left by a process that was killed, or put there by somebody: a link goes, its target stays.
+        // Left by a process that was killed, or created by another user. Removing a link does not
+        // affect its target.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -140,7 +142,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Has a rename survive a power failure.
+/// Makes a rename survive a power failure.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

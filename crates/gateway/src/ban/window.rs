@@ -1,10 +1,10 @@
 //! Counts of events within a sliding window of time, in a few words of memory.
 
-/// Number of parts that a window is cut into.
+/// Number of parts of a window.
 const PARTS: usize = 16;
 
-/// Counts in parts of a sliding window. It covers between 15/16 and all of its length: what it says
-/// is never more than what happened within the length.
+/// Counts in parts of a sliding window. It covers between 15/16 and all of its length, so a count
+/// is never higher than the number of events within the length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     counts: [u32; PARTS],
@@ -13,7 +13,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds, and says how many there were within the window that ends now.
+    /// Adds events, and returns the number of events within the window that ends now.
     pub(super) fn add(&mut self, times: u32, now: u64, length: u64) -> u64 {
         let part = now / (length / PARTS as u64).max(1);
         let passed = part.saturating_sub(self.newest);

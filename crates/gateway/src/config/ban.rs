@@ -1,4 +1,4 @@
-//! `[ban]`: who is denied for a while, for exceeding limits again and again.
+//! `[ban]`: temporary bans of sources that repeatedly exceed limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::Proof;
 use crate::quantity::duration;
 use crate::reason::Reason;
 
-/// `[ban]`: a source that is refused `times` times in `within` is denied for a growing time. Without
-/// this table nobody is.
+/// `[ban]`: a source that is refused `times` times within `within` is denied for a time that grows
+/// with every ban. Without this table there are no bans.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BanConfig {
-    /// Reasons of the refusals that count. Fixed once the gateway runs.
+    /// Reasons of the refusals that count. Cannot change while the gateway runs.
     pub reasons: Vec<Reason>,
-    /// Proof of its address that a source has to give before its refusals count.
+    /// Proof of its address that a source must have given before its refusals count.
     pub proof: Proof,
     /// Number of refusals that leads to a ban; 1 to 1,000,000,000.
     pub times: u32,
@@ -31,14 +31,15 @@ pub struct BanConfig {
     /// Longest duration of a ban; at least `for`, at most 365d.
     #[serde(with = "duration")]
     pub max: Duration,
-    /// Time without a refusal or ban after which a source begins anew; 1s to 3650d.
+    /// Time without a refusal or ban after which a source counts as new; 1s to 3650d.
     #[serde(with = "duration")]
     pub forgive_after: Duration,
-    /// Number of sources that are watched; the one that was refused longest ago goes first.
+    /// Number of sources that are watched. If there are more, the one whose last refusal is oldest
+    /// is dropped.
     pub sources: u32,
-    /// Say who would be banned, ban nobody.
+    /// Report the sources that would be banned, but ban none.
     pub dry_run: bool,
-    /// Keeps bans over a restart; none: they end with the gateway.
+    /// File that keeps bans over a restart. `None` means that bans end with the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
 }
@@ -62,14 +63,15 @@ impl Default for BanConfig {
 }
 
 impl BanConfig {
-    /// The counted reasons as the program takes them: bit `n` for reason `n`.
+    /// Returns the counted reasons in the program's form: bit `n` for reason `n`.
     pub(crate) fn mask(&self) -> u32 {
-        // Those behind the first 32 are refused by the check of the configuration: nobody is charged.
+        // Reasons after the first 32 are not charged to a source; the check of the configuration
+        // rejects them.
         let bit = |reason: &Reason| 1_u32.checked_shl(reason.number()).unwrap_or(0);
         self.reasons.iter().fold(0, |mask, reason| mask | bit(reason))
     }
 
-    /// True if each of the counted reasons proves by itself that the source holds connections.
+    /// Returns true if every counted reason implies that the source holds connections.
     pub(crate) fn proven_by_reason(&self) -> bool {
         self.reasons.iter().all(|reason| matches!(reason, Reason::Quota | Reason::QuotaStrict))
     }

@@ -1,4 +1,4 @@
-//! Checking what the types of a configuration cannot say: ranges, names, duplicates.
+//! Checks what the types of a configuration cannot express: ranges, names, duplicates.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,13 +21,13 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// Something that does not hold, before it has its place in the text.
+/// An invalid value, before its position in the text is known.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) path: Vec<Step>,
     pub(super) key: String,
     pub(super) message: String,
-    /// It is about something that is not there.
+    /// A required value is missing.
     pub(super) missing: bool,
 }
 
@@ -37,7 +37,7 @@ impl Complaint {
     }
 }
 
-/// A complaint about a value: its key, and what is wrong.
+/// An invalid value: its key, and what is wrong.
 type Wrong = (&'static str, String);
 
 pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
@@ -49,7 +49,7 @@ pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
     Err(ConfigError::problems(None, problems))
 }
 
-/// Everything that does not hold.
+/// Returns everything that is invalid.
 pub(super) fn check(config: &Config) -> Vec<Complaint> {
     let mut all = Vec::new();
     for (key, message) in check_gateway(&config.gateway) {
@@ -173,7 +173,7 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
         note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
     }
     for (index, name) in gateway.interfaces.iter().enumerate() {
-        // Alternative names are longer than names.
+        // Alternative names can be longer than names.
         if name.is_empty() || name.len() > 127 || name.contains(['/', ' ', '\0']) {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
@@ -184,7 +184,7 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
     all
 }
 
-/// Drops that the program does not count for the source that the packet names.
+/// Drops that the program does not charge to the packet's source.
 const NEVER_COUNTED: [Reason; 10] = [
     Reason::BadToken,
     Reason::Batch,
@@ -277,7 +277,7 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("retry_hold", message));
     }
     if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
-        // While it asks, an opening counts twice.
+        // While Retry is on, an opening is charged twice.
         let message = "with a burst of 1 every client would be one too many: write 2 or more, for \
                        example `500/s` or `10/s burst 20`";
         all.push(("retry_above", message.to_owned()));
@@ -300,7 +300,7 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
 
 /// UDP payload of a full Ethernet frame, rounded up.
 const LARGEST_USUAL_PACKET: u64 = 1_500;
-/// Below, the program's 64-bit product of bytes and their cost could run over.
+/// At a slower rate, the program's 64-bit product of bytes and their cost could overflow.
 const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {

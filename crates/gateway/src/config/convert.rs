@@ -1,4 +1,4 @@
-//! Between the configuration and the structures of `bpf/abi.h`.
+//! Converts between the configuration and the structures of `bpf/abi.h`.
 
 use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
@@ -8,14 +8,14 @@ use super::{Config, Fragments, GatewayConfig, Policy, Retry, ServiceConfig, Vers
 use crate::abi;
 use crate::quantity::Rate;
 
-/// Buckets of 8 slots so that `sources` fit: the table is at most 80 % full with them.
+/// Returns the number of 8-slot buckets for this many sources. They fill at most 80 % of the table.
 pub(crate) fn buckets_for(sources: u32) -> u32 {
     let slots = u64::from(sources) * 5 / 4;
     u32::try_from(slots.div_ceil(abi::EQUIC_SLOTS.into()).next_power_of_two().max(2))
         .unwrap_or(1 << 31)
 }
 
-/// An address as the kernel has it: IPv4 as ::ffff:a.b.c.d.
+/// Returns an address in the kernel's form: IPv4 as ::ffff:a.b.c.d.
 pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -23,7 +23,7 @@ pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// An address that a service listens at, as the program looks it up.
+/// An address that a service listens at, in the form of the program's maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
     /// Any address of the family: an element of `ports`.
@@ -51,7 +51,7 @@ impl Listener {
     }
 }
 
-/// A C string field, cut to fit with its NUL.
+/// Returns a C string field. The text is cut if it does not fit with its NUL.
 pub(crate) fn c_name<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     for (to, from) in out.iter_mut().zip(text.bytes().take(N - 1)) {
@@ -60,18 +60,18 @@ pub(crate) fn c_name<const N: usize>(text: &str) -> [c_char; N] {
     out
 }
 
-/// The text of a C string field.
+/// Returns the text of a C string field.
 pub(crate) fn from_c_name(name: &[c_char]) -> String {
     let bytes: Vec<u8> = name.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Nanoseconds, saturating.
+/// Returns nanoseconds. Saturates.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The field of a configuration that a flag stands for.
+/// The field of a configuration that belongs to a flag.
 type Field = fn(&mut ServiceConfig) -> &mut bool;
 
 const FLAGS: [(u32, Field); 8] = [
@@ -86,7 +86,7 @@ const FLAGS: [(u32, Field); 8] = [
 ];
 
 impl ServiceConfig {
-    /// As the program reads it, in quota group `group`.
+    /// Returns the service in the program's form, in quota group `group`.
     pub(crate) fn to_abi(&self, group: u32) -> abi::equic_service {
         let mut copy = self.clone();
         let flags =
@@ -132,7 +132,7 @@ impl ServiceConfig {
         }
     }
 
-    /// Rates of new connections by prefix, in the order of `enum equic_prefix_level`.
+    /// Returns the rates of new connections by prefix, in the order of `enum equic_prefix_level`.
     fn prefix_rates(&self) -> [Rate; abi::EQUIC_PREFIX_LEVELS as usize] {
         [
             self.new_per_v4_32,
@@ -145,13 +145,14 @@ impl ServiceConfig {
     }
 }
 
-/// A bit for each rate that is on.
+/// Returns a mask with a bit for each rate that is on.
 fn levels_of(rates: [Rate; abi::EQUIC_PREFIX_LEVELS as usize]) -> u32 {
     let on = rates.iter().enumerate().filter(|(_, rate)| !rate.is_off());
     on.fold(0, |levels, (level, _)| levels | 1 << level)
 }
 
-/// Settings of a live service. Its listeners and its limits by prefix are elsewhere; its group comes as a number.
+/// Returns the settings of a live service. Its listeners, its limits by prefix and the name of its
+/// group are not part of the structure.
 pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
     let [v4_32, v4_24, v6_64, v6_56, v6_48, v6_32] = service.new_per_prefix.map(Rate::from_abi);
     let mut config = ServiceConfig {
@@ -202,7 +203,7 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
 }
 
 impl Config {
-    /// The quota group of each service: the index of the first service of the same group.
+    /// Returns the quota group of each service: the index of the first service of the same group.
     pub(crate) fn groups(&self) -> Vec<u32> {
         let first =
             |group: &str| self.services.iter().position(|s| s.group.as_deref() == Some(group));
@@ -215,7 +216,7 @@ impl Config {
             .collect()
     }
 
-    /// Every listener with the index of its service.
+    /// Returns every listener with the index of its service.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (Listener, u32)> {
         self.services.iter().enumerate().flat_map(|(index, service)| {
             let addresses = service.listen.iter().flat_map(|listen| listen.addresses());
@@ -225,14 +226,14 @@ impl Config {
 }
 
 impl GatewayConfig {
-    /// Settings that the program is loaded with.
+    /// Returns the settings that the program is loaded with.
     pub(crate) fn to_load(&self, seed: u64, ban: Option<&super::BanConfig>) -> abi::equic_load {
         let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
         let v6 = u128::MAX
             .checked_shl(128 - u32::from(self.source_prefix_v6))
             .unwrap_or(0)
             .to_be_bytes();
-        // "As laid over the address bytes": words in memory order.
+        // Words in memory order, because the program applies the mask to address bytes in memory.
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| v6[at + i]));
         abi::equic_load {
             seed,

@@ -1,8 +1,8 @@
-//! The settings that change while the gateway runs: `set KEY=VALUE`.
+//! Settings that can change while the gateway runs: `set KEY=VALUE`.
 //!
-//! A key of a service may stand behind the service's name (`web.max_connections`); without it, it
-//! is meant for every service. `dry_run`, `lease` and `events` alone are the gateway's; with a
-//! name in front, `dry_run` is the service's.
+//! A key of a service may have the service's name as prefix (`web.max_connections`). Without a
+//! prefix, it applies to every service. The keys `lease` and `events` exist only for the gateway.
+//! `dry_run` is the gateway's setting without a prefix, and the service's with one.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
 use crate::error::{Error, similar};
 use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
 
-/// A change of a setting that was made.
+/// A change that was made to a setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// The service; none: the gateway.
+    /// The service, or `None` for a setting of the gateway.
     pub service: Option<String>,
     /// Name of the setting.
     pub key: &'static str,
@@ -24,14 +24,14 @@ pub struct Change {
     pub old: String,
     /// Value after the change.
     pub new: String,
-    /// Value before the change, in numbers.
+    /// Value before the change, as a number where it is one.
     pub old_value: SettingValue,
-    /// Value after the change, in numbers.
+    /// Value after the change, as a number where it is one.
     pub new_value: SettingValue,
 }
 
 impl Change {
-    /// Of a setting of the gateway.
+    /// Returns the change of a setting of the gateway.
     pub(crate) fn of_gateway(key: Key, old: &GatewayConfig, new: &GatewayConfig) -> Change {
         Change {
             service: None,
@@ -43,7 +43,7 @@ impl Change {
         }
     }
 
-    /// Of a setting of a service.
+    /// Returns the change of a setting of a service.
     pub(crate) fn of_service(key: Key, old: &ServiceConfig, new: &ServiceConfig) -> Change {
         Change {
             service: Some(old.name.clone()),
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// As the log has it.
+    /// Returns the change as a line for the log.
     pub(crate) fn text(&self) -> String {
         let owner = self.service.as_deref().unwrap_or("gateway");
         format!("set {owner}.{}={} (was {})", self.key, self.new, self.old)
@@ -134,27 +134,27 @@ const KEYS: [(Key, &str); 31] = [
 ];
 
 impl Key {
-    /// Every key.
+    /// Returns every key.
     pub fn all() -> impl Iterator<Item = Key> {
         KEYS.into_iter().map(|(key, _)| key)
     }
 
-    /// Those that the gateway has: `dry_run` is one of services, too.
+    /// Returns the keys of the gateway. `dry_run` is also a key of services.
     pub(crate) fn of_gateways() -> impl Iterator<Item = Key> {
         Key::all().filter(|key| key.of_gateway_only() || *key == Key::DryRun)
     }
 
-    /// As it is written.
+    /// Returns the key's name in the configuration.
     pub fn name(self) -> &'static str {
         KEYS[self as usize].1
     }
 
-    /// True if this setting is the gateway's and never a service's.
+    /// Returns true if the setting exists only for the gateway.
     fn of_gateway_only(self) -> bool {
         matches!(self, Key::Lease | Key::Events)
     }
 
-    /// Value of this setting in a service, as text.
+    /// Returns the value in a service, as text.
     pub(crate) fn show(self, service: &ServiceConfig) -> String {
         match self {
             Key::Enabled => service.enabled.to_string(),
@@ -190,7 +190,7 @@ impl Key {
         }
     }
 
-    /// Value of this setting in a service, in numbers.
+    /// Returns the value in a service, as a number where it is one.
     pub(crate) fn value(self, service: &ServiceConfig) -> SettingValue {
         match self {
             Key::Enabled => SettingValue::Flag(service.enabled),
@@ -227,7 +227,7 @@ impl Key {
         }
     }
 
-    /// Value of this setting in the gateway, in numbers.
+    /// Returns the value in the gateway, as a number where it is one.
     pub(crate) fn gateway_value(self, gateway: &GatewayConfig) -> SettingValue {
         match self {
             Key::DryRun => SettingValue::Flag(gateway.dry_run),
@@ -237,7 +237,7 @@ impl Key {
         }
     }
 
-    /// Value of this setting in the gateway, as text.
+    /// Returns the value in the gateway, as text.
     pub(crate) fn show_gateway(self, gateway: &GatewayConfig) -> String {
         match self {
             Key::DryRun => gateway.dry_run.to_string(),
@@ -248,7 +248,7 @@ impl Key {
     }
 }
 
-/// The value of a setting in numbers, for programs. In JSON each is what stands in it.
+/// The value of a setting, for programs. In JSON, it is the bare value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SettingValue {
@@ -267,7 +267,7 @@ pub enum SettingValue {
     Rate {
         /// Connections, packets or bytes a second.
         per_second: Option<f64>,
-        /// Number of them that may come at once.
+        /// Number of them that may arrive at once.
         burst: Option<u64>,
     },
 }
@@ -288,10 +288,10 @@ impl From<Duration> for SettingValue {
     }
 }
 
-/// `KEY=VALUE`, read but not yet applied.
+/// `KEY=VALUE`, parsed but not applied yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The service it is for; none: every service, or the gateway.
+    /// The service, or `None` for every service or the gateway.
     pub service: Option<String>,
     /// The setting to change.
     pub key: Key,
@@ -299,10 +299,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Reads a key and checks the value.
+    /// Parses a key and checks the value.
     ///
     /// # Errors
-    /// [`ConfigError::UnknownKey`] with near matches, [`ConfigError::Invalid`] with what would be right.
+    /// [`ConfigError::UnknownKey`] with similar keys; [`ConfigError::Invalid`] with what is
+    /// expected.
     pub fn parse(key: &str, value: &str) -> Result<Setting, ConfigError> {
         let (service, name) = match key.trim().rsplit_once('.') {
             Some((service, name)) => (Some(service), name),
@@ -331,10 +332,10 @@ impl Setting {
         Ok(setting)
     }
 
-    /// Reads `KEY=VALUE`.
+    /// Parses `KEY=VALUE`.
     ///
     /// # Errors
-    /// As [`Setting::parse`]; or there is no `=`.
+    /// As [`Setting::parse`]; [`ConfigError::Invalid`] without a `=`.
     pub fn parse_pair(text: &str) -> Result<Setting, ConfigError> {
         let (key, value) = text.split_once('=').ok_or_else(|| ConfigError::Invalid {
             key: text.trim().to_owned(),
@@ -343,27 +344,28 @@ impl Setting {
         Setting::parse(key, value)
     }
 
-    /// True if this setting is for the gateway and not for its services.
+    /// Returns true if the setting applies to the gateway and not to its services.
     pub fn is_for_gateway(&self) -> bool {
         self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
     }
 
-    /// True if it has clients prove their addresses, at times or always.
+    /// Returns true if the setting turns Retry on, always or adaptively.
     pub fn asks_for_proof(&self) -> bool {
         self.key == Key::Retry && self.read::<Retry>().is_ok_and(|retry| retry != Retry::Never)
     }
 
-    /// True if it has packets dropped whose connection IDs no server of the service has made.
+    /// Returns true if the setting turns on `check_ids`.
     pub fn checks_ids(&self) -> bool {
         self.key == Key::CheckIds && self.flag().is_ok_and(|on| on)
     }
 
-    /// True if it bounds the packets of sources that no server has told of.
+    /// Returns true if the setting limits packets of sources that no server has counted a
+    /// connection of.
     pub fn limits_unproven(&self) -> bool {
         self.key == Key::UnprovenPerService && self.read::<Rate>().is_ok_and(|rate| !rate.is_off())
     }
 
-    /// True if it has packets of connections whose server is dead answered with stateless resets.
+    /// Returns true if the setting turns on stateless resets for dead servers.
     pub fn resets_for_the_dead(&self) -> bool {
         self.key == Key::StatelessReset && self.flag().is_ok_and(|on| on)
     }
@@ -391,7 +393,7 @@ impl Setting {
         }
     }
 
-    /// Changes a service.
+    /// Applies the setting to a service.
     pub(crate) fn apply(&self, service: &mut ServiceConfig) -> Result<(), ConfigError> {
         match self.key {
             Key::Enabled => service.enabled = self.flag()?,
@@ -434,7 +436,7 @@ impl Setting {
         }
     }
 
-    /// Changes the gateway.
+    /// Applies the setting to the gateway.
     pub(crate) fn apply_gateway(&self, gateway: &mut GatewayConfig) -> Result<(), ConfigError> {
         match self.key {
             Key::DryRun => gateway.dry_run = self.flag()?,
@@ -461,7 +463,7 @@ impl Setting {
 
 impl Config {
     /// Changes a setting in a configuration, as [`Control::apply`](crate::Control::apply) does in a
-    /// gateway that runs.
+    /// running gateway.
     ///
     /// # Errors
     /// [`Error::NoSuchService`]; [`ConfigError::Invalid`].

@@ -1,10 +1,11 @@
-//! List files: an address or prefix a line.
+//! List files: one address or prefix per line.
 //!
-//! What follows a `#` is a comment, empty lines are nothing. A file with a bad line is refused as a
-//! whole, with every bad line named.
+//! Text after a `#` is a comment, and empty lines are ignored. A file with a bad line is rejected
+//! as a whole, with an error for every bad line.
 //!
-//! A file without any text is refused: it is what a program leaves that has truncated a file to write it again, and
-//! taking it for an empty list would let everyone in. A list that is meant to be empty has a comment.
+//! A file without any text is rejected, too. A program that truncates a file before it writes it
+//! again leaves it in that state, and taking it for an empty list would admit every source. A list
+//! that is meant to be empty needs a comment.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,18 +15,18 @@ use ipnet::IpNet;
 use super::{Config, ConfigError, Problem, parse_prefix};
 use crate::control::ListAction;
 
-/// A file that is longer is a mistake: the largest lists there can be take less.
+/// Largest accepted file. The largest lists that fit into a gateway are smaller.
 const LONGEST: u64 = 256 << 20;
-/// Most prefixes that a file is read into: as many as both families can have on the lists.
+/// Most prefixes that a file may have: as many as fit on the lists of both families.
 pub(super) const MOST: usize = 2 << 22;
-/// Bad lines after which a file is not read further.
+/// Number of bad lines after which reading stops.
 pub(super) const BAD: usize = 1_000;
 
-/// Reads the text of a list file; a mark of the byte order (U+FEFF) in front is no part of it.
+/// Parses the text of a list file. A byte order mark (U+FEFF) at its start is ignored.
 ///
 /// # Errors
-/// [`ConfigError::Problems`] with every bad line, the first 1,000 of them; more than 8,388,608 prefixes,
-/// which is more than the lists can have.
+/// [`ConfigError::Problems`] with the first 1,000 bad lines, or if there are more than 8,388,608
+/// prefixes, which is more than the lists can have.
 pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
     parse_at_most(MOST, text)
 }
@@ -42,7 +43,7 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
         if line.is_empty() {
             continue;
         }
-        // No prefix is longer; what is shown of a line that is stays readable.
+        // No prefix is longer than 64 bytes, and errors show at most that much of a line.
         let shown = String::from_utf8_lossy(&line[..line.len().min(64)]);
         let go_on = match parse_prefix(&shown) {
             Ok(_) if prefixes.len() >= most => {
@@ -66,7 +67,7 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 /// Reads a list file.
 ///
 /// # Errors
-/// As [`parse_list`]; it cannot be read, or has no text at all.
+/// As [`parse_list`]; also if the file cannot be read, or has no text at all.
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     let text = read_text(path)?;
     if text.trim_ascii().is_empty() {
@@ -77,18 +78,17 @@ pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     parse_list(&text).map_err(|error| error.in_file(path))
 }
 
-/// The bytes of a list file, if they are not too many.
+/// Reads the bytes of a list file, up to the largest accepted size.
 pub(super) fn read_text(path: &Path) -> Result<Vec<u8>, ConfigError> {
     crate::file::read_regular(path, LONGEST)
         .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
 }
 
 impl Config {
-    /// The deny and allow lists with what their files say, each prefix once.
+    /// Returns the deny and allow lists including the contents of their files, each prefix once.
     ///
     /// # Errors
-    /// Everything that is wrong with the files; a prefix that is on both lists; more entries than
-    /// `acl_entries`.
+    /// Every problem of the files; a prefix that is on both lists; more entries than `acl_entries`.
     pub fn listed(&self) -> Result<Vec<(IpNet, ListAction)>, ConfigError> {
         let mut all: HashMap<IpNet, ListAction> = HashMap::new();
         let mut errors = Vec::new();
@@ -129,7 +129,7 @@ impl Config {
         }
     }
 
-    /// Lists that are longer than their tables.
+    /// Returns a problem if a list is longer than its table.
     fn too_long<'a>(&self, all: impl Iterator<Item = &'a IpNet>) -> Option<Problem> {
         let (mut v4, mut v6) = (0u32, 0u32);
         all.for_each(|net| if net.addr().is_ipv4() { v4 += 1 } else { v6 += 1 });

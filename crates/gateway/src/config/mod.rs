@@ -1,14 +1,14 @@
-//! The configuration of a gateway: TOML in, checked structures out.
+//! Configuration of a gateway: parses TOML into checked structures.
 //!
 //! * [`Config`] and its parts are plain data: read them from a file with [`Config::parse`], or fill
 //!   them in; `read.rs` reads the text, [`Config::validate`] checks what types cannot (`check.rs`);
-//! * `ban.rs`: `[ban]`; `listfile.rs`: list files, an address or prefix a line; `origin.rs`: tables of
-//!   autonomous systems and countries;
+//! * `ban.rs`: `[ban]`; `listfile.rs`: list files with one address or prefix per line; `origin.rs`:
+//!   tables of autonomous systems and countries;
 //! * `overrides.rs`: `[[service.override]]`;
-//! * `types.rs`: listeners, prefixes, modes and policies, each readable from text;
-//! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), over the
+//! * `types.rs`: listeners, prefixes, modes and policies, and their text forms;
+//! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), with the
 //!   same parsers;
-//! * errors (`problem.rs`) name the line, the key and what would be right, all of them at once.
+//! * `problem.rs`: errors. They name line, key and expected value, and report all problems at once.
 #![forbid(unsafe_code)]
 
 mod ban;
@@ -46,23 +46,24 @@ pub use socket::SocketConfig;
 pub use types::{Fragments, Listen, Mode, Policy, Proof, Retry, Versions, parse_prefix};
 pub(crate) use types::{canonical_prefix, check_mapped};
 
-/// A whole gateway.
+/// The configuration of a gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Prefixes whose packets are dropped. In the file these four stand before the first `[table]`.
+    /// Prefixes whose packets are dropped. In the file, this key and the next three come before the
+    /// first `[table]`.
     #[serde(with = "types::prefixes")]
     pub deny: Vec<IpNet>,
     /// Prefixes exempt from quotas and rates.
     #[serde(with = "types::prefixes")]
     pub allow: Vec<IpNet>,
-    /// Files with more prefixes to drop; relative to the configuration's folder.
+    /// Files with more prefixes to drop. Relative paths start at the configuration's folder.
     pub deny_files: Vec<ListFile>,
     /// Files with more prefixes to exempt.
     pub allow_files: Vec<ListFile>,
-    /// Settings that hold for all services.
+    /// Settings of the gateway as a whole.
     pub gateway: GatewayConfig,
-    /// Settings of the bans of refused sources; none: nobody is banned.
+    /// Settings of bans. `None` disables bans.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ban: Option<BanConfig>,
     /// The services, at least one; `[[service]]` in the file.
@@ -70,7 +71,8 @@ pub struct Config {
     pub services: Vec<ServiceConfig>,
 }
 
-/// `[gateway]`: what holds for all services. Sizes are numbers of entries and fixed once it runs.
+/// `[gateway]`: settings of the gateway as a whole. Sizes are numbers of entries and cannot change
+/// while it runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
@@ -78,49 +80,52 @@ pub struct GatewayConfig {
     pub name: String,
     /// Interfaces that the program is attached to.
     pub interfaces: Vec<String>,
-    /// The way in which the program is attached.
+    /// How the program is attached.
     pub mode: Mode,
-    /// Start even where an interface is missing or taken, and attach to it when that is over. (What
-    /// goes away while it runs is waited for in any case.)
+    /// Start even if an interface is missing or has another XDP program, and attach when that
+    /// changes. (The gateway always waits for an interface that disappears while it runs.)
     pub wait: bool,
-    /// Count what would be dropped, drop nothing. Live.
+    /// Only count what would be dropped. Can change while the gateway runs.
     pub dry_run: bool,
-    /// Leading bits of an IPv4 address that make a source; 8 to 32.
+    /// Number of leading bits of an IPv4 address that identify a source; 8 to 32.
     pub source_prefix_v4: u8,
-    /// Leading bits of an IPv6 address that make a source; 16 to 128.
+    /// Number of leading bits of an IPv6 address that identify a source; 16 to 128.
     pub source_prefix_v6: u8,
-    /// Sources whose rates and statistics are kept (LRU).
+    /// Number of sources whose rates and statistics are kept (LRU).
     pub sources: u32,
-    /// Handshakes under way that are remembered (LRU).
+    /// Number of handshakes in progress that are kept (LRU).
     pub handshakes: u32,
-    /// Sources with connections, per server process.
+    /// Number of sources with connections, per server process.
     pub ledger_sources: u32,
-    /// Entries of the deny/allow list, per address family.
+    /// Number of entries of the deny/allow list, per address family.
     pub acl_entries: u32,
-    /// Time for which a server's counts hold after its last sign of life; 100ms to 1m. Live.
+    /// Time for which a server's counts remain valid after its last heartbeat; 100ms to 1m. Can
+    /// change while the gateway runs.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// Drop events, per CPU; off: none, unlike rates that are limits. Live.
+    /// Rate of drop events per CPU. `off` means no events, unlike for rates that are limits. Can
+    /// change while the gateway runs.
     pub events: Rate,
-    /// Drop, rather than pass, packets whose UDP header the host may see and the gateway does not: with
-    /// more VLAN tags or IPv6 extension headers than can be walked, first fragments that end before that
-    /// header, IPv6 jumbograms.
+    /// Drop packets whose UDP header the host may parse and the gateway cannot, instead of passing
+    /// them: packets with too many VLAN tags or IPv6 extension headers, first fragments that end
+    /// before that header, IPv6 jumbograms.
     pub drop_deep_headers: bool,
-    /// File to which the keys of Retry tokens are written, for servers to read; none: nowhere.
+    /// File for servers with the keys of Retry tokens. `None` writes no file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_keys: Option<String>,
-    /// File with the number of the last config rotation (no secret): a gateway that is started anew begins at the next, so
-    /// that it takes no connection ID of before for a forged one; none: at a random one.
+    /// File with the number of the last key rotation. It is not a secret. A restarted gateway
+    /// begins with the next rotation, so that it does not take older connection IDs for forged
+    /// ones. `None` begins with a random rotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation_file: Option<String>,
-    /// Address at which `equic gateway run` answers Prometheus; none: nowhere.
+    /// Address at which `equic gateway run` serves Prometheus metrics. `None` disables them.
     #[serde(with = "types::or_off")]
     pub metrics: Option<SocketAddr>,
-    /// A directory in a BPF file system: links, program and maps are pinned there, and protection
-    /// goes on when the process ends.
+    /// A directory in a BPF file system, in which links, program and maps are pinned. The
+    /// protection then continues when the process ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
-    /// `[gateway.socket]`: where servers without privileges join; none: nowhere.
+    /// `[gateway.socket]`: the socket at which servers without privileges join. `None`: no socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<SocketConfig>,
 }
@@ -151,7 +156,7 @@ impl Default for GatewayConfig {
     }
 }
 
-/// `[[service]]`: where a QUIC server listens, and what it puts up with. All but `name`, `listen`
+/// `[[service]]`: where a QUIC server listens, and its limits. All settings but `name`, `listen`
 /// and `group` can change while the gateway runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -160,20 +165,21 @@ pub struct ServiceConfig {
     pub name: String,
     /// Addresses and ports that the service listens at, at least one.
     pub listen: Vec<Listen>,
-    /// True if packets to the service are judged at all.
+    /// Whether packets to the service are judged at all.
     pub enabled: bool,
     /// Treatment of a source that has reached `max_connections`.
     pub policy: Policy,
     /// Simultaneous connections per source; 0: no quota.
     pub max_connections: u32,
-    /// Clients that have to prove their address first.
+    /// Whether clients must prove their address first.
     pub retry: Retry,
-    /// Answers of the gateway in the server's name, of each kind: Retry, Version Negotiation, stateless reset.
+    /// Rate of answers in the server's name, for each kind: Retry, Version Negotiation, stateless
+    /// reset.
     pub answers_per_service: Rate,
-    /// With `retry = "adaptive"`: connections that clients without proof open; with more than these they
-    /// have to bring some.
+    /// With `retry = "adaptive"`: rate of connections opened without a token. Above it, clients
+    /// need one.
     pub retry_above: Rate,
-    /// Time for which proof is asked for after there were too many without; 1s to 1h.
+    /// Time for which Retry stays on after `retry_above` was exceeded; 1s to 1h.
     #[serde(with = "duration")]
     pub retry_hold: Duration,
     /// New connections per source.
@@ -197,41 +203,45 @@ pub struct ServiceConfig {
     /// UDP payload bytes per source.
     #[serde(serialize_with = "rate_of_bytes")]
     pub bytes_per_source: Rate,
-    /// Packets of all sources together that would pass, those of open connections too.
+    /// Packets of all sources together that would otherwise pass, those of open connections
+    /// included.
     pub packets_per_service: Rate,
-    /// Packets that open no connection, of all sources together that have none and open none. Needs servers
-    /// that count their connections.
+    /// Packets that open no connection, of all sources together that hold none and have no
+    /// handshake in progress. Needs servers that count their connections.
     pub unproven_per_service: Rate,
-    /// Longest time of a handshake that was let in; 100ms to 10m.
+    /// Longest time of an admitted handshake; 100ms to 10m.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
     /// Treatment of IP fragments.
     pub fragments: Fragments,
-    /// Count what would be dropped, drop nothing.
+    /// Only count what would be dropped.
     pub dry_run: bool,
-    /// Drop packets whose Fixed Bit is zero (leave off if the server greases it, RFC 9287).
+    /// Drop packets whose Fixed Bit is zero. Leave it off if the server greases the bit (RFC 9287).
     pub require_fixed_bit: bool,
-    /// Versions of QUIC that the server takes: the others are unknown ones.
+    /// QUIC versions that the server accepts. All others are unknown versions.
     pub versions: Versions,
-    /// Drop unknown versions (the server then cannot answer with Version Negotiation). Without effect if
-    /// `version_negotiation` is on.
+    /// Drop unknown versions, so that the server cannot answer with Version Negotiation. Has no
+    /// effect if `version_negotiation` is on.
     pub refuse_unknown_versions: bool,
-    /// Answer unknown versions with Version Negotiation in the server's name, which sees none of it. With `retry` other
-    /// than `never` the gateway does so, too.
+    /// Answer unknown versions with Version Negotiation in the server's name. The server does not
+    /// see these packets. `retry` other than `never` also turns this on.
     pub version_negotiation: bool,
-    /// The port dials out too: Retry and Version Negotiation packets are legitimate.
+    /// The port also opens connections, so Retry and Version Negotiation packets to it are
+    /// legitimate.
     pub also_client: bool,
-    /// Drop packets of open connections whose connection ID no server of the service has made: for servers
-    /// that make such IDs.
+    /// Drop packets of open connections whose connection ID no server of the service made. The
+    /// servers must make verifiable IDs.
     pub check_ids: bool,
-    /// Answer packets of connections whose server is dead with stateless resets: for servers that make their IDs
-    /// with the gateway's keys, and give clients the tokens that belong to them.
+    /// Answer packets of connections whose server is dead with stateless resets. The servers must
+    /// make their IDs with the gateway's keys, and give clients the matching tokens.
     pub stateless_reset: bool,
-    /// Services with the same group count a source's connections together; none: on its own.
+    /// Services of one group count a source's connections together. `None`: the service counts
+    /// alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Users whose servers may count for it at the gateway's socket, by name or number; empty: all
-    /// that may connect. Services of one group are counted together, so a user of one is of all.
+    /// Users whose servers may join the service at the gateway's socket, by name or number. Empty:
+    /// every user that may connect. A user of one service is a user of all services in its group,
+    /// because they are counted together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// `[[service.override]]`: limits for the sources in some prefixes.
@@ -282,21 +292,21 @@ impl Default for ServiceConfig {
 }
 
 impl Config {
-    /// Most bytes that a configuration file can have: far more than one with every list written out has.
+    /// Largest configuration file. Even with every list written out, a real one is much smaller.
     pub const MAX_BYTES: u64 = 64 << 20;
 
-    /// True if a service answers clients in its servers' name.
+    /// Returns true if a service has answers sent in its servers' name.
     pub fn answers(&self) -> bool {
         self.services.iter().any(|service| {
             service.retry != Retry::Never || service.version_negotiation || service.stateless_reset
         })
     }
 
-    /// Reads a configuration and checks it.
+    /// Parses a configuration and checks it.
     ///
     /// # Errors
-    /// [`ConfigError::Problems`] with everything that is not TOML, not a key, not a value of its
-    /// key, or out of range, each with line and column.
+    /// [`ConfigError::Problems`] with everything that is not TOML, not a known key, not a valid
+    /// value, or out of range, each with line and column.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         match read::read(text) {
             (config, problems) if problems.is_empty() => Ok(config),
@@ -304,11 +314,11 @@ impl Config {
         }
     }
 
-    /// Reads a configuration file and checks it. Paths in it are relative to its folder. The list
-    /// files are read by [`Config::listed`].
+    /// Reads a configuration file and checks it. Relative paths in it start at its folder.
+    /// [`Config::listed`] reads the list files.
     ///
     /// # Errors
-    /// As [`Config::parse`], with the file's name; or when it cannot be read.
+    /// As [`Config::parse`], with the file's name; also if the file cannot be read.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = crate::file::read_regular_text(path, Config::MAX_BYTES)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -322,7 +332,7 @@ impl Config {
         Ok(config)
     }
 
-    /// One service on any IPv4 and any IPv6 address, everything else by default.
+    /// Returns one service on all IPv4 and IPv6 addresses, with defaults for everything else.
     pub fn for_port(port: u16) -> Config {
         let service = ServiceConfig {
             name: "quic".to_owned(),
@@ -332,8 +342,8 @@ impl Config {
         Config { services: vec![service], ..Config::default() }
     }
 
-    /// Every key that a configuration file can have, sorted, with the tables that it is in: `deny`,
-    /// `gateway.socket.path`, `service.override.prefixes`. Tables are keys too.
+    /// Returns every key that a configuration file can have, sorted, with the tables that contain
+    /// it: `deny`, `gateway.socket.path`, `service.override.prefixes`. Tables are keys, too.
     pub fn keys() -> Vec<String> {
         read::keys()
     }
@@ -341,7 +351,7 @@ impl Config {
     /// Checks ranges, names and duplicates.
     ///
     /// # Errors
-    /// Everything that does not hold, by its key.
+    /// Everything that is invalid, by its key.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::validate(self)
     }

@@ -1,11 +1,12 @@
-//! Prefixes of autonomous systems and countries, out of tables that others publish.
+//! Finds the prefixes of autonomous systems and countries in published tables.
 //!
-//! Read are CSV with a header (MaxMind's GeoLite2 blocks, and what has such columns), rows of ranges
-//! without one (iptoasn.com by tabs, DB-IP lite by commas), and the registries' delegation files
-//! ("delegated-...-extended"). Which it is, the first line says. No data comes with this library.
+//! Supported formats are CSV with a header (MaxMind's GeoLite2 blocks, and others with the same
+//! columns), rows of ranges without a header (iptoasn.com with tabs, DB-IP lite with commas), and
+//! the registries' delegation files ("delegated-...-extended"). The first line decides which one it
+//! is. This library contains no data.
 //!
-//! The files come from elsewhere: a bad line makes the whole of a file refused, with the line's number,
-//! and what is kept in memory is bounded by the lists that the gateway can have.
+//! The files are not trusted: one bad line makes the whole file invalid, and the error has the
+//! line's number. Memory is bounded by the capacity of the gateway's lists.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,21 +19,22 @@ use super::listfile::{BAD, MOST, read_list, read_text};
 use super::types::check_mapped;
 use super::{ConfigError, Problem, parse_prefix};
 
-/// A list file: every line of it is a prefix, or it is a table to choose from.
+/// A list file: either every line is a prefix, or it is a table with selected rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct ListFile {
     /// Path of the file.
     pub file: PathBuf,
-    /// Numbers of the autonomous systems whose prefixes are meant; beside `country`, both are.
+    /// Numbers of the autonomous systems to select. With `country`, rows that match either are
+    /// selected.
     pub asn: Vec<u32>,
-    /// Two-letter codes (ISO 3166-1) of the countries whose prefixes are meant.
+    /// Two-letter codes (ISO 3166-1) of the countries to select.
     pub country: Vec<String>,
-    /// A second file that says which country a `geoname_id` is: GeoLite2's locations.
+    /// A second file that maps each `geoname_id` to a country: GeoLite2's locations.
     pub locations: Option<PathBuf>,
 }
 
-/// As it stands in a configuration: a path alone where that is all there is.
+/// The form in a configuration: only a path if there is nothing else.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -69,23 +71,23 @@ impl From<ListFile> for Written {
     }
 }
 
-/// Longest line that is read.
+/// Longest accepted line, in bytes.
 const LONGEST_LINE: usize = 4_096;
-/// Most columns that are looked at.
+/// Most columns of a row.
 const COLUMNS: usize = 64;
-/// Most locations that are kept.
+/// Most locations in memory.
 const LOCATIONS: usize = 1 << 20;
 
 impl ListFile {
-    /// A file with a prefix a line.
+    /// Returns a file with one prefix per line.
     pub fn plain(file: impl Into<PathBuf>) -> ListFile {
         ListFile { file: file.into(), ..ListFile::default() }
     }
 
-    /// Checks the description of a table; the file is not looked at.
+    /// Checks the description of a table, without opening the file.
     ///
     /// # Errors
-    /// A message for a person.
+    /// Returns a message for the operator.
     pub fn check(&self) -> Result<(), String> {
         if self.file.as_os_str().is_empty() {
             return Err("names no file: write file = \"...\"".to_owned());
@@ -102,16 +104,16 @@ impl ListFile {
         }
     }
 
-    /// True if every line is a prefix, and all of them are meant.
+    /// Returns true if every line is a prefix, and all of them are selected.
     pub fn is_plain(&self) -> bool {
         self.asn.is_empty() && self.country.is_empty()
     }
 
-    /// Reads the prefixes that are meant, adjacent ones put together.
+    /// Reads the selected prefixes. Adjacent ones are merged.
     ///
     /// # Errors
-    /// [`ConfigError::Problems`] with every bad line; when nothing in the file is meant; when a file
-    /// cannot be read.
+    /// [`ConfigError::Problems`] with every bad line; also if nothing in the file is selected, or a
+    /// file cannot be read.
     pub fn read(&self) -> Result<Vec<IpNet>, ConfigError> {
         if self.is_plain() {
             return read_list(&self.file);
@@ -126,10 +128,10 @@ impl ListFile {
         self.choose(&text, &known).map_err(|error| error.in_file(&self.file))
     }
 
-    /// As [`ListFile::read`], from texts instead of files.
+    /// Does the same as [`ListFile::read`] with texts instead of files.
     ///
     /// # Errors
-    /// As [`ListFile::read`], but for files.
+    /// As [`ListFile::read`], except for errors of files.
     pub fn parse(&self, text: &[u8], locations: Option<&[u8]>) -> Result<Vec<IpNet>, ConfigError> {
         let known = locations.map_or_else(|| Ok(HashMap::new()), parse_locations)?;
         self.choose(text, &known)
@@ -169,7 +171,7 @@ impl ListFile {
         Ok(IpNet::aggregate(&found))
     }
 
-    /// AS numbers and countries, for a person.
+    /// Returns the AS numbers and countries as text for messages.
     fn meant(&self) -> String {
         let systems = self.asn.iter().map(|number| format!("AS{number}"));
         let all: Vec<String> = systems.chain(self.country.iter().cloned()).collect();
@@ -193,7 +195,7 @@ impl ListFile {
         Ok(())
     }
 
-    /// Takes a row's prefixes if they are meant.
+    /// Adds a row's prefixes if the row is selected.
     fn row(
         &self,
         layout: &Layout,
@@ -221,10 +223,10 @@ impl ListFile {
     }
 }
 
-/// A text, line by line.
+/// Iterator over the lines of a text.
 type Split<'a> = std::slice::Split<'a, u8, fn(&u8) -> bool>;
 
-/// The text's lines, and what is wrong with them.
+/// The lines of a text, and the problems found in them.
 struct Lines<'a> {
     rest: std::iter::Enumerate<Split<'a>>,
     problems: Vec<Problem>,
@@ -232,13 +234,13 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(text: &'a [u8]) -> Lines<'a> {
-        // A mark of the byte order is no part of the first line.
+        // A byte order mark is not part of the first line.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
         Lines { rest: text.split(is_end).enumerate(), problems: Vec::new() }
     }
 
-    /// The next line that says something, with its number from 1.
+    /// Returns the next line that is neither empty nor a comment, with its number from 1.
     fn next(&mut self) -> Option<(usize, &'a str)> {
         loop {
             let (index, line) = self.rest.next()?;
@@ -269,7 +271,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Two letters.
+/// A country code of two letters.
 type Country = [u8; 2];
 /// Countries by `geoname_id`.
 type Locations = HashMap<u32, Country>;
@@ -285,14 +287,14 @@ struct Row {
     country: Option<Country>,
 }
 
-/// Form of a file: how its fields are separated, and which of them are addresses, numbers and countries.
+/// Form of a file: its separator, and which fields are addresses, numbers and countries.
 #[derive(Debug, PartialEq, Eq)]
 enum Layout {
-    /// Separated by commas, by the names in the header.
+    /// Comma-separated, with columns named in a header.
     Header(Columns),
-    /// First and last address, then an AS number and a country, or one of them.
+    /// First and last address, then an AS number, a country, or both.
     Ranges { separator: char, asn: Option<usize>, country: Option<usize> },
-    /// A registry's: `registry|cc|type|start|value|date|status`.
+    /// A registry's file: `registry|cc|type|start|value|date|status`.
     Delegated,
 }
 
@@ -306,7 +308,7 @@ struct Columns {
 }
 
 impl Layout {
-    /// From the first line; true if that is a header.
+    /// Detects the form from the first line. The flag is true if that line is a header.
     fn of(line: &str) -> Result<(Layout, bool), String> {
         const UNKNOWN: &str = "this is no table of prefixes that is known: CSV with a header, ranges by \
                                tabs or commas, or a registry's delegations (docs/operator.md)";
@@ -321,7 +323,7 @@ impl Layout {
             let layout = match number(2) {
                 true => {
                     let country = fields.get(3).and_then(|text| code(text)).map(|_| 3);
-                    // iptoasn.com writes "None" for what is not routed.
+                    // iptoasn.com has "None" for ranges that are not routed.
                     let country = country.or((separator == '\t' && fields.len() >= 4).then_some(3));
                     Layout::Ranges { separator, asn: Some(2), country }
                 }
@@ -373,7 +375,7 @@ impl Layout {
         matches!(self, Layout::Header(columns) if columns.country.is_none())
     }
 
-    /// Reads a row; none if it is about no prefix.
+    /// Parses a row. Returns `None` if it has no prefix.
     fn row(&self, line: &str, known: &Locations) -> Result<Option<Row>, String> {
         match self {
             Layout::Header(columns) => columns.row(&split(line, ',')?, known).map(Some),
@@ -422,12 +424,12 @@ impl Columns {
     }
 }
 
-/// A row of a registry: IPv4 with a number of addresses, IPv6 with a length.
+/// Parses a row of a registry: IPv4 with a number of addresses, IPv6 with a prefix length.
 fn delegated(line: &str) -> Result<Option<Row>, String> {
     let mut fields = line.split('|');
     let mut next = || fields.next().unwrap_or_default();
     let (_, country, kind, start, value) = (next(), next(), next(), next(), next());
-    // Its first line, sums, and AS numbers, which it does not say prefixes of.
+    // The version line, summary lines, and AS numbers, which have no prefixes.
     if !matches!(kind, "ipv4" | "ipv6") || start == "*" {
         return Ok(None);
     }
@@ -449,7 +451,7 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
     Ok(Some(Row { place, asn: None, country: code(country) }))
 }
 
-/// The countries of GeoLite2's locations.
+/// Parses the countries of GeoLite2's locations.
 fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
     let (mut lines, mut known) = (Lines::of(text), Locations::new());
     let mut columns = None;
@@ -483,7 +485,7 @@ fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
     lines.done().map(|()| known)
 }
 
-/// The fields of a line; those in quotes without them, and with doubled quotes left as they are.
+/// Splits a line into its fields. Enclosing quotes are removed, doubled quotes inside are kept.
 fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
     let (mut fields, mut rest) = (Vec::new(), line);
     loop {
@@ -506,7 +508,7 @@ fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
     }
 }
 
-/// Place of the quote that closes a field; two in a row are one in the field.
+/// Returns the position of the quote that ends a field. A doubled quote is part of the field.
 fn closing(quoted: &str) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -534,14 +536,14 @@ fn number(fields: &[&str], at: usize) -> Result<u32, String> {
     as_number(field(fields, at)?)
 }
 
-/// With or without `AS` in front.
+/// Parses an AS number, with or without `AS` before it.
 fn as_number(text: &str) -> Result<u32, String> {
     let digits = text.get(..2).filter(|start| start.eq_ignore_ascii_case("AS"));
     let digits = digits.map_or(text, |_| &text[2..]);
     digits.parse().map_err(|_| bad(text, "an AS number"))
 }
 
-/// A country's two letters; none for everything else, such as an empty field.
+/// Returns a country's two letters, or `None` for anything else, such as an empty field.
 fn code(text: &str) -> Option<Country> {
     let letters: Country = text.as_bytes().try_into().ok()?;
     letters
@@ -550,7 +552,7 @@ fn code(text: &str) -> Option<Country> {
         .then(|| letters.map(|byte| byte.to_ascii_uppercase()))
 }
 
-/// Refuses the range of all IPv4-mapped addresses, as [`check_mapped`] does.
+/// Fails for the range of all IPv4-mapped addresses, like [`check_mapped`].
 fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
     let all =
         IpNet::new(first, 96).ok().filter(|net| (net.network(), net.broadcast()) == (first, last));
@@ -560,8 +562,9 @@ fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
     }
 }
 
-/// The prefixes that make up a range: at most 62 of IPv4, 254 of IPv6. IPv4-mapped addresses are IPv4's, because two
-/// names of one prefix would get past the comparison of lists. A range that has others too is one of IPv6.
+/// Returns the prefixes that make up a range: at most 62 for IPv4, 254 for IPv6. A range of
+/// IPv4-mapped addresses becomes IPv4, because the lists are compared by prefix, and a prefix must
+/// not have two forms. A range that also has other addresses is IPv6.
 fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>, String> {
     let (first, last) = match (first.to_canonical(), last.to_canonical()) {
         (IpAddr::V4(low), IpAddr::V4(high)) if first.is_ipv6() && last.is_ipv6() => {

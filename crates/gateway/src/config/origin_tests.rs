@@ -1,4 +1,4 @@
-//! Tables of autonomous systems and countries, as their publishers write them.
+//! Tables of autonomous systems and countries, in the forms of their publishers.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn every_format_is_read() {
     assert_eq!(nets(&of(&[64500], &[]), IPTOASN), somebody);
     assert_eq!(nets(&of(&[], &["xx"]), IPTOASN), somebody);
     assert_eq!(nets(&of(&[13335], &["AU"]), IPTOASN), ["1.0.0.0/24", "1.0.4.0/22"]);
-    // Adjacent prefixes are put together.
+    // Adjacent prefixes are merged.
     assert_eq!(nets(&of(&[64500], &[]), BLOCKS), ["192.0.2.0/24"]);
     assert_eq!(
         nets(&of(&[], &["DE"]), DELEGATED),
@@ -74,7 +74,7 @@ fn every_format_is_read() {
     );
     let dbip = "1.0.0.0,1.0.0.255,AU\n2001:db8::,2001:db8::ffff,DE\n";
     assert_eq!(nets(&of(&[], &["DE"]), dbip), ["2001:db8::/112"]);
-    // What is IPv4 is on the list of IPv4, however it is written.
+    // IPv4 addresses are on the list of IPv4, in whatever form they are written.
     let mapped = "::ffff:1.0.0.0,::ffff:1.0.0.255,AU\n1.0.1.0,1.0.1.255,AU\n";
     assert_eq!(nets(&of(&[], &["AU"]), mapped), ["1.0.0.0/23"]);
     let dbip = "\"1.0.0.0\",\"1.0.0.255\",\"64500\",\"Somebody, Inc.\"\n";
@@ -138,14 +138,14 @@ fn hostile_files_take_bounded_memory() {
     assert!(refused(&one, &long).contains("is longer than"));
     let wide = format!("network,asn\n{}\n", ",".repeat(COLUMNS));
     assert!(refused(&one, &wide).contains("more than 64 columns"));
-    // A thousand bad lines are enough to stop at.
+    // Reading stops after a thousand bad lines.
     let bad = format!("network,asn\n{}", "bad,1\n".repeat(50_000));
     let ConfigError::Problems { problems, more, .. } = one.parse(bad.as_bytes(), None).unwrap_err()
     else {
         panic!("problems");
     };
     assert!(problems.len() + more <= BAD);
-    // Ranges that make 254 prefixes a line.
+    // Ranges that make 254 prefixes each.
     let row = "::1\tffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe\t64500\n";
     let many = row.repeat(MOST / 254 + 2);
     assert!(refused(&one, &many).contains("prefixes are meant so far"));
@@ -184,7 +184,7 @@ fn a_configuration_names_them() {
     }
 }
 
-/// As [`parse_prefix`]: a range may not become 0.0.0.0/0 by being IPv4-mapped.
+/// As in [`parse_prefix`]: an IPv4-mapped range must not become 0.0.0.0/0.
 #[test]
 fn range_of_all_mapped_addresses_is_refused() {
     let row = |first: &str, last: &str| format!("{first}\t{last}\t64500\tXX\tA\n");

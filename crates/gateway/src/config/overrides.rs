@@ -9,11 +9,11 @@ use super::{Config, ServiceConfig, address_bytes, canonical_prefix, types};
 use crate::abi;
 use crate::quantity::Rate;
 
-/// Limits that a service has for the sources in some prefixes. What is not given is the service's.
+/// Limits of a service for the sources in some prefixes. A limit that is `None` is the service's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverrideConfig {
-    /// The prefixes, at least one; none longer than a source.
+    /// The prefixes, at least one. None may be longer than the prefix of a source.
     #[serde(with = "types::prefixes")]
     pub prefixes: Vec<IpNet>,
     /// Simultaneous connections per source; 0: no quota.
@@ -38,7 +38,7 @@ impl OverrideConfig {
                 .all(Option::is_none)
     }
 
-    /// As the program reads it, for one of the prefixes.
+    /// Returns the override in the program's form, for one of the prefixes.
     fn to_abi(&self, service: u32, prefix: IpNet) -> abi::equic_override {
         let rate = |rate: Option<Rate>| rate.unwrap_or(Rate::OFF).to_abi();
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -61,7 +61,7 @@ impl OverrideConfig {
         }
     }
 
-    /// Limits of an element that is in use, without its prefix.
+    /// Returns the limits of an element that is in use, without its prefix.
     fn from_abi(own: &abi::equic_override) -> OverrideConfig {
         let sets = |bit: u32| u32::from(own.sets) & bit != 0;
         OverrideConfig {
@@ -78,7 +78,7 @@ impl OverrideConfig {
     }
 }
 
-/// Errors of the overrides of a service, each with its number.
+/// Returns the errors of a service's overrides, each with the override's index.
 pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, String)> {
     let (mut all, mut seen) = (Vec::new(), Vec::new());
     let gateway = &config.gateway;
@@ -123,7 +123,7 @@ fn cut(prefix: IpNet, length: u8) -> IpAddr {
     IpNet::new(prefix.addr(), length).map_or(prefix.addr(), |net| net.trunc().addr())
 }
 
-/// All overrides of some services, as the program reads them.
+/// Returns all overrides of some services in the program's form.
 pub(crate) fn overrides_of(services: &[ServiceConfig]) -> Vec<abi::equic_override> {
     let each = services.iter().zip(0u32..).flat_map(|(service, index)| {
         let overrides = service.overrides.iter();
@@ -132,13 +132,13 @@ pub(crate) fn overrides_of(services: &[ServiceConfig]) -> Vec<abi::equic_overrid
     each.collect()
 }
 
-/// The families of a service's prefixes, as in `equic_service.overrides`.
+/// Returns the families of a service's prefixes, in the form of `equic_service.overrides`.
 pub(super) fn families(service: &ServiceConfig) -> u32 {
     let prefixes = service.overrides.iter().flat_map(|own| &own.prefixes);
     prefixes.fold(0, |bits, net| bits | if canonical_prefix(*net).addr().is_ipv4() { 1 } else { 2 })
 }
 
-/// The overrides of a service among all; prefixes with the same limits are one.
+/// Returns the overrides of a service among all elements. Prefixes with the same limits are merged.
 pub(crate) fn overrides_from_abi(service: u32, all: &[abi::equic_override]) -> Vec<OverrideConfig> {
     let mut found: Vec<OverrideConfig> = Vec::new();
     for own in all.iter().filter(|own| own.sets != 0 && own.service == service) {

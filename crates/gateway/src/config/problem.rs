@@ -1,24 +1,24 @@
-//! Problems of a configuration, all of them at once, each with its place.
+//! Problems of a configuration, all reported at once, each with its position.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One thing that does not hold.
+/// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Line, counted from 1; 0 when it did not come from a text.
+    /// Line, counted from 1. 0 if the problem is not in a text.
     pub line: usize,
-    /// Column in characters, counted from 1; 0 when it did not come from a text.
+    /// Column in characters, counted from 1. 0 if the problem is not in a text.
     pub column: usize,
-    /// The key, as `service.web.listen`; empty where it is not about a key.
+    /// The key, such as `service.web.listen`. Empty if no key is concerned.
     pub key: String,
-    /// Description of what is wrong and what would be right.
+    /// Description of what is wrong and what is expected.
     pub message: String,
 }
 
 impl Problem {
-    /// Without a place.
+    /// Returns a problem without a position.
     pub(super) fn of(key: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem { line: 0, column: 0, key: key.into(), message: message.into() }
     }
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reason that a configuration, a list file or a setting does not hold.
+/// Reason that a configuration, a list file or a setting is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -48,26 +48,26 @@ pub enum ConfigError {
         /// The system's error.
         source: io::Error,
     },
-    /// Everything that does not hold, in the order of the text: a line each,
-    /// `file:line:column: key: what is wrong`.
+    /// Every problem, in the order of the text, one per line: `file:line:column: key: what is
+    /// wrong`.
     #[error("{}", listed(.path.as_deref(), .problems, *.more))]
     Problems {
-        /// The file; none: it did not come from one.
+        /// The file, or `None` if the text is not from a file.
         path: Option<PathBuf>,
-        /// Problems that are told, at least one.
+        /// The reported problems, at least one.
         problems: Vec<Problem>,
-        /// Number of problems beyond those.
+        /// Number of further problems that are not reported.
         more: usize,
     },
-    /// `set` with a value that does not hold.
+    /// `set` with an invalid value.
     #[error("`{key}`: {message}")]
     Invalid {
         /// The setting.
         key: String,
-        /// Description of what is wrong and what would be right.
+        /// Description of what is wrong and what is expected.
         message: String,
     },
-    /// `set` with a key that does not exist.
+    /// `set` with an unknown key.
     #[error("no setting `{key}`{}; settings that can change: {}", crate::error::did_you_mean(.similar), .known.join(", "))]
     UnknownKey {
         /// The key as written.
@@ -79,11 +79,11 @@ pub enum ConfigError {
     },
 }
 
-/// Most problems of one file that are told.
+/// Most problems of one file that are reported.
 const TOLD: usize = 1_000;
 
 impl ConfigError {
-    /// Sorted, and not more than a person could want to read.
+    /// Returns the error with the problems sorted and their number limited.
     pub(super) fn problems(path: Option<&Path>, mut problems: Vec<Problem>) -> ConfigError {
         problems.sort();
         problems.dedup();
@@ -92,7 +92,7 @@ impl ConfigError {
         ConfigError::Problems { path: path.map(Path::to_owned), problems, more }
     }
 
-    /// The same, about a file.
+    /// Returns the same error with the file's name.
     pub(super) fn in_file(self, file: &Path) -> ConfigError {
         match self {
             ConfigError::Problems { path: None, problems, more } => {
@@ -102,7 +102,7 @@ impl ConfigError {
         }
     }
 
-    /// Each thing that does not hold, as a line of its own.
+    /// Returns each problem as one line.
     pub fn lines(&self) -> Vec<String> {
         self.to_string().lines().map(str::to_owned).collect()
     }
@@ -112,7 +112,7 @@ fn listed(path: Option<&Path>, problems: &[Problem], more: usize) -> String {
     let mut lines: Vec<String> = problems
         .iter()
         .map(|problem| match path {
-            // As compilers write it, so that editors find the place.
+            // In the form of compilers, so that editors can jump to the position.
             Some(path) if problem.line != 0 => format!("{}:{problem}", path.display()),
             Some(path) => format!("{}: {problem}", path.display()),
             None => problem.to_string(),

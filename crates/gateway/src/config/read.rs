@@ -1,8 +1,8 @@
-//! From text to a configuration, with everything that is wrong in it, not only the first thing.
+//! Parses text into a configuration and collects every problem, not only the first one.
 //!
-//! The document is walked by hand over the parser's tree, which knows where each value stands: an
-//! unknown key, a value of the wrong kind and a value out of range are told together, and TOML's own
-//! complaints with them (the parser goes on after an error).
+//! The module walks the parser's tree itself, because the tree has the position of each value. So
+//! unknown keys, values of the wrong type and values out of range are reported together, and so are
+//! syntax errors, because the parser continues after an error.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -33,7 +33,7 @@ macro_rules! keys {
 
 const TOP: [&str; 7] = ["deny", "allow", "deny_files", "allow_files", "gateway", "service", "ban"];
 
-/// Place of a value, for a person (`service.web.listen`) and by steps from the document.
+/// Path of a value, as text (`service.web.listen`) and as steps from the document.
 #[derive(Clone)]
 struct At {
     shown: String,
@@ -52,7 +52,7 @@ impl At {
         At { shown: format!("{}{dot}{key}", self.shown), steps }
     }
 
-    /// An element that is called something.
+    /// Returns the path of an element that has a name.
     fn index(&self, index: usize, name: Option<&str>) -> At {
         let mut at = self.clone();
         at.steps.push(index.to_string());
@@ -65,16 +65,16 @@ impl At {
 
 pub(super) struct Reader<'a> {
     text: &'a str,
-    /// Every key of each table in which one is not known, as `gateway.socket.path`.
+    /// Every key of each table with an unknown key, such as `gateway.socket.path`.
     keys: BTreeSet<String>,
-    /// Offsets in the text at which lines begin.
+    /// Offsets in the text of the line starts.
     lines: Vec<usize>,
     problems: Vec<Problem>,
-    /// Places of the values that could not be read, about which nothing more is said.
+    /// Paths of the values that could not be read. No further problem of theirs is reported.
     failed: HashSet<Vec<String>>,
 }
 
-/// Reads a configuration: what could be read of it, and everything that is wrong.
+/// Parses a configuration. Returns what could be read, and every problem.
 pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
@@ -86,7 +86,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     }
     let config = reader.config(document.get_ref());
     for complaint in check(&config) {
-        // After a syntax error something may only seem to be missing.
+        // After a syntax error, a value may only appear to be missing.
         if !complaint.missing || errors.is_empty() {
             reader.place(document.get_ref(), complaint);
         }
@@ -94,11 +94,11 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     (config, reader.problems)
 }
 
-/// A file with every table that there is, and in each a key that there is not.
+/// A file with every table, each with an unknown key.
 const ALL_TABLES: &str = "x = 0\ndeny_files = [{ x = 0 }]\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
                           [ban]\nx = 0\n[[service]]\nx = 0\n[[service.override]]\nx = 0\n";
 
-/// Every key of a configuration file, by the tables that the reader reads.
+/// Returns every key of a configuration file, by the tables of the reader.
 pub(super) fn keys() -> Vec<String> {
     let (document, _) = DeTable::parse_recoverable(ALL_TABLES);
     let mut reader = Reader::of(ALL_TABLES, vec![0]);
@@ -400,7 +400,7 @@ impl Reader<'_> {
             .into_iter()
             .filter_map(|(index, value)| self.one(&at.index(index, None), value))
             .collect();
-        // An empty list would seem to be one only because nothing in it could be read.
+        // The list may be empty only because none of its elements could be read.
         if self.failed.len() > before {
             self.failed.insert(at.steps.clone());
         }
@@ -443,7 +443,7 @@ impl Reader<'_> {
         self.problems.push(Problem { line, column, key: key.to_owned(), message });
     }
 
-    /// Line and column of a byte offset, both from 1.
+    /// Returns line and column of a byte offset, both from 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|start| *start <= offset);
         let start = self.lines[line - 1];
@@ -451,7 +451,8 @@ impl Reader<'_> {
         (line, before.chars().count() + 1)
     }
 
-    /// Puts a complaint where its value stands, or the nearest thing around it that is written out.
+    /// Records a complaint at the position of its value, or of the closest enclosing value in the
+    /// text.
     fn place(&mut self, document: &DeTable<'_>, complaint: Complaint) {
         let (mut table, mut list) = (Some(document), None);
         let (mut found, mut walked) = (None, Vec::new());
@@ -483,7 +484,7 @@ impl Reader<'_> {
     }
 }
 
-/// The table a key belongs to, when it is not this one.
+/// Returns the table that a key belongs to, if it is not this one.
 fn home_of(key: &str, here: &str) -> Option<&'static str> {
     let has = |value: Result<toml::Table, toml::ser::Error>| {
         value.is_ok_and(|table| table.contains_key(key))
@@ -497,7 +498,7 @@ fn home_of(key: &str, here: &str) -> Option<&'static str> {
     homes.into_iter().find(|(_, has)| *has).map(|(home, _)| home)
 }
 
-/// In the words of the configuration, not of its types.
+/// Replaces names of types in a message by terms of the configuration.
 fn for_people(message: &str) -> String {
     message
         .replace("expected u32", "expected a whole number from 0 to 4294967295")

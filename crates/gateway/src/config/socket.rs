@@ -1,26 +1,27 @@
-//! `[gateway.socket]`: where servers without privileges join.
+//! `[gateway.socket]`: the socket at which servers without privileges join.
 
 use serde::{Deserialize, Serialize};
 
-/// The gateway's Unix socket, who may open it, and how much one user may have.
+/// The gateway's Unix socket, who may open it, and how many servers each user may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketConfig {
     /// Absolute path of the socket, 90 bytes at most.
     pub path: String,
-    /// Owner of the socket, by name or number; none: the gateway's user.
+    /// Owner of the socket, by name or number. `None`: the gateway's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Group of the socket, by name or number; none: the gateway's group.
+    /// Group of the socket, by name or number. `None`: the gateway's group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its mode, octal: who may write to it may connect.
+    /// Mode of the socket, in octal. Users with write permission can connect.
     pub mode: String,
-    /// Users that may join, by name or number; empty: whoever can connect. Root may anyway.
+    /// Users that may join, by name or number. Empty: everyone who can connect. Root may always
+    /// join.
     pub users: Vec<String>,
-    /// Servers at a time; 1 to 16.
+    /// Most servers at a time; 1 to 16.
     pub max_servers: u32,
-    /// Servers of one user at a time; 1 to 16.
+    /// Most servers of one user at a time; 1 to 16.
     pub max_per_user: u32,
 }
 
@@ -39,16 +40,16 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// With defaults for everything but the path.
+    /// Returns the defaults with this path.
     pub fn at(path: impl Into<String>) -> SocketConfig {
         SocketConfig { path: path.into(), ..SocketConfig::default() }
     }
 
-    /// Every key that does not hold, and why.
+    /// Returns every invalid key, and why.
     pub(super) fn check(&self) -> Vec<(&'static str, String)> {
         let Self { path, mode, .. } = self;
         let mut wrong = Vec::new();
-        // `sun_path` has 108 bytes, and the socket is made beside its place first.
+        // `sun_path` has 108 bytes, and the socket is first created under a longer name.
         if !path.starts_with('/') || path.len() > 90 || path.contains('\0') {
             wrong.push(("path", format!("`{path}` is not an absolute path of at most 90 bytes")));
         }

@@ -1,4 +1,4 @@
-//! Values of the configuration, each readable from text and printable as it is read.
+//! Values of the configuration. Each can be parsed from text and prints in the same form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,11 +13,11 @@ fn wrong(text: &str, expected: &str) -> QuantityError {
     QuantityError { text: text.to_owned(), expected: expected.to_owned() }
 }
 
-/// An enum whose values have one name each, in text, TOML and JSON.
+/// An enum whose values have the same names in text, TOML and JSON.
 macro_rules! named {
     ($type:ident, $expected:literal, $($variant:ident = $name:literal),+) => {
         impl $type {
-            /// Its name in the configuration.
+            /// Returns its name in the configuration.
             pub fn name(self) -> &'static str {
                 match self { $($type::$variant => $name),+ }
             }
@@ -60,15 +60,16 @@ macro_rules! text_serde {
     };
 }
 
-/// The way in which the program is attached to an interface.
+/// How the program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// Native, or generic with a notice where the driver cannot.
+    /// Native, or generic with a notice if the driver does not support native mode.
     #[default]
     Auto,
-    /// In the driver, before the kernel allocates anything, or not at all.
+    /// In the driver, before the kernel allocates anything. Fails if the driver does not support
+    /// it.
     Native,
-    /// Behind the driver: works everywhere, costs more.
+    /// After the driver. Works with every driver, but costs more.
     Generic,
 }
 
@@ -80,15 +81,16 @@ named!(
     Generic = "generic"
 );
 
-/// Treatment of a source that has as many connections as its quota.
+/// Treatment of a source that holds as many connections as its quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// Packets that would open one more connection are dropped, everything else passes.
+    /// Drops packets that would open one more connection. All others pass.
     #[default]
     New,
-    /// With more than the quota, every packet of the source is dropped.
+    /// Above the quota, drops every packet of the source.
     Strict,
-    /// As `new`, and handshakes under way count too: for servers that cannot close what is too much.
+    /// As `new`, and handshakes in progress count, too. For servers that cannot close surplus
+    /// connections.
     Underway,
 }
 
@@ -100,16 +102,17 @@ named!(
     Underway = "underway"
 );
 
-/// Clients that have to prove their address, with the token of a Retry packet, before they open a
+/// Whether clients must prove their address with the token of a Retry packet before they open a
 /// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Retry {
-    /// None: the server may ask by itself.
+    /// Never. The server may still use Retry itself.
     #[default]
     Never,
-    /// All: the gateway answers in the server's name, and the server takes the gateway's tokens.
+    /// Always. The gateway answers in the server's name, and the server accepts the gateway's
+    /// tokens.
     Always,
-    /// All while more connections are opened than `retry_above` says, and none in calm times.
+    /// Only while connections are opened faster than `retry_above`.
     Adaptive,
 }
 
@@ -121,7 +124,7 @@ named!(
     Adaptive = "adaptive"
 );
 
-/// Versions of QUIC that a service takes.
+/// QUIC versions that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Versions {
     /// Version 1 (RFC 9000) and version 2 (RFC 9369).
@@ -138,12 +141,12 @@ named!(Versions, "`1`, `2` or `1,2`", Both = "1,2", V1 = "1", V2 = "2");
 /// Treatment of the IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fragments {
-    /// The first one is judged as a whole packet would be, and later ones pass.
+    /// The first one is judged like a whole packet, and later ones pass.
     #[default]
     Pass,
-    /// The first one is judged, and later ones share its fate.
+    /// The first one is judged, and later ones get the same verdict.
     Follow,
-    /// They are dropped.
+    /// All are dropped.
     Drop,
 }
 
@@ -155,14 +158,15 @@ named!(
     Drop = "drop"
 );
 
-/// Proof that a source has to give before its refusals count against it. Anybody can write any source address into a
-/// packet; who completes a handshake receives at the address (RFC 9000 s.8.1).
+/// Proof that a source must have given before its refusals count against it. The source address of
+/// a packet can be forged; a client that completes a handshake has proved that it receives there
+/// (RFC 9000 s.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Proof {
     /// A connection that a server has counted. The reasons `quota` and `quota_strict` imply it.
     #[default]
     Connection,
-    /// Nothing: where source addresses cannot be forged.
+    /// No proof. Only for networks in which source addresses cannot be forged.
     None,
 }
 
@@ -175,14 +179,15 @@ named!(
 
 /// Address and port that a service listens at.
 ///
-/// `443` is port 443 on any IPv4 and any IPv6 address; `192.0.2.1:443` and `[2001:db8::1]:443` are
-/// one address; `0.0.0.0:443` is any IPv4 address and `[::]:443` any IPv6 address (only: a socket
-/// bound to `::` that takes IPv4 too is `443`). An IPv4-mapped IPv6 address is the IPv4 address.
+/// `443` is port 443 on all IPv4 and IPv6 addresses. `192.0.2.1:443` and `[2001:db8::1]:443` are
+/// one address each. `0.0.0.0:443` is any IPv4 address, and `[::]:443` any IPv6 address but no IPv4
+/// address: a socket bound to `::` that also accepts IPv4 is `443`. An IPv4-mapped IPv6 address is
+/// the IPv4 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Listen {
-    /// Any address of both families.
+    /// All addresses of both families.
     Port(u16),
-    /// One address, or any of its family if it is unspecified.
+    /// One address, or all of its family if it is unspecified.
     Addr(SocketAddr),
 }
 
@@ -204,7 +209,7 @@ impl FromStr for Listen {
 }
 
 impl Listen {
-    /// The UDP port.
+    /// Returns the UDP port.
     pub fn port(self) -> u16 {
         match self {
             Listen::Port(port) => port,
@@ -212,7 +217,7 @@ impl Listen {
         }
     }
 
-    /// The addresses it stands for: two for a bare port.
+    /// Returns the addresses that it stands for: two for a bare port.
     pub fn addresses(self) -> impl Iterator<Item = SocketAddr> {
         let (first, second) = match self {
             Listen::Port(port) => (
@@ -268,12 +273,13 @@ impl<'de> Deserialize<'de> for Listen {
     }
 }
 
-/// Reads an address or a prefix: `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`. An address is its own
-/// prefix. An IPv4-mapped IPv6 prefix of /97 or longer becomes the IPv4 prefix.
+/// Parses an address or a prefix: `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`. An address is a
+/// prefix of full length. An IPv4-mapped IPv6 prefix of /97 or longer becomes the IPv4 prefix.
 ///
 /// # Errors
-/// The text is neither; bits behind the prefix length are set; or it has all IPv4-mapped addresses, `::ffff:0:0/96`
-/// or a prefix around it that is longer than /80. Prefixes from `::/0` to `::/80` mean IPv6 addresses only.
+/// Fails if the text is neither, if bits after the prefix length are set, or if it covers all
+/// IPv4-mapped addresses: `::ffff:0:0/96`, or a prefix around it that is longer than /80. Prefixes
+/// from `::/0` to `::/80` mean IPv6 addresses only.
 pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
     let whole = text.trim();
     let net = if let Ok(addr) = whole.parse::<IpAddr>() {
@@ -296,8 +302,8 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
     Ok(canonical_prefix(net))
 }
 
-/// Refuses a prefix that is written as IPv4-mapped and has all IPv4 addresses. Lists of addresses that are not
-/// routed have it, and mean IPv6 packets; taken for `0.0.0.0/0` it would deny or allow everyone.
+/// Fails for an IPv4-mapped prefix that covers all IPv4 addresses. Lists of unrouted addresses
+/// contain it and mean IPv6 packets. Read as `0.0.0.0/0`, it would deny or allow every source.
 pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
     const MAPPED: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0);
     let IpNet::V6(v6) = net else { return Ok(()) };
@@ -309,7 +315,7 @@ pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
         .to_owned())
 }
 
-/// `::ffff:192.0.2.0/120` as `192.0.2.0/24`; a prefix that [`check_mapped`] refuses stays what it is.
+/// Converts `::ffff:192.0.2.0/120` to `192.0.2.0/24`. Keeps a prefix that [`check_mapped`] rejects.
 pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
     if let IpNet::V6(v6) = net
         && v6.prefix_len() > 96

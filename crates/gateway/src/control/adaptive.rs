@@ -1,4 +1,4 @@
-//! Services that ask for proof of addresses while many come (docs/policy.md s.8, "Adaptive").
+//! Services that use Retry only under load (docs/policy.md s.8, "Adaptive").
 
 use serde::Serialize;
 
@@ -6,21 +6,24 @@ use super::Control;
 use crate::abi;
 use crate::sys;
 
-/// State of a service with `retry = "adaptive"`: it is calm, or it asks clients for proof of their addresses.
+/// State of a service with `retry = "adaptive"`: whether it currently asks clients for proof of
+/// their addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Adaptive {
     /// True while the service asks for proof.
     pub asking: bool,
-    /// Milliseconds since it began to; 0 while it is calm.
+    /// Milliseconds since it began to ask. 0 if it does not ask.
     pub asking_for_ms: u64,
-    /// Milliseconds until it is calm, unless too many come again; 0 while it is.
+    /// Milliseconds until it stops asking, unless `retry_above` is exceeded again. 0 if it does not
+    /// ask.
     pub calm_in_ms: u64,
     /// Number of times that it began to ask.
     pub began: u64,
 }
 
 impl Control {
-    /// State of every service with `retry = "adaptive"`, by index; none: it has another policy. Cheap.
+    /// Returns the state of every service, by index, or `None` for a service without `retry =
+    /// "adaptive"`. Cheap.
     pub fn adaptive(&self) -> Vec<Option<Adaptive>> {
         let now = if self.maps.load.test_clock == 0 {
             sys::monotonic_ns()
@@ -38,7 +41,8 @@ impl Control {
 fn of(state: &abi::equic_adaptive, now: u64) -> Adaptive {
     const MILLISECOND: u64 = 1_000_000;
     let asking = now < state.until_ns;
-    // The program stores `until_ns` first: what it began just now may seem to have begun long ago.
+    // The program stores `until_ns` before `since_ns`, so right after it began to ask, `since_ns`
+    // may be the time of an earlier beginning.
     let since = if asking { now.saturating_sub(state.since_ns) } else { 0 };
     Adaptive {
         asking,

@@ -1,10 +1,10 @@
-//! Audit log of changes while a gateway runs: settings and lists, by whichever process.
+//! Audit log of changes to a running gateway: settings and lists, by any process.
 //!
-//! Other processes change a gateway by storing into its maps, and the kernel tells nobody. So every
-//! [`Control`] that is not the gateway's own process's writes down what it changes in a ring of a map
-//! that is bound to the program; `equic gateway run` tells of what is new there. Whoever may write to the
-//! maps at all may also leave it out or lie: it is a log among those who are trusted. Servers at the
-//! socket do not get this map.
+//! Other processes change a gateway by storing into its maps, and the kernel does not report that.
+//! So every [`Control`] outside the gateway's own process records its changes in a ring, in a map
+//! that is bound to the program. `equic gateway run` reports new entries. A process that can write
+//! to the maps can also leave its changes out or record false ones: the log is for processes that
+//! trust each other. Servers at the socket do not get this map.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ use crate::sys::region::{Shared, atomic};
 /// One change by another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditEntry {
-    /// Counts the changes since the gateway was loaded.
+    /// Number of the change since the gateway was loaded.
     pub number: u64,
     /// Time of the change, in milliseconds of Unix time.
     pub time_ms: u64,
@@ -31,18 +31,19 @@ pub struct AuditEntry {
     pub process: String,
     /// The process's effective user.
     pub uid: u32,
-    /// The user that logged in, before `sudo` and the like (`/proc/self/loginuid`); none: unknown.
+    /// The user that logged in, before `sudo` and the like (`/proc/self/loginuid`). `None`:
+    /// unknown.
     pub login: Option<u32>,
-    /// The change, for a person.
+    /// Description of the change.
     pub what: String,
 }
 
-/// Number of changes that are remembered.
+/// Capacity of the ring.
 const ENTRIES: u64 = abi::EQUIC_AUDIT_ENTRIES as u64;
 
 impl Control {
-    /// Writes down that this process does something to a gateway of another process; `what` is cut to
-    /// what there is room for. What the methods of this type change, they write down themselves.
+    /// Records an action of this process on another process's gateway. `what` is cut to fit.
+    /// Methods of this type record their changes themselves.
     pub fn note(&self, what: &str) {
         let (Some(memory), None) = (&self.maps.audit, self.own.upgrade()) else { return };
         let pointer = memory.pointer();
@@ -70,8 +71,8 @@ impl Control {
         atomic!(AtomicU64, pointer, entry[at].sequence).store(number + 1, Release);
     }
 
-    /// The changes by other processes from number `from` on, as far as they are remembered, and the
-    /// number to ask for next.
+    /// Returns the changes by other processes from number `from` on that are still in the ring, and
+    /// the number to start from next time.
     pub fn audit(&self, from: u64) -> (Vec<AuditEntry>, u64) {
         let Some(memory) = &self.maps.audit else { return (Vec::new(), from) };
         let next = atomic!(AtomicU64, memory.pointer(), next).load(Acquire);
@@ -80,7 +81,8 @@ impl Control {
         while number < next {
             match read(memory, number) {
                 Some(entry) => entries.push(entry),
-                // It is being written; of a writer that died, it is given up when others follow.
+                // It is still being written. If its writer died, it is skipped once enough others
+                // follow.
                 None if next - number < ENTRIES / 2 => break,
                 None => {}
             }
@@ -98,7 +100,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
-/// An entry that is whole.
+/// Returns an entry, or `None` if it is incomplete or overwritten.
 fn read(memory: &Shared<abi::equic_audit>, number: u64) -> Option<AuditEntry> {
     let (pointer, at) = (memory.pointer(), (number % ENTRIES) as usize);
     let sequence = atomic!(AtomicU64, pointer, entry[at].sequence);

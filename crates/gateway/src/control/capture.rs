@@ -1,4 +1,4 @@
-//! Copies of packets that were dropped.
+//! Copies of dropped packets.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -23,12 +23,12 @@ use crate::sys::region::atomic;
 /// The packets to capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureFilter {
-    /// Reasons whose packets are wanted; empty: every reason that drops. Packets that pass or are answered
-    /// are never captured.
+    /// Reasons whose packets are captured. Empty: every reason that drops. Packets that pass or are
+    /// answered are never captured.
     pub reasons: Vec<Reason>,
-    /// Prefix that the packets come from; none: any.
+    /// Source prefix of the packets. `None`: any.
     pub source: Option<IpNet>,
-    /// Most bytes that are kept of a packet, from its Ethernet header on: at least 14, and at most
+    /// Most bytes to keep of a packet, from its Ethernet header on: 14 to
     /// [`CaptureFilter::MOST_BYTES`].
     pub snap: u32,
 }
@@ -39,57 +39,57 @@ impl CaptureFilter {
 }
 
 impl Default for CaptureFilter {
-    /// Every dropped packet, 256 bytes of each: enough for all headers in plain text.
+    /// Every dropped packet, with 256 bytes of each: enough for all unencrypted headers.
     fn default() -> CaptureFilter {
         CaptureFilter { reasons: Vec::new(), source: None, snap: 256 }
     }
 }
 
-/// A packet that was dropped (in a dry run: would have been).
+/// A packet that was dropped (in a dry run: would have been dropped).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// The drop, its time to the kernel's tick, which is some milliseconds.
+    /// The drop. Its time has the resolution of the kernel's tick, some milliseconds.
     pub event: Event,
-    /// Length of the frame as it came in, in bytes.
+    /// Length of the frame as it arrived, in bytes.
     pub frame_len: u32,
     /// Its first bytes, from the Ethernet header on.
     pub frame: Vec<u8>,
 }
 
-/// The stream of dropped packets of one gateway. There is one capture of a gateway at a time; it ends when this is
-/// dropped, and two seconds after the last [`Capture::poll`].
+/// The stream of dropped packets of one gateway. A gateway has one capture at a time. It ends when
+/// this is dropped, and two seconds after the last [`Capture::poll`].
 #[derive(Debug)]
 pub struct Capture {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    // The ring calls back with a pointer to it: it must not move.
+    // Boxed because the ring's callback has a pointer to it.
     heard: Box<Heard>,
-    // Keeps the maps, and with them the ring's descriptor.
+    // Keeps the maps open, and with them the ring's descriptor.
     control: Control,
     filter: CaptureFilter,
-    /// Number of this capture: its process, and something of its own.
+    /// Number of this capture: the process id and a unique part.
     number: u64,
 }
 
-// SAFETY: the ring and the queue belong to this value alone and are used only through `&mut self`.
+// SAFETY: only this value has the ring and the queue, and uses them only through `&mut self`.
 unsafe impl Send for Capture {}
 
-/// Records that were taken out of the ring and not given to the caller yet.
+/// Records taken out of the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<Vec<u8>>);
 
-/// Most records that may wait to be taken; beyond that the oldest go.
+/// Most records that wait. Beyond that, the oldest are dropped.
 const WAITING: usize = 4096;
-/// Time for which the program goes on copying without a sign of whoever captures.
+/// Time for which the program copies packets after the last call of the capturing process.
 const LEASE: Duration = Duration::from_secs(2);
-/// Packets per second and CPU where the gateway's own events are off.
+/// Limit of captured packets per second and CPU if the gateway's own events are off.
 const USUAL: Rate = Rate::per_second(100, 100);
-/// Bytes of a record in front of the packet's.
+/// Bytes of a record before the packet's bytes.
 const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);
 
 /// libbpf calls this for every record in the ring, from within `poll`.
 unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
-    // SAFETY: `heard` is the queue given to `ring_buffer__new`, borrowed by nobody while `poll` runs; `data` has
-    // `size` bytes that nobody writes to until this returns.
+    // SAFETY: `heard` is the queue given to `ring_buffer__new`, and nothing else borrows it while
+    // `poll` runs; `data` has `size` bytes that do not change until this returns.
     unsafe {
         let Heard(heard) = &mut *heard.cast::<Heard>();
         if heard.len() == WAITING {
@@ -101,11 +101,12 @@ unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sy
 }
 
 impl Control {
-    /// Captures packets that the gateway drops from now on, sampled: those that the filter wants, at most as many per
-    /// second and CPU as the gateway's `events` say (100 if these are off). The program copies nothing while
-    /// nobody captures.
+    /// Starts capturing packets that the gateway drops, sampled: those that match the filter, at
+    /// most as many per second and CPU as the gateway's `events` allow (100 if these are off).
+    /// Without a capture, the program copies nothing.
     ///
-    /// Captures clients' packets, with their addresses. It takes the privileges of [`Control::open`].
+    /// A capture contains packets and addresses of clients. It needs the privileges of
+    /// [`Control::open`].
     ///
     /// # Errors
     /// [`Error::CaptureTaken`] while another process captures; the kernel's error if a call fails.
@@ -136,7 +137,7 @@ impl Control {
         Ok(capture)
     }
 
-    /// Takes the place of whoever captures, if nobody does: the number of this capture.
+    /// Claims the capture, if no process has it. Returns the number of this capture.
     fn claim_capture(&self) -> Result<u64> {
         let (capture, now) = (self.maps.capture.pointer(), sys::monotonic_ns());
         let holder = atomic!(AtomicU64, capture, holder);
@@ -146,7 +147,7 @@ impl Control {
         if before > now {
             return Err(taken(before));
         }
-        // Of several that ask at once, one gets it.
+        // If several processes try at once, one succeeds.
         let mine = now.saturating_add(nanos(LEASE));
         until.compare_exchange(before, mine, AcqRel, Acquire).map_err(taken)?;
         let number = u64::from(std::process::id()) << 32 | now & 0xffff_ffff;
@@ -154,7 +155,7 @@ impl Control {
         Ok(number)
     }
 
-    /// Ends a capture, if it has not ended yet.
+    /// Ends a capture, unless it has ended already.
     fn release_capture(&self, number: u64) {
         let capture = self.maps.capture.pointer();
         if atomic!(AtomicU64, capture, holder).load(Acquire) == number {
@@ -166,7 +167,7 @@ impl Control {
 }
 
 impl Capture {
-    /// Tells the program what is wanted, and that somebody listens.
+    /// Writes the filter and the lease for the program.
     fn begin(&self) {
         let capture = self.control.maps.capture.pointer();
         let store = |word: &AtomicU64, value: u64| word.store(value, Relaxed);
@@ -192,12 +193,12 @@ impl Capture {
         atomic!(AtomicU64, capture, until_ns).store(until, Release);
     }
 
-    /// The packets that are there, or that come within `timeout`; none when it passes. Has to be called more than once
-    /// in two seconds, or the capture ends.
+    /// Returns the packets that are waiting or arrive within `timeout`, possibly none. Must be
+    /// called at least every two seconds, or the capture ends.
     ///
     /// # Errors
-    /// [`Error::CaptureTaken`] if the capture had ended and another process has begun one; the kernel's error if a
-    /// call fails.
+    /// [`Error::CaptureTaken`] if the capture had ended and another process started one; the
+    /// kernel's error if a call fails.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<CapturedPacket>> {
         let holder = atomic!(AtomicU64, self.control.maps.capture.pointer(), holder).load(Acquire);
         if holder != self.number {
@@ -211,23 +212,22 @@ impl Capture {
         Ok(packets.filter(|packet| self.filter.wants(&packet.event)).collect())
     }
 
-    /// Number of packets that were wanted, within the rate, and found no room because they came faster than they were
-    /// taken.
+    /// Returns the number of packets that matched, were within the rate, and found the ring full.
     pub fn lost(&self) -> u64 {
         atomic!(AtomicU64, self.control.maps.capture.pointer(), lost).load(Relaxed)
     }
 
-    /// Ends the capture: nothing more is copied, and another one may begin.
+    /// Ends the capture. Nothing more is copied, and another capture can start.
     pub fn end(&self) {
         self.control.release_capture(self.number);
     }
 
-    /// The gateway whose packets these are.
+    /// Returns the gateway whose packets these are.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Takes what is in the ring; if that is nothing, what comes within the time.
+    /// Reads the ring. If it is empty, waits up to the timeout.
     fn take(&mut self, timeout_ms: i32) -> Result<()> {
         let failed = |error| Error::system("waiting for captured packets", error);
         // SAFETY: the ring is valid until it is dropped, and `&mut self` makes this the only user.
@@ -248,20 +248,21 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.end();
-        // SAFETY: made by `ring_buffer__new`, and not used again.
+        // SAFETY: created by `ring_buffer__new`, and not used again.
         unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
     }
 }
 
 impl CaptureFilter {
-    /// True if it wants a packet: the program may have copied some while it was told what is wanted.
+    /// Returns true if a packet matches. The program may have copied some while the filter was
+    /// being written.
     fn wants(&self, event: &Event) -> bool {
         (self.reasons.is_empty() || self.reasons.contains(&event.reason))
             && self.source.is_none_or(|net| net.contains(&event.from.ip()))
     }
 }
 
-/// Address and mask that the program compares a packet's source by.
+/// Returns the address and mask that the program compares a packet's source with.
 fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
     let Some(net) = source else { return ([0; 2], [0; 2]) };
     let mut mask = [0xff; 16];
@@ -269,7 +270,7 @@ fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
         IpNet::V4(net) => mask[12..].copy_from_slice(&net.netmask().octets()),
         IpNet::V6(net) => mask = net.netmask().octets(),
     }
-    // The program runs on little-endian machines only, and loads the bytes as two words.
+    // The program runs only on little-endian machines, and loads the bytes as two words.
     let words = |bytes: [u8; 16]| {
         let number = u128::from_le_bytes(bytes);
         [number as u64, (number >> 64) as u64]
@@ -277,7 +278,7 @@ fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
     (words(address_bytes(net.network())), words(mask))
 }
 
-/// A bit for each of the reasons that drop; without any, for all of these.
+/// Returns a mask with a bit for each of these reasons, or for every reason if there are none.
 fn reason_bits(reasons: &[Reason]) -> u64 {
     let wanted = |reason: &Reason| reasons.is_empty() || reasons.contains(reason);
     Reason::all().filter(wanted).fold(0, |bits, reason| bits | 1 << reason.number())
@@ -286,7 +287,8 @@ fn reason_bits(reasons: &[Reason]) -> u64 {
 fn packet_of(record: &[u8], names: &[String]) -> Option<CapturedPacket> {
     let (head, bytes) = record.split_at_checked(HEAD)?;
     let word = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    // SAFETY: the event is the first field, `head` is longer than it, and any bytes are an event.
+    // SAFETY: the event is the first field, `head` is longer than it, and every bit pattern is a
+    // valid event.
     let event = unsafe { head.as_ptr().cast::<abi::equic_event>().read_unaligned() };
     let frame_len = word(std::mem::offset_of!(abi::equic_captured, frame_len))?;
     let kept = word(std::mem::offset_of!(abi::equic_captured, bytes_len))? as usize;

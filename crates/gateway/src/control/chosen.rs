@@ -1,17 +1,17 @@
-//! The gateway that was chosen among those that run, and the one that takes its place later.
+//! The gateway that was chosen among the running ones, and recognising its successor.
 
 use super::discover::{Interface, RunningGateway};
 
-/// Choice of a gateway among those that run: the one that follows it is chosen alike.
+/// The choice of a gateway among the running ones. Its successor is chosen by the same rules.
 ///
-/// A machine may run gateways that have nothing to do with this one: in containers, which often
-/// bear the same names and whose interfaces have the same numbers, or of another release. So the
-/// next gateway has to be attached, and in this network namespace, unless the one that was chosen
-/// was attached in others only. One that is not attached yet tells neither, and has nothing to
-/// count connections for: it is looked at again.
+/// A machine may run gateways that have nothing to do with this one: in containers, often with the
+/// same name and with interfaces of the same index, or of another release. So the successor has to
+/// be attached, and in this network namespace, unless the chosen one was attached only in others. A
+/// gateway that is not attached yet shows neither, and has no connections to count: it is checked
+/// again later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayChoice {
-    /// An interface, a name or a program's id; none: the only one there was.
+    /// An interface, a name or a program id. `None` if the only gateway was chosen.
     selector: Option<String>,
     pub(crate) name: String,
     interfaces: Vec<Interface>,
@@ -23,13 +23,13 @@ impl GatewayChoice {
         GatewayChoice { selector: selector.map(str::to_owned), name, interfaces }
     }
 
-    /// True if a gateway takes the place of the one that was chosen.
+    /// Returns true if a gateway is the successor of the chosen one.
     pub(crate) fn is_followed_by(&self, found: &RunningGateway) -> bool {
         self.resembles(found) && self.is_near(&found.interfaces)
     }
 
-    /// True if a gateway is what was asked for, wherever it is. Where an id was given, or nothing,
-    /// that is one of the same name on one of its interfaces: nobody asked for any other.
+    /// Returns true if a gateway matches the choice, wherever it is. If the choice was a program id
+    /// or the only gateway, a match has the same name and one of the same interfaces.
     pub(crate) fn resembles(&self, found: &RunningGateway) -> bool {
         if let Some(selector) = &self.selector
             && (found.name == *selector || found.is_on(selector))
@@ -42,7 +42,8 @@ impl GatewayChoice {
                 || self.shares_with(&found.interfaces))
     }
 
-    /// True if a gateway of which nothing but its interfaces can be told is in the place of this one.
+    /// Returns true if a gateway, of which only the interfaces are known, has taken the place of
+    /// this one.
     pub(crate) fn is_displaced_by(&self, interfaces: &[Interface]) -> bool {
         let selected = |there: &Interface| there.name.is_some() && there.name == self.selector;
         self.is_near(interfaces)
@@ -51,7 +52,7 @@ impl GatewayChoice {
                 || interfaces.iter().any(selected))
     }
 
-    /// True if one of these is an interface of the gateway that was chosen.
+    /// Returns true if one of these is an interface of the chosen gateway.
     pub(crate) fn shares_with(&self, interfaces: &[Interface]) -> bool {
         let same = |a: &Interface, b: &Interface| {
             a.name.is_some() == b.name.is_some()

@@ -1,8 +1,9 @@
-//! Numbers of entries of the lists, and their latest changes, without walking them.
+//! Numbers of list entries and their latest changes, without walking the lists.
 //!
-//! Whoever changes a trie adds to the numbers in a map of their own (`equic_notes` in `bpf/abi.h`), in
-//! whatever process. There is no lock that a process could die with: a change says that it begins and
-//! that it is over, and where two overlapped, or one never ended, the owner counts anew.
+//! Every process that changes a trie also updates the numbers in a separate map (`equic_notes` in
+//! `bpf/abi.h`). There is no lock that a dying process could leave behind. Instead, each change
+//! records its start and its end. If two changes overlapped, or one never ended, the owner counts
+//! again.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -19,12 +20,13 @@ use crate::prefix::{AclKey, ip_of};
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Most changes that are told one by one; of more at once, only the numbers.
+/// Most changes that are reported one by one. If there are more at once, only their numbers are.
 pub(super) const TOLD: u64 = 20;
-/// Time after which a change that does not end is one whose process was killed.
+/// Time after which an unfinished change counts as abandoned, because its process was killed.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Numbers of entries of the deny and allow lists, those included that expired a moment ago.
+/// Numbers of entries of the deny and allow lists. Entries that expired a moment ago may be
+/// included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ListCounts {
     /// IPv4 prefixes that are denied.
@@ -35,7 +37,7 @@ pub struct ListCounts {
     pub deny_v6: u64,
     /// IPv6 prefixes that are allowed.
     pub allow_v6: u64,
-    /// Bans among those that are denied.
+    /// How many of the denied prefixes are bans.
     pub bans: u64,
 }
 
@@ -47,32 +49,32 @@ pub enum ListEvent {
     Denied,
     /// The prefix was put on the allow list.
     Allowed,
-    /// The entry's time was over.
+    /// The entry expired.
     Expired,
-    /// The entry was taken off.
+    /// The entry was removed.
     Forgotten,
 }
 
 const EVENTS: [ListEvent; 4] =
     [ListEvent::Denied, ListEvent::Allowed, ListEvent::Expired, ListEvent::Forgotten];
 
-/// A place in the record of changes: what happened before it is known.
+/// A position in the record of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListMark {
     changes: u64,
     told: [u64; 4],
 }
 
-/// Changes of the lists since a [`ListMark`], bans aside.
+/// Changes of the lists since a [`ListMark`], except bans.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListChanges {
     /// Numbers of changes, in the order of [`ListEvent`].
     pub numbers: [u64; 4],
-    /// Each change, the oldest first; empty where there are too many to tell, or one was missed.
+    /// Each change, oldest first. Empty if there are too many to report, or one was missed.
     pub each: Vec<(IpNet, ListEvent)>,
 }
 
-/// An entry's place among the numbers: denied and allowed of IPv4, then of IPv6.
+/// Returns the index of an entry's number: denied and allowed of IPv4, then of IPv6.
 fn place(v4: bool, action: ListAction) -> usize {
     2 * usize::from(!v4) + usize::from(action == ListAction::Allow)
 }
@@ -81,16 +83,16 @@ fn is_v4(prefix: &IpNet) -> bool {
     matches!(AclKey::of(*prefix), AclKey::V4(_))
 }
 
-/// A change of the tries under way. Ends when it is dropped.
+/// A change of the tries in progress. It ends when this is dropped.
 pub(super) struct Writing<'a> {
     book: Option<&'a Shared<abi::equic_notes>>,
     now: u64,
-    /// Changes to tell of.
+    /// Changes to report.
     told: Vec<(IpNet, ListEvent)>,
 }
 
 impl Control {
-    /// Says that the tries are about to be changed.
+    /// Records the start of a change of the tries.
     pub(super) fn writing(&self) -> Writing<'_> {
         let book = self.maps.notes.as_ref();
         if let Some(book) = book {
@@ -103,16 +105,17 @@ impl Control {
         Writing { book, now: self.now(), told: Vec::new() }
     }
 
-    /// Numbers of entries of the lists. Takes no longer when they are long.
+    /// Returns the numbers of entries of the lists. The cost does not depend on their length.
     ///
     /// # Errors
-    /// The kernel's error if a call fails: a gateway of another build keeps no numbers, and its lists
-    /// are counted.
+    /// The kernel's error if a call fails. (A gateway of another build has no numbers, so its lists
+    /// are counted.)
     pub fn list_counts(&self) -> Result<ListCounts> {
         let Some(book) = &self.maps.notes else { return Ok(self.count()?.0) };
         let number = |at: usize| {
             let count = atomic!(AtomicU32, book.pointer(), entries[at]).load(Relaxed);
-            // Two changes at once may have taken off too many, until they are counted anew.
+            // Overlapping changes may have subtracted too much, until the entries are counted
+            // again.
             u64::from(count.cast_signed().max(0).cast_unsigned())
         };
         let bans = atomic!(AtomicU32, book.pointer(), bans).load(Relaxed);
@@ -125,7 +128,8 @@ impl Control {
         })
     }
 
-    /// Counts by walking the tries: numbers, and the time of the first expiry as in the map.
+    /// Counts by walking the tries. Returns the numbers, and the time of the first expiry in the
+    /// form of the map.
     fn count(&self) -> Result<(ListCounts, u64)> {
         let (mut counts, mut soonest) = (ListCounts::default(), 0);
         self.each_entry(|prefix, entry| {
@@ -144,30 +148,31 @@ impl Control {
         Ok((counts, soonest))
     }
 
-    /// True if an entry may have expired by now.
+    /// Returns true if an entry may have expired.
     pub(super) fn something_expired(&self) -> bool {
         let Some(book) = &self.maps.notes else { return true };
         let soonest = atomic!(AtomicU64, book.pointer(), soonest).load(Acquire);
         soonest != 0 && !soonest <= self.now()
     }
 
-    /// The tries are about to be looked through for what expires: whoever adds an entry from now on
-    /// says so here, and the walk says what it leaves.
+    /// Resets the first expiry before the tries are searched for expired entries. Processes that
+    /// add an entry from now on record its expiry here, and the walk records those of the entries
+    /// that stay.
     pub(super) fn forget_soonest(&self) {
         if let Some(book) = &self.maps.notes {
             atomic!(AtomicU64, book.pointer(), soonest).store(0, Release);
         }
     }
 
-    /// An entry expires then; 0: never.
+    /// Records when an entry expires. 0 means never.
     pub(super) fn note_expiry(&self, expires_ns: u64) {
         if let Some(book) = self.maps.notes.as_ref().filter(|_| expires_ns != 0) {
             atomic!(AtomicU64, book.pointer(), soonest).fetch_max(!expires_ns, AcqRel);
         }
     }
 
-    /// Counts anew where the numbers may be wrong, and says whether it did. The owner does so as it
-    /// sweeps.
+    /// Counts again if the numbers may be wrong. Returns true if it did. The owner calls it with
+    /// every sweep.
     pub(super) fn count_again(&self) -> Result<bool> {
         let Some(book) = &self.maps.notes else { return Ok(false) };
         let at = book.pointer();
@@ -180,7 +185,7 @@ impl Control {
         }
         let (counts, soonest) = self.count()?;
         if atomic!(AtomicU64, at, begun).load(Acquire) != begun {
-            // Something changed meanwhile: at the next look, then.
+            // The lists changed meanwhile. The next call tries again.
             return Ok(false);
         }
         let numbers = [counts.deny_v4, counts.allow_v4, counts.deny_v6, counts.allow_v6];
@@ -196,7 +201,7 @@ impl Control {
         Ok(true)
     }
 
-    /// True once a change under way has not moved on for long.
+    /// Returns true if an unfinished change has made no progress for a long time.
     fn stands_still(&self, at: (u64, u64)) -> bool {
         let now = sys::monotonic_ns();
         let mut state = crate::sync::lock(&self.state);
@@ -208,7 +213,7 @@ impl Control {
         Duration::from_nanos(now.saturating_sub(since)) >= ABANDONED
     }
 
-    /// The present end of the record of changes.
+    /// Returns the current end of the record of changes.
     pub fn list_mark(&self) -> ListMark {
         let Some(book) = &self.maps.notes else { return ListMark::default() };
         let changes = atomic!(AtomicU64, book.pointer(), changes).load(Acquire);
@@ -218,7 +223,8 @@ impl Control {
         ListMark { changes, told }
     }
 
-    /// Changes of the lists since `mark`, which moves to the present end. Bans are not among them.
+    /// Returns the changes of the lists since `mark`, and moves `mark` to the current end. Bans are
+    /// not included.
     pub fn list_changes(&self, mark: &mut ListMark) -> ListChanges {
         let now = self.list_mark();
         let before = std::mem::replace(mark, now);
@@ -232,7 +238,8 @@ impl Control {
         ListChanges { numbers, each: each.unwrap_or_default() }
     }
 
-    /// A change by its number; none if a later one has taken its place, or it is being written.
+    /// Returns a change by its number, or `None` if a later one has overwritten it, or it is being
+    /// written.
     fn change_at(&self, number: u64) -> Option<(IpNet, ListEvent)> {
         let book = self.maps.notes.as_ref()?;
         let slot = slot(number);
@@ -240,7 +247,7 @@ impl Control {
         if stamp() != number {
             return None;
         }
-        // SAFETY: the element is inside the mapping, and any bytes are one.
+        // SAFETY: the element is inside the mapping, and every bit pattern is valid.
         let change = unsafe { (&raw const (*book.pointer()).last[slot]).read_volatile() };
         if stamp() != number {
             return None;
@@ -259,7 +266,7 @@ fn slot(number: u64) -> usize {
 }
 
 impl Writing<'_> {
-    /// An entry came in the place of another one, or of none.
+    /// Records that an entry was stored, in place of `old` if there was one.
     pub(super) fn put(
         &mut self,
         prefix: IpNet,
@@ -280,7 +287,7 @@ impl Writing<'_> {
         }
     }
 
-    /// An entry has gone.
+    /// Records that an entry was removed.
     pub(super) fn gone(&mut self, prefix: IpNet, old: &abi::equic_acl_entry) {
         self.add(&prefix, Some(old), -1);
         if origin_of(old) != Origin::Ban {
@@ -299,7 +306,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes down what is to be told.
+    /// Writes the changes to report.
     fn tell(&self, book: &Shared<abi::equic_notes>) {
         let count = self.told.len() as u64;
         for (index, event) in EVENTS.into_iter().enumerate() {
@@ -323,7 +330,7 @@ impl Writing<'_> {
                 reserved: 0,
                 pid: std::process::id(),
             };
-            // SAFETY: the element is inside the mapping; readers take it for whole only with its stamp.
+            // SAFETY: the element is inside the mapping. Readers use it only if its stamp is right.
             unsafe { (&raw mut (*book.pointer()).last[slot]).write_volatile(change) };
             stamp.store(number, Release);
         }

@@ -1,4 +1,4 @@
-//! Verdicts and tallies, added up over the CPUs.
+//! Verdicts and tallies, summed over the CPUs.
 
 use serde::Serialize;
 
@@ -16,44 +16,44 @@ pub struct CounterRow {
     pub service_index: u32,
     /// The verdict's reason.
     pub reason: Reason,
-    /// Packets judged so.
+    /// Packets with this verdict.
     pub packets: u64,
-    /// Their UDP payload.
+    /// Their bytes of UDP payload.
     pub bytes: u64,
-    /// Packets really dropped: fewer than `packets` in a dry run, 0 unless the reason drops.
+    /// Packets that were dropped. Less than `packets` in a dry run, 0 if the reason does not drop.
     pub dropped: u64,
-    /// Packets really answered in the server's name: fewer than `packets` in a dry run, 0 unless the
-    /// reason answers. The server receives none of them.
+    /// Packets that were answered in the server's name. Less than `packets` in a dry run, 0 if the
+    /// reason does not answer. The server does not receive these packets.
     pub answered: u64,
 }
 
 /// Counts of events other than verdicts, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Tallies {
-    /// Entries put into `sources`.
+    /// Entries added to `sources`.
     pub sources_created: u64,
-    /// Entries put into `handshakes`.
+    /// Entries added to `handshakes`.
     pub handshakes_created: u64,
-    /// Entries put into `prefixes`.
+    /// Entries added to `prefixes`.
     pub prefixes_created: u64,
-    /// Sources pushed out by newer ones.
+    /// Sources evicted by newer ones.
     pub sources_evicted: u64,
-    /// Handshakes pushed out by newer ones, or replaced by a later attempt of the same client.
+    /// Handshakes evicted by newer ones, or replaced by a later attempt of the same client.
     pub handshakes_evicted: u64,
-    /// Prefixes pushed out by newer ones.
+    /// Prefixes evicted by newer ones.
     pub prefixes_evicted: u64,
-    /// Packets whose UDP header the host may see and the program does not: dropped, unless the
-    /// gateway was told to pass them.
+    /// Packets whose UDP header the host may parse and the program cannot. They are dropped with
+    /// `drop_deep_headers`, else passed.
     pub deep_headers: u64,
-    /// Drop events that found the ring full.
+    /// Drop events lost because the ring was full.
     pub events_lost: u64,
-    /// Look-ups that left out a ledger because its lease had run out.
+    /// Lookups that ignored a ledger because its lease had expired.
     pub stale_ledger: u64,
-    /// Packets refused because a bucket changed hands too often.
+    /// Packets refused because other CPUs changed a bucket too often.
     pub contended: u64,
 }
 
-/// All of it, read at once.
+/// All counts, read at once.
 pub(super) struct Counted {
     pub(super) rows: Vec<CounterRow>,
     pub(super) tallies: Tallies,
@@ -63,7 +63,7 @@ pub(super) struct Counted {
 }
 
 impl Control {
-    /// The verdicts that occurred, by service and reason.
+    /// Returns the verdicts that occurred, by service and reason.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -71,7 +71,7 @@ impl Control {
         self.rows(&self.totals()?)
     }
 
-    /// Counts of events other than verdicts.
+    /// Returns counts of events other than verdicts.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -80,7 +80,8 @@ impl Control {
     }
 
     pub(super) fn counted(&self) -> Result<Counted> {
-        // The entries first: one created in between must not count as evicted... rather as there.
+        // The totals are read before the entries, so that an entry created in between does not
+        // count as evicted.
         let totals = self.totals()?;
         let sources = self.maps.sources.entries().map_err(reading("the sources"))?.len();
         let handshakes = self.maps.handshakes.entries().map_err(reading("the handshakes"))?.len();
@@ -106,13 +107,13 @@ impl Control {
         Ok(Counted { rows: self.rows(&totals)?, tallies, sources, handshakes, prefixes })
     }
 
-    /// Entries ever made in the table of sources.
+    /// Returns the number of entries ever added to the table of sources.
     pub(super) fn sources_created(&self) -> Result<u64> {
         let at = (abi::EQUIC_TALLY_BASE + abi::EQUIC_TALLY_SOURCES_CREATED) as usize;
         Ok(self.totals()?.get(at).map_or(0, |counter| counter.packets))
     }
 
-    /// Every element of `counters`, added up over the CPUs.
+    /// Returns every element of `counters`, summed over the CPUs.
     fn totals(&self) -> Result<Vec<abi::equic_counter>> {
         let (cpus, values) = self.maps.counters.read_all().map_err(reading("the counters"))?;
         let sum = |all: abi::equic_counter, one: &abi::equic_counter| abi::equic_counter {

@@ -1,4 +1,4 @@
-//! Finding running gateways, and taking them off their interfaces.
+//! Finds running gateways, and detaches them from their interfaces.
 
 use std::os::fd::AsFd;
 
@@ -16,7 +16,7 @@ use crate::sync::{Mutex, lock};
 use crate::sys;
 use crate::sys::ids;
 
-/// A gateway that runs on this machine.
+/// A gateway that is running on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunningGateway {
     /// The kernel's id of the program.
@@ -25,7 +25,7 @@ pub struct RunningGateway {
     pub name: String,
     /// The process that loaded it.
     pub owner_pid: u32,
-    /// True if the owner's process runs, as far as can be seen from this pid namespace.
+    /// True if the owner's process is running, as far as this pid namespace can see.
     pub owner_alive: bool,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
@@ -34,12 +34,12 @@ pub struct RunningGateway {
     pub here: bool,
 }
 
-/// A gateway of another release, which this one cannot talk to.
+/// A gateway of another release, which this library cannot use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherRelease {
     /// The kernel's id of the program.
     pub program_id: u32,
-    /// Version of the interface between program and user space that it has.
+    /// Its version of the interface between program and user space.
     pub version: u32,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
@@ -48,7 +48,7 @@ pub struct OtherRelease {
 }
 
 impl OtherRelease {
-    /// One line for a person who looks for it.
+    /// Returns a line that describes it.
     pub fn describe(&self) -> String {
         format!(
             "program {} on {}: a gateway of another release (version {} of the interface, here {}); \
@@ -61,28 +61,28 @@ impl OtherRelease {
     }
 }
 
-/// The gateways that run on this machine, by program id.
+/// The gateways that are running on this machine, by program id.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Survey {
-    /// Those of this release.
+    /// Gateways of this release.
     pub gateways: Vec<RunningGateway>,
-    /// Those of other releases.
+    /// Gateways of other releases.
     pub others: Vec<OtherRelease>,
 }
 
-/// An interface a gateway is attached to.
+/// An interface that a gateway is attached to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
     /// Its index.
     pub ifindex: u32,
-    /// Its name; none when it is in another network namespace.
+    /// Its name. `None` if it is in another network namespace.
     pub name: Option<String>,
-    /// In the driver, or behind it; none when it is in another network namespace.
+    /// True in the driver, false after it. `None` if it is in another network namespace.
     pub native: Option<bool>,
 }
 
 impl RunningGateway {
-    /// One line for a person who has to choose.
+    /// Returns a line that describes it, for an operator who has to choose.
     pub fn describe(&self) -> String {
         let place = place(&self.interfaces);
         format!("`{}` on {place} (program {}, pid {})", self.name, self.program_id, self.owner_pid)
@@ -97,7 +97,8 @@ impl RunningGateway {
     }
 }
 
-/// True if one of these interfaces is here and has this name, or has it as an alternative one.
+/// Returns true if one of these interfaces is in this namespace and has this name or alternative
+/// name.
 fn is_among(interfaces: &[Interface], name: &str) -> bool {
     let mut here = interfaces.iter().filter(|there| there.name.is_some());
     if here.clone().any(|there| there.name.as_deref() == Some(name)) {
@@ -107,27 +108,28 @@ fn is_among(interfaces: &[Interface], name: &str) -> bool {
     index.is_some() && here.any(|there| Some(there.ifindex) == index)
 }
 
-/// The interfaces in words.
+/// Returns the interfaces as text.
 fn place(interfaces: &[Interface]) -> String {
     let labels: Vec<String> = interfaces.iter().map(Interface::label).collect();
     if labels.is_empty() { "nothing".to_owned() } else { labels.join(" and ") }
 }
 
 impl Interface {
-    /// Its name, or its number where it has none here.
+    /// Returns its name, or its index if it has no name here.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| format!("interface {}", self.ifindex))
     }
 }
 
 impl Control {
-    /// Every gateway on this machine that this release can talk to, by program id: those of other
-    /// network namespaces, too ([`RunningGateway::here`]). Copies that only explain packets are not
-    /// gateways. Gateways of other releases are left out ([`Control::survey`] names them).
+    /// Returns every gateway on this machine that this release can use, by program id, those of
+    /// other network namespaces included ([`RunningGateway::here`]). Copies for explaining packets
+    /// are not gateways. Gateways of other releases are left out ([`Control::survey`] returns
+    /// them).
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] when the only gateways
-    /// there are belong to another release.
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] if there are only
+    /// gateways of another release.
     pub fn find() -> Result<Vec<RunningGateway>> {
         let RunningGateways { gateways, mut strangers } = RunningGateways::look()?.or_failure()?;
         match strangers.pop() {
@@ -136,7 +138,7 @@ impl Control {
         }
     }
 
-    /// Every gateway on this machine, those of other releases apart.
+    /// Returns every gateway on this machine, with those of other releases in a separate list.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -156,9 +158,9 @@ impl Control {
         })
     }
 
-    /// Opens the gateway with this interface, name or program id. Programs are global: a name or an id
-    /// also finds a gateway of another network namespace, unless a gateway here matches. Without a
-    /// selector, opens the only gateway of this network namespace.
+    /// Opens the gateway with this interface, name or program id. Programs are global: if no
+    /// gateway in this network namespace matches, a name or an id also finds one in another
+    /// namespace. Without a selector, opens the only gateway of this network namespace.
     ///
     /// # Errors
     /// [`Error::NoGateway`], [`Error::NoGatewayHere`], [`Error::NoSuchGateway`],
@@ -170,8 +172,8 @@ impl Control {
         Ok(Control { chosen, ..control })
     }
 
-    /// Interfaces that the gateway is attached to; those it was taken off, or that have gone, are
-    /// not among them.
+    /// Returns the interfaces that the gateway is attached to. Interfaces that it was detached
+    /// from, or that were deleted, are not included.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
@@ -185,11 +187,12 @@ impl Control {
         on.collect::<std::io::Result<_>>().map_err(failed)
     }
 
-    /// Takes the program off its interfaces, or off the one of this name: exactly its own links, no
-    /// other program's. If it is pinned, the pins go too. The process that loaded it keeps running.
+    /// Detaches the program from all its interfaces, or from the one with this name. Other
+    /// programs' links are not touched. Pins are removed, too. The process that loaded the gateway
+    /// keeps running.
     ///
     /// # Errors
-    /// [`Error::NotAttached`] when it is not on that interface; [`Error::NotPermitted`].
+    /// [`Error::NotAttached`] if it is not on that interface; [`Error::NotPermitted`].
     pub fn detach(&self, interface: Option<&str>) -> Result<Vec<Interface>> {
         let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
         let links: Vec<_> = links.into_iter().filter(|link| link.ifindex != 0).collect();
@@ -242,9 +245,9 @@ fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
     looked.filter_map(std::io::Result::transpose).collect()
 }
 
-/// Interface of a link, with its name if it is in this network namespace.
+/// Returns the interface of a link, with its name if it is in this network namespace.
 pub(crate) fn interface_of(link: &ids::XdpLink) -> std::io::Result<Interface> {
-    // The number may belong to another interface in this network namespace, or to none.
+    // The index may belong to another interface in this network namespace, or to none.
     let here = match ids::attached_program(link.ifindex) {
         Err(error) if no_descriptor(&error) => return Err(error),
         other => other.ok().flatten(),
@@ -254,17 +257,17 @@ pub(crate) fn interface_of(link: &ids::XdpLink) -> std::io::Result<Interface> {
     Ok(Interface { ifindex: link.ifindex, name, native })
 }
 
-/// Everything on this machine that is called like a gateway, by program id.
+/// Every program on this machine with the gateway's name, by program id.
 pub(crate) struct RunningGateways {
     pub(crate) gateways: Vec<(RunningGateway, Control)>,
     pub(crate) strangers: Vec<Stranger>,
 }
 
-/// A gateway that cannot be talked to.
+/// A gateway that this library cannot use.
 pub(crate) struct Stranger {
     pub(crate) program: u32,
     pub(crate) interfaces: Vec<Interface>,
-    /// The reason; [`Error::AbiVersion`] for one of another release.
+    /// The reason. [`Error::AbiVersion`] for one of another release.
     pub(crate) why: Error,
 }
 
@@ -276,7 +279,7 @@ impl RunningGateways {
         for program in programs {
             match open_program(&program) {
                 Ok(found) => gateways.extend(found),
-                // It ended between being listed and being looked at, or is not ours.
+                // It ended after it was listed, or is not a gateway of ours.
                 Err(Error::ForeignProgram { .. }) => {}
                 Err(why) => strangers.push(Stranger::of(program.id, why)),
             }
@@ -297,7 +300,7 @@ impl RunningGateways {
         Some(self.strangers.swap_remove(index))
     }
 
-    /// Returns the gateway that a selector means: see [`Control::open`].
+    /// Returns the gateway for a selector: see [`Control::open`].
     fn choose(&mut self, selector: Option<&str>) -> Result<(RunningGateway, Control)> {
         let Some(selector) = selector else { return self.only_one_here() };
         let matching = |(found, _): &(RunningGateway, Control)| found.matches(selector);
@@ -316,7 +319,7 @@ impl RunningGateways {
                     Error::NoSuchGateway { selector: selector.to_owned(), running: running() }
                 };
                 let meant = self.take_stranger(|stranger| stranger.is_meant(selector));
-                // Its name is unknown, so it may be the one that is meant.
+                // Its name is unknown, so the selector may refer to it.
                 let unread = || self.take_stranger(|stranger| !stranger.is_other_release());
                 Err(meant.or_else(unread).map_or(error, |stranger| stranger.why))
             }
@@ -326,7 +329,7 @@ impl RunningGateways {
         }
     }
 
-    /// Returns the only gateway of this network namespace. Gateways of others do not matter.
+    /// Returns the only gateway of this network namespace. Those in other namespaces are ignored.
     fn only_one_here(&mut self) -> Result<(RunningGateway, Control)> {
         let unread = |stranger: &Stranger| stranger.is_here() && !stranger.is_other_release();
         if let Some(stranger) = self.take_stranger(unread) {
@@ -361,7 +364,7 @@ impl Stranger {
         let links = ids::xdp_links(program).unwrap_or_default();
         let on = links.iter().filter(|link| link.ifindex != 0);
         let interfaces: Vec<Interface> = on.flat_map(interface_of).collect();
-        // Whoever has to find it looks for an interface.
+        // The operator finds it by its interfaces, so the error names them.
         let why = match why {
             Error::AbiVersion { found, expected, .. } => {
                 let what = format!("the gateway on {} (program {program})", place(&interfaces));
@@ -372,7 +375,7 @@ impl Stranger {
         Stranger { program, interfaces, why }
     }
 
-    /// True if a selector (a program's id or an interface's name) means it.
+    /// Returns true if a selector (a program id or an interface's name) refers to it.
     fn is_meant(&self, selector: &str) -> bool {
         selector.parse() == Ok(self.program) || is_among(&self.interfaces, selector)
     }
@@ -381,18 +384,18 @@ impl Stranger {
         matches!(self.why, Error::AbiVersion { .. })
     }
 
-    /// True if one of its interfaces is in the network namespace of this thread.
+    /// Returns true if one of its interfaces is in the network namespace of this thread.
     fn is_here(&self) -> bool {
         self.interfaces.iter().any(|there| there.name.is_some())
     }
 
-    /// One line for a log.
+    /// Returns a line for a log.
     pub(crate) fn describe(&self) -> String {
         format!("program {} on {} ({})", self.program, place(&self.interfaces), self.why)
     }
 }
 
-/// The gateway of a program; none if it only explains packets.
+/// Opens the gateway of a program. Returns `None` if the program only explains packets.
 fn open_program(program: &ids::Program) -> Result<Option<(RunningGateway, Control)>> {
     let maps = Maps::of_program(&format!("the running gateway (program {})", program.id), program)?;
     if maps.load.explain != 0 || maps.load.test_clock != 0 {

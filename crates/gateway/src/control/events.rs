@@ -1,4 +1,4 @@
-//! Sampled drops as they happen.
+//! Sampled drops, as they happen.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,12 +16,12 @@ use crate::prefix::ip_of;
 use crate::reason::Reason;
 use crate::sys;
 
-/// A packet that was dropped (in a dry run: would have been).
+/// A packet that was dropped (in a dry run: would have been dropped).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// Time of the drop, in nanoseconds of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// The interface it came in on.
+    /// Index of the interface that it arrived on.
     pub ifindex: u32,
     /// Address the packet came from.
     pub from: SocketAddr,
@@ -33,41 +33,41 @@ pub struct Event {
     pub reason: Reason,
     /// True if the packet was dropped; false in a dry run.
     pub dropped: bool,
-    /// UDP payload bytes.
+    /// Bytes of UDP payload.
     pub length: u16,
     /// First byte of the payload.
     pub first_byte: u8,
-    /// The QUIC version; none for short headers.
+    /// The QUIC version. `None` for short headers.
     pub version: Option<u32>,
-    /// Destination Connection ID, in hex.
+    /// Destination Connection ID, in hexadecimal.
     pub dcid: String,
 }
 
-/// The stream of events of one gateway. Each event goes to one reader: two at a time share them.
+/// The stream of events of one gateway. Each event goes to one reader: two readers share them.
 #[derive(Debug)]
 pub struct Events {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    // The ring calls back with a pointer to it: it must not move.
+    // Boxed because the ring's callback has a pointer to it.
     heard: Box<Heard>,
-    // Keeps the maps, and with them the ring's descriptor.
+    // Keeps the maps open, and with them the ring's descriptor.
     control: Control,
 }
 
-// SAFETY: the ring and the queue belong to this value alone and are used only through `&mut self`.
+// SAFETY: only this value has the ring and the queue, and uses them only through `&mut self`.
 unsafe impl Send for Events {}
 
-/// Events that were taken out of the ring and not given to the caller yet.
+/// Events taken out of the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<abi::equic_event>);
 
-/// Most events that may wait to be taken; beyond that the oldest go.
+/// Most events that wait. Beyond that, the oldest are dropped.
 const WAITING: usize = 65_536;
 
 /// libbpf calls this for every event in the ring, from within `poll`.
 unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
     if size as usize >= size_of::<abi::equic_event>() {
-        // SAFETY: `heard` is the queue given to `ring_buffer__new`, borrowed by nobody while `poll`
-        // runs; `data` has `size` bytes, and any bytes are an event.
+        // SAFETY: `heard` is the queue given to `ring_buffer__new`, and nothing else borrows it
+        // while `poll` runs; `data` has `size` bytes, and every bit pattern is a valid event.
         unsafe {
             let Heard(heard) = &mut *heard.cast::<Heard>();
             if heard.len() == WAITING {
@@ -80,7 +80,7 @@ unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sy
 }
 
 impl Control {
-    /// Listens to the gateway's drop events.
+    /// Starts reading the gateway's drop events.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -101,7 +101,7 @@ impl Control {
 }
 
 impl Events {
-    /// The events that are there, or that come within `timeout`; none when it passes.
+    /// Returns the events that are waiting or arrive within `timeout`, possibly none.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -121,7 +121,7 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // SAFETY: made by `ring_buffer__new`, and not used again.
+        // SAFETY: created by `ring_buffer__new`, and not used again.
         unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
     }
 }

@@ -26,46 +26,46 @@ pub enum ListAction {
     Allow,
 }
 
-/// Author of an entry on a list.
+/// Where an entry on a list comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// An operator, by a command about this prefix.
+    /// A command of an operator for this prefix.
     Command,
-    /// The configuration or a list file it names.
+    /// The configuration, or a list file that it names.
     Config,
     /// A list file that an operator loaded by a command.
     File,
-    /// The gateway itself.
+    /// A ban by the gateway.
     Ban,
 }
 
 /// An entry of the deny and allow lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ListEntry {
-    /// Prefix that the entry is about. Of several that contain an address, the longest counts.
+    /// Prefix of the entry. Of several that contain an address, the longest applies.
     pub prefix: IpNet,
     /// Treatment of the prefix's packets.
     pub action: ListAction,
-    /// Time for which the entry still holds; none: for good. In JSON as `{"secs":..,"nanos":..}`.
+    /// Time until the entry expires. `None` means never. In JSON as `{"secs":..,"nanos":..}`.
     pub expires_in: Option<Duration>,
-    /// Author of the entry.
+    /// Where the entry comes from.
     pub origin: Origin,
     /// Number of bans that the prefix has had, this one included; 0 if the entry is not a ban.
     pub bans: u16,
 }
 
-/// Pause between two looks through the lists, as a multiple of the time that a look took.
+/// Pause between two walks through the lists, as a multiple of the time that a walk took.
 const REST: u32 = 50;
 
-/// For how long an entry is made, in words.
+/// Returns the duration of an entry as text.
 fn lasting(ttl: Option<Duration>) -> String {
     ttl.map_or_else(String::new, |ttl| format!(" for {}", crate::quantity::format_duration(ttl)))
 }
 
 impl Control {
-    /// Drops the packets of a prefix from now on, for `ttl` or for good. Replaces an entry of the same
-    /// prefix.
+    /// Starts dropping the packets of a prefix, for `ttl` or for good. Replaces an entry of the
+    /// same prefix.
     ///
     /// # Errors
     /// [`Error::ListFull`].
@@ -75,8 +75,8 @@ impl Control {
         Ok(())
     }
 
-    /// Exempts a prefix from quotas and rates from now on, for `ttl` or for good. Replaces an entry
-    /// of the same prefix.
+    /// Exempts a prefix from quotas and rates, for `ttl` or for good. Replaces an entry of the same
+    /// prefix.
     ///
     /// # Errors
     /// [`Error::ListFull`].
@@ -86,9 +86,9 @@ impl Control {
         Ok(())
     }
 
-    /// Bans a prefix for `ttl`, its ban number `count`; an older ban of it is replaced. False when
-    /// that would take something from what the operator listed: the prefix is inside an allowed one,
-    /// or has an entry of its own.
+    /// Bans a prefix for `ttl`, as its ban number `count`. Replaces an older ban of it. Returns
+    /// false, and changes nothing, if the operator's lists take precedence: the prefix is inside an
+    /// allowed one, or has an entry of its own.
     ///
     /// # Errors
     /// [`Error::ListFull`].
@@ -105,7 +105,7 @@ impl Control {
         ttl.map_or(0, |ttl| self.now().saturating_add(nanos(ttl)).max(1))
     }
 
-    /// The gateway's idea of the present.
+    /// Returns the current time of the gateway's clock.
     pub(super) fn now(&self) -> u64 {
         match self.maps.load.test_clock {
             0 => sys::monotonic_ns(),
@@ -113,13 +113,13 @@ impl Control {
         }
     }
 
-    /// The program looks at a family's trie only after this.
+    /// Makes the program search a family's trie. Empty tries are not searched.
     pub(super) fn use_lists(&self, v4: bool) {
         let bit = if v4 { 1 } else { 2 };
         atomic!(AtomicU32, self.maps.control.pointer(), acl_used).fetch_or(bit, AcqRel);
     }
 
-    /// Stores an entry; its prefix length is the prefix's.
+    /// Stores an entry. Sets its prefix length to that of the prefix.
     pub(super) fn put(&self, prefix: IpNet, entry: &abi::equic_acl_entry) -> Result<()> {
         check_mapped(prefix).map_err(|why| ConfigError::Invalid {
             key: "prefix".to_owned(),
@@ -144,7 +144,7 @@ impl Control {
             Ok(done)
         };
         match counted()? {
-            // Expired entries may take the room.
+            // Expired entries may occupy the room.
             Err(error) if is_full(&error) && self.sweep_lists()? > 0 => counted()?,
             other => other,
         }
@@ -154,13 +154,13 @@ impl Control {
         })
     }
 
-    /// The entry of exactly this prefix, an expired one too.
+    /// Returns the entry of exactly this prefix, even if it has expired.
     fn exact(&self, prefix: IpNet) -> Result<Option<abi::equic_acl_entry>> {
         let length = length_of(&AclKey::of(prefix));
         Ok(self.longest(prefix)?.filter(|found| found.prefixlen == length))
     }
 
-    /// Removes the entry of exactly this prefix, and says whether there was one.
+    /// Removes the entry of exactly this prefix. Returns true if there was one.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -172,7 +172,7 @@ impl Control {
         Ok(forgotten)
     }
 
-    /// Removes the entry of exactly this prefix if it is such a one, and says whether it did.
+    /// Removes the entry of exactly this prefix if `such` accepts it. Returns true if it did.
     pub(super) fn forget_if(
         &self,
         prefix: IpNet,
@@ -191,7 +191,7 @@ impl Control {
         Ok(gone)
     }
 
-    /// The entries that hold, IPv4 first, sorted.
+    /// Returns the entries that have not expired, sorted, IPv4 first.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -207,7 +207,7 @@ impl Control {
         Ok(all)
     }
 
-    /// The entry of exactly this prefix, if it holds.
+    /// Returns the entry of exactly this prefix, if it has not expired.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -217,7 +217,7 @@ impl Control {
         Ok(found.map(|found| typed(prefix, &found, now)))
     }
 
-    /// True if a prefix lies as a whole inside one that is allowed.
+    /// Returns true if a prefix lies completely inside an allowed one.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -234,7 +234,7 @@ impl Control {
         Ok(false)
     }
 
-    /// The longest entry that contains a prefix, expired ones too.
+    /// Returns the longest entry that contains a prefix, even if it has expired.
     fn longest(&self, prefix: IpNet) -> Result<Option<abi::equic_acl_entry>> {
         match AclKey::of(prefix) {
             AclKey::V4(key) => self.maps.acl4.get(&key),
@@ -243,7 +243,7 @@ impl Control {
         .map_err(|error| Error::system(format!("looking up {prefix}"), error))
     }
 
-    /// Every entry, expired ones too.
+    /// Returns every entry, expired ones included.
     pub(super) fn raw_lists(&self) -> Result<Vec<(IpNet, abi::equic_acl_entry)>> {
         if self.maps.control.read().acl_used == 0 {
             return Ok(Vec::new());
@@ -256,8 +256,8 @@ impl Control {
         Ok(v4.chain(v6).collect())
     }
 
-    /// Shows every entry to `visit`, expired ones too, without a copy of them all. Some may be shown
-    /// twice where the tries change meanwhile.
+    /// Calls `visit` for every entry, expired ones included, without a copy of them all. If the
+    /// tries change meanwhile, some entries may be visited twice.
     pub(super) fn each_entry(
         &self,
         mut visit: impl FnMut(IpNet, &abi::equic_acl_entry),
@@ -275,7 +275,8 @@ impl Control {
         self.maps.acl6.visit(|key, entry| show(net_of_v6(&key), entry)).map_err(&failed)
     }
 
-    /// Removes expired entries: how many. Walks the lists only if there are some.
+    /// Removes expired entries and returns their number. Walks the lists only if an entry has
+    /// expired.
     pub(super) fn sweep_lists(&self) -> Result<u32> {
         if !self.something_expired() {
             return Ok(0);
@@ -288,14 +289,14 @@ impl Control {
         })?;
         let mut removed = 0;
         for prefix in expired {
-            // Somebody may have listed it anew since.
+            // Another process may have listed it again since.
             removed += u32::from(self.forget_if(prefix, |entry| !holds(entry, now))?);
         }
         Ok(removed)
     }
 
-    /// The same, unless the last time was so long that it is not worth it yet: lists may be long, and
-    /// an expired entry counts for nothing in any case.
+    /// Does the same, but with a pause that grows with the length of the lists. Expired entries
+    /// have no effect anyway.
     pub(super) fn sweep_lists_in_turn(&self) -> Result<u32> {
         let began = sys::monotonic_ns();
         if began < lock(&self.state).next_lists_ns {

@@ -1,4 +1,5 @@
-//! Addresses of this host (docs/policy.md s.8, "Who is answered"), read from the kernel for the program.
+//! Reads the addresses of this host from the kernel for the program (docs/policy.md s.8, "Who is
+//! answered").
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -17,16 +18,17 @@ use crate::sys::map::Map;
 use crate::sys::netlink::{self, Changes, LinkInfo, RouteKind};
 use crate::sys::region::atomic;
 
-/// Time between two readings where the kernel reports no change: some changes are not reported.
+/// Interval of readings without a report of a change, because the kernel does not report all
+/// changes.
 const AGAIN_NS: u64 = 2_000_000_000;
-/// Time for which a reading can be trusted.
+/// Time for which a reading is valid.
 const TRUSTED_NS: u64 = 30_000_000_000;
 
-/// Kind of an interface whose other end is an interface too.
+/// Kind of a virtual interface whose other end is also an interface.
 const VETH: &str = "veth";
 
-/// True if answers of the gateway can get lost on an interface in native mode: on a veth interface, the other end
-/// receives them only if it has an XDP program or GRO.
+/// Returns true if answers of the gateway can get lost on an interface in native mode: the other
+/// end of a veth interface receives them only if it has an XDP program or GRO.
 pub fn loses_answers(interface: &str) -> bool {
     let Ok(ifindex) = sys::interface_index(interface) else { return false };
     let veth = |link: &LinkInfo| link.ifindex == ifindex && link.kind == VETH;
@@ -49,11 +51,11 @@ struct Local {
 }
 
 impl Control {
-    /// Reads the host's addresses again if they may have changed, and hands them to the program.
+    /// Reads the host's addresses again if they may have changed, and stores them for the program.
     ///
     /// # Errors
-    /// The kernel's error if a call fails. After half a minute without success the program answers packets to any
-    /// address.
+    /// The kernel's error if a call fails. After half a minute without success, the program answers
+    /// packets to any address.
     pub fn refresh_addresses(&self) -> crate::error::Result<()> {
         let failed = |error| crate::error::Error::system("reading the host's addresses", error);
         let now = sys::monotonic_ns();
@@ -75,7 +77,7 @@ impl Control {
         Ok(())
     }
 
-    /// True if the program knows the host's addresses.
+    /// Returns true if the program knows the host's addresses.
     pub fn knows_addresses(&self) -> bool {
         let control = self.maps.control.pointer();
         atomic!(AtomicU64, control, local_until_ns).load(Relaxed) > sys::monotonic_ns()
@@ -91,12 +93,12 @@ impl Control {
         Ok(())
     }
 
-    /// True if packets to other hosts are taken to pass through this one (docs/policy.md s.1).
+    /// Returns true if this host is taken to forward packets to other hosts (docs/policy.md s.1).
     pub fn forwards(&self) -> bool {
         atomic!(AtomicU32, self.maps.control.pointer(), transit).load(Relaxed) != 0
     }
 
-    /// True if a service answers clients in its servers' name.
+    /// Returns true if a service answers clients in its servers' name.
     pub fn answers(&self) -> bool {
         let flags = abi::EQUIC_SERVICE_VERSION_NEGOTIATION | abi::EQUIC_SERVICE_STATELESS_RESET;
         self.maps.services.read().iter().any(|service| {
@@ -106,8 +108,9 @@ impl Control {
         })
     }
 
-    /// Returns the interfaces on which answers can get lost ([`loses_answers`]), each with the number of packets that it
-    /// did not send since it was made. Answers that were lost are among these. Empty while no service answers.
+    /// Returns the interfaces on which answers can get lost ([`loses_answers`]), each with the
+    /// number of packets that it failed to send since it was created. Lost answers are among these.
+    /// Empty while no service answers.
     pub fn unsent(&self) -> Vec<(u32, u64)> {
         let loses = |link: &&Link| link.loses_answers;
         let links = self.links.upgrade();
@@ -122,7 +125,8 @@ impl Control {
         found.map(|link| (link.ifindex, link.tx_dropped)).collect()
     }
 
-    /// Numbers of the interfaces that the program is on, where it is this process's.
+    /// Returns the indices of the interfaces that the program is attached to, if it is this
+    /// process's.
     fn attached_here(&self) -> Vec<u32> {
         let links = self.links.upgrade();
         let links =
@@ -173,7 +177,8 @@ impl Local {
     }
 }
 
-/// Makes the entries of a map these: new ones first, so that none that stays is missing for a moment.
+/// Makes a map have exactly these entries. New ones are added first, so that entries that stay are
+/// never missing.
 fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -> io::Result<()> {
     let there: HashMap<K, u32> = map.entries()?.into_iter().collect();
     for (key, value) in wanted.iter().filter(|(key, value)| there.get(key) != Some(value)) {
@@ -185,7 +190,8 @@ fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -
     Ok(())
 }
 
-/// Flags for the program (`enum equic_interface_flags`). An interface that is gone has none.
+/// Returns the flags of an interface for the program (`enum equic_interface_flags`). An interface
+/// that was deleted has none.
 fn interface_flags(ifindex: u32, native: bool) -> io::Result<u32> {
     let mut flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
     let Some(name) = sys::interface_name(ifindex) else { return Ok(flags) };
@@ -203,7 +209,8 @@ fn mac_number(mac: [u8; 6]) -> u64 {
     u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// True if packets that come to these interfaces may go on to other hosts: this one forwards, or it bridges them.
+/// Returns true if packets that arrive on these interfaces may go on to other hosts, because this
+/// host forwards or bridges them.
 fn transits(attached: &[u32], links: &[LinkInfo]) -> bool {
     let on = |path: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
     let forwards = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]

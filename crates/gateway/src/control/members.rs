@@ -1,4 +1,4 @@
-//! Places for ledgers in a gateway, reading everybody's ledgers, removing those of the dead.
+//! Slots for ledgers in a gateway: reads all ledgers, and removes those of dead processes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,14 +21,16 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
 
-/// A ledger whose process is dead, or seems so, is removed when its lease has run out; one whose
-/// process seems to live (in this pid namespace) only this long after that, and where its place is needed: it may go on,
-/// and as long as it has its place, nobody tells its clients that it is gone.
+/// A ledger is removed when its lease has expired and its process appears dead. If the process
+/// appears to be alive (in this pid namespace), the ledger is removed only after this additional
+/// time, and only if its slot is needed: the process may continue, and as long as it has its slot,
+/// its clients get no stateless resets.
 const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
-/// Nanoseconds for which a place may be claimed without a ledger in it: moving in takes microseconds.
+/// Nanoseconds for which a slot may be claimed without a ledger in it. Moving in takes
+/// microseconds.
 const MOVING_IN_NS: u64 = 5_000_000_000;
 
-/// Numbers of things that [`Control::sweep`] removed.
+/// Numbers of what [`Control::sweep`] removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Swept {
     /// Ledgers of dead processes.
@@ -40,7 +42,7 @@ pub struct Swept {
 /// A server that has joined a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JoinedServer {
-    /// Its place among the servers of the gateway, from 0.
+    /// Its slot among the servers of the gateway, from 0.
     pub slot: u32,
     /// Its process, in that process's pid namespace.
     pub pid: u32,
@@ -55,7 +57,7 @@ pub(crate) struct Member {
     pub(super) memory: Arc<Memory>,
     /// As its server wrote it.
     pub(super) header: abi::equic_ledger_header,
-    /// As it was written down when it came.
+    /// As it was recorded when the server joined.
     pub(super) record: abi::equic_member,
     pub(super) age_ns: u64,
     pub(super) alive: bool,
@@ -63,11 +65,11 @@ pub(crate) struct Member {
 }
 
 impl Control {
-    /// A fresh ledger in its place.
+    /// Creates a ledger and puts it into a slot.
     pub(crate) fn binding(&self, name: &str, keys: TokenKeys) -> Result<GatewayBinding> {
         let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
-            // The dead may take the room.
+            // Ledgers of dead processes may occupy the slots.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers(true)? > 0 => {
                 self.join_with(name, member())?
             }
@@ -89,7 +91,7 @@ impl Control {
         Ok(GatewayBinding { program: Some(self.program), ring, others, ..binding })
     }
 
-    /// A ledger without a heartbeat.
+    /// Creates a ledger without a heartbeat.
     pub(crate) fn join_with(
         &self,
         name: &str,
@@ -109,8 +111,8 @@ impl Control {
         Ok(Places::new(self.maps.ledgers()?, Arc::clone(&self.maps.control)))
     }
 
-    /// Every ledger of the gateway. Those that cannot be opened (gone meanwhile, or another process's
-    /// where this one may not look) are left out.
+    /// Returns every ledger of the gateway. Those that cannot be opened are left out: they were
+    /// removed meanwhile, or belong to another process and this one lacks the privilege.
     pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -126,9 +128,10 @@ impl Control {
             };
             let Some(memory) = memory else { continue };
             let header = memory.read_header();
-            // Whose it is stands in the record alone: the header is the server's to write.
+            // Only the record says who owns it, because the server can write the header.
             let Some(record) = places.member(slot, id) else { continue };
-            // As the program judges: a sign of life further in the future than the lease is none.
+            // As in the program: a heartbeat that is further in the future than the lease is
+            // invalid.
             let ahead = header.heartbeat_ns.saturating_sub(now) >= lease;
             let age_ns = if ahead { u64::MAX } else { now.saturating_sub(header.heartbeat_ns) };
             let alive = sys::alive(record.pid, record.start_ticks);
@@ -139,8 +142,8 @@ impl Control {
         Ok(members)
     }
 
-    /// The servers that live, feed the gateway, and are what is asked for. Whether they are, their entries say:
-    /// a gateway that has given up `CAP_SYS_ADMIN` has to know of servers, too, whose ledger it may not look into.
+    /// Returns the live servers of the gateway whose record matches. The decision uses only the
+    /// records, because a gateway that has dropped `CAP_SYS_ADMIN` cannot read every ledger.
     pub(crate) fn servers_where(
         &self,
         wanted: impl Fn(&abi::equic_member) -> bool,
@@ -161,7 +164,7 @@ impl Control {
         Ok(found)
     }
 
-    /// A ledger, mapped; None if it is gone.
+    /// Returns a ledger, mapped, or `None` if it was removed.
     fn memory(&self, id: u32) -> io::Result<Option<Arc<Memory>>> {
         if let Some(memory) = lock(&self.state).ledgers.get(&id) {
             return Ok(Some(Arc::clone(memory)));
@@ -173,15 +176,16 @@ impl Control {
         Ok(Some(memory))
     }
 
-    /// Keeps a ledger that was mapped already, to look at it without any privilege; and whose it is, for it may be gone
-    /// before anybody looks.
+    /// Keeps a mapped ledger, so that it can be read without privileges, and records its owner,
+    /// because the ledger may be removed before the next sweep.
     pub(crate) fn remember(&self, membership: &Membership, memory: &Arc<Memory>) {
         let mut state = lock(&self.state);
         state.ledgers.insert(membership.ledger_id(), Arc::clone(memory));
         state.watched.add(membership.member(), membership.slot());
     }
 
-    /// The places of living servers that an earlier process of this gateway let in at its socket.
+    /// Returns the slots of live servers that an earlier process of this gateway admitted at its
+    /// socket.
     pub(crate) fn inherited(&self) -> Result<Vec<(Membership, Arc<Memory>, abi::equic_member)>> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -201,8 +205,9 @@ impl Control {
         Ok(found)
     }
 
-    /// Removes the ledgers of processes that are dead and list entries that have expired, and refreshes the
-    /// addresses of the host ([`Control::refresh_addresses`]). The process that owns the gateway does so every second.
+    /// Removes the ledgers of dead processes and expired list entries, and refreshes the addresses
+    /// of the host ([`Control::refresh_addresses`]). The process that owns the gateway calls it
+    /// every second.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -210,12 +215,12 @@ impl Control {
         // Another process may be in another network namespace.
         let own = self.links.upgrade().is_some();
         if own && let Err(error) = self.refresh_addresses() {
-            // `knows_addresses` says so, after a while.
+            // If it keeps failing, `knows_addresses` returns false.
             tracing::debug!(%error, "sweeping");
         }
         let list_entries = self.sweep_lists_in_turn()?;
         let places = self.places().map_err(reading("the ledgers"))?;
-        // Before any of them are taken out, or one that nobody has seen would be.
+        // Before any ledger is removed, so that every server has been seen once.
         lock(&self.state).watched.look(&places).map_err(reading("the ledgers"))?;
         let ledgers = self.sweep_ledgers(false)?;
         if ledgers > 0 {
@@ -227,13 +232,14 @@ impl Control {
         Ok(Swept { ledgers, list_entries })
     }
 
-    /// Numbers of things that [`Control::sweep`] has removed so far through this handle and its
-    /// clones, among them the owner's thread that sweeps.
+    /// Returns how much [`Control::sweep`] has removed so far through this handle and its clones,
+    /// including the owner's sweeper thread.
     pub fn swept(&self) -> Swept {
         lock(&self.state).swept
     }
 
-    /// Removes the ledgers of the dead, and with `all` those of processes that live and have been silent for long.
+    /// Removes the ledgers of dead processes. With `all`, also those of live processes that have
+    /// been silent for a long time.
     fn sweep_ledgers(&self, all: bool) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -241,7 +247,7 @@ impl Control {
         let (mut removed, mut seen) = (0, Vec::new());
         for member in self.members()? {
             seen.push(member.id);
-            // Whoever holds the socket's other end takes it out.
+            // The process at the socket's other end removes it.
             let held = member.alive && member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0;
             let long = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS);
             let stopped = all && long && !held;
@@ -254,7 +260,7 @@ impl Control {
         Ok(removed)
     }
 
-    /// Removes ledgers this process may not look into, a lease after their process died.
+    /// Removes ledgers that this process may not read, a lease after their process died.
     fn sweep_unseen(&self, places: &Places, seen: &[u32], lease: u64) -> io::Result<u32> {
         let taken = places.taken()?;
         let (now, mut state, mut removed) = (sys::monotonic_ns(), lock(&self.state), 0);
@@ -274,7 +280,7 @@ impl Control {
         Ok(removed)
     }
 
-    /// Frees places whose process died between claiming them and moving in.
+    /// Frees slots whose process died between claiming them and moving in.
     fn give_back_claimed(&self, places: &Places) -> io::Result<()> {
         let taken = places.taken()?;
         let (now, mut state) = (sys::monotonic_ns(), lock(&self.state));
@@ -290,8 +296,8 @@ impl Control {
         Ok(())
     }
 
-    /// Removes the ledgers of a process that has ended, without waiting for the lease: for whoever
-    /// waits for it (`waitpid`). How many there were. Does nothing while the process runs.
+    /// Removes the ledgers of a process that has ended, without waiting for the lease, and returns
+    /// their number. For a parent after `waitpid`. Does nothing while the process is running.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.

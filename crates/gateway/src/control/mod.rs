@@ -1,22 +1,24 @@
-//! A running gateway from outside: the control plane over its maps.
+//! Inspects and changes a running gateway through its maps.
 //!
-//! [`Control`] is a handle on the maps of one gateway, this process's (`Gateway::control`) or another
-//! process's ([`Control::open`], which needs `CAP_SYS_ADMIN`). Everything the command `equic gateway`
-//! shows or changes goes through it, and everything it returns can be written as JSON.
+//! [`Control`] is a handle on the maps of one gateway, this process's (`Gateway::control`) or
+//! another process's ([`Control::open`], which needs `CAP_SYS_ADMIN`). Everything that the command
+//! `equic gateway` shows or changes goes through it, and everything that it returns can be
+//! serialized as JSON.
 //!
-//! * `discover.rs`: finding running gateways, taking them off; `chosen.rs`: the next one after that;
-//! * `members.rs`: joining with a ledger, removing the ledgers of the dead;
-//! * `status.rs`, `counters.rs`, `sources.rs`: what is going on;
-//! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole configuration):
-//!   what may change while it runs;
-//! * `count.rs`: how long the lists are and what changed in them last, without walking them;
+//! * `discover.rs`: finding running gateways, detaching them; `chosen.rs`: recognising the
+//!   successor;
+//! * `members.rs`: joining with a ledger, removing the ledgers of dead processes;
+//! * `status.rs`, `counters.rs`, `sources.rs`: state and statistics;
+//! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole
+//!   configuration): what can change while it runs;
+//! * `count.rs`: the length of the lists and their last changes, without walking them;
 //! * `local.rs`: addresses of this host, for the program;
-//! * `adaptive.rs`: services that ask for proof of addresses, or are calm;
-//! * `refusals.rs`: who was refused how often, for bans;
-//! * `audit.rs`: who changed what;
-//! * `report.rs`: what the process that looks after the gateway says about itself;
-//! * `overview.rs`: readings cheap enough to be made every second;
-//! * `events.rs`: sampled drops as they happen; `observer.rs`: looking over the reader's shoulder;
+//! * `adaptive.rs`: the state of adaptive Retry;
+//! * `refusals.rs`: refusals per source, for bans;
+//! * `audit.rs`: changes by other processes;
+//! * `report.rs`: the report of the process that manages the gateway;
+//! * `overview.rs`: readings that are cheap enough for every second;
+//! * `events.rs`: sampled drops as they happen; `observer.rs`: watching them next to their reader;
 //! * `capture.rs`: copies of dropped packets.
 
 mod adaptive;
@@ -85,35 +87,35 @@ pub struct Control {
     maps: Arc<Maps>,
     program: u32,
     state: Arc<Mutex<State>>,
-    /// The links, where they are this process's: those it may look at without privileges.
+    /// The links, if they are this process's. It may read those without privileges.
     links: Weak<Mutex<Vec<Link>>>,
-    /// The program, where it is this process's: what the kernel says of it takes no privilege then.
+    /// The program, if it is this process's. Querying it then needs no privilege.
     own: Weak<OwnedFd>,
-    /// The choice by which another process's gateway was found; none for this process's own.
+    /// The choice by which another process's gateway was found. `None` for this process's own.
     chosen: Option<Arc<GatewayChoice>>,
 }
 
 /// State that a handle keeps between calls.
 #[derive(Debug, Default)]
 struct State {
-    /// Ledgers that are mapped already, by map id.
+    /// Mapped ledgers, by map id.
     ledgers: HashMap<u32, Arc<Memory>>,
-    /// Places that were claimed but empty, and since when (monotonic nanoseconds).
+    /// Slots that were claimed but empty, and since when (monotonic nanoseconds).
     claimed: HashMap<u32, u64>,
-    /// Ledgers that cannot be looked into and whose process is dead, and since when that is known.
+    /// Unreadable ledgers of dead processes, and since when the process is known to be dead.
     dead: HashMap<u32, u64>,
     /// Servers that are not known to be dead.
     watched: Watched,
-    /// Reading of the host's addresses.
+    /// State of reading the host's addresses.
     local: local::LocalState,
-    /// Numbers of things that were removed so far.
+    /// How much was removed so far.
     swept: Swept,
-    /// Time at which the lists are to be looked through again (monotonic nanoseconds).
+    /// Time of the next walk through the lists (monotonic nanoseconds).
     next_lists_ns: u64,
     /// Copies of the key ring for servers at this process's socket.
     served: Vec<Weak<ServedRing>>,
-    /// Numbers of list changes that were begun and over when one was seen under way, and since when
-    /// they are the same (monotonic nanoseconds).
+    /// Numbers of started and ended list changes when an unfinished one was seen, and since when
+    /// they have not changed (monotonic nanoseconds).
     list_change: Option<((u64, u64), u64)>,
 }
 
@@ -123,7 +125,7 @@ impl Control {
         Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    /// With the links and the program of this process's gateway.
+    /// Adds the links and the program of this process's gateway.
     pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
         Control { links, own, ..self }
     }
@@ -132,24 +134,25 @@ impl Control {
         &self.maps
     }
 
-    /// The maps, for somebody who keeps them longer than this handle.
+    /// Returns the maps, for callers that outlive this handle.
     pub(crate) fn shared_maps(&self) -> Arc<Maps> {
         Arc::clone(&self.maps)
     }
 
-    /// True if this is a handle of the process that loaded the gateway, and shares its state.
+    /// Returns true if this handle belongs to the process that loaded the gateway, and shares its
+    /// state.
     pub(crate) fn is_own(&self) -> bool {
         self.own.strong_count() > 0
     }
 
-    /// The copies of the key ring that servers at this process's socket read.
+    /// Returns the copies of the key ring that servers at this process's socket read.
     pub(crate) fn served_rings(&self) -> Vec<Arc<ServedRing>> {
         let mut state = lock(&self.state);
         state.served.retain(|one| one.strong_count() > 0);
         state.served.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Makes a copy of the key ring for servers, which follows the program's.
+    /// Creates a copy of the key ring for servers. It is updated together with the program's.
     pub(crate) fn serve_ring(&self) -> Result<Arc<ServedRing>> {
         let failed = |error| Error::system("copying the key ring for servers", error);
         let served = Arc::new(ServedRing::new(&self.key_ring()?).map_err(failed)?);
@@ -157,43 +160,43 @@ impl Control {
         Ok(served)
     }
 
-    /// The choice by which another process's gateway was found.
+    /// Returns the choice by which another process's gateway was found.
     pub(crate) fn chosen(&self) -> Option<&GatewayChoice> {
         self.chosen.as_deref()
     }
 
-    /// The kernel's id of the program.
+    /// Returns the kernel's id of the program.
     pub fn program_id(&self) -> u32 {
         self.program
     }
 
-    /// The gateway's name.
+    /// Returns the gateway's name.
     pub fn name(&self) -> String {
         from_c_name(&self.maps.control.read().name)
     }
 
-    /// The process that looks after the gateway: the one that loaded it, or took it over last.
+    /// Returns the process that manages the gateway: the one that loaded it, or took it over last.
     pub fn owner(&self) -> Owner {
         let control = self.maps.control.read();
         let (pid, ticks) = (control.owner_pid, control.owner_start_ticks);
         Owner { pid, alive: sys::alive(pid, ticks) }
     }
 
-    /// True if this process is the owner. (Two processes have the same pid only in two pid
-    /// namespaces, and then not the same start.)
+    /// Returns true if this process is the owner. (Processes in two pid namespaces can have the
+    /// same pid, but then their start times differ.)
     pub(crate) fn is_owner(&self, pid: u32) -> bool {
         let control = self.maps.control.read();
         let started = sys::start_ticks(pid);
         control.owner_pid == pid && started.is_none_or(|ticks| ticks == control.owner_start_ticks)
     }
 
-    /// Writes down that nobody looks after it any more, for those who watch the owner.
+    /// Records that no process manages the gateway, for processes that watch the owner.
     pub(crate) fn disown(&self) {
         let control = self.maps.control.pointer();
         atomic!(AtomicU32, control, owner_pid).store(0, Relaxed);
     }
 
-    /// Writes this process down as the owner.
+    /// Records this process as the owner.
     pub(crate) fn own(&self) {
         let (control, pid) = (self.maps.control.pointer(), std::process::id());
         let ticks = sys::start_ticks(pid).unwrap_or(0);
@@ -202,7 +205,7 @@ impl Control {
         atomic!(AtomicU32, control, owner_pid).store(pid, Relaxed);
     }
 
-    /// Writes down where it is pinned.
+    /// Records the directory of the pins.
     pub(crate) fn write_pin(&self, path: &std::path::Path) {
         let control = self.maps.control.pointer();
         let bytes: [std::ffi::c_char; 128] = c_name(&path.to_string_lossy());
@@ -211,25 +214,25 @@ impl Control {
         }
     }
 
-    /// Directory that the gateway is pinned in; none if it is not pinned.
+    /// Returns the directory that the gateway is pinned in, or `None` if it is not pinned.
     pub fn pin(&self) -> Option<std::path::PathBuf> {
         let pin = from_c_name(&self.maps.control.read().pin);
         (!pin.is_empty()).then(|| std::path::PathBuf::from(pin))
     }
 
-    /// The services' names, by index.
+    /// Returns the services' names, by index.
     pub fn service_names(&self) -> Vec<String> {
         service_names(&self.maps.services.read())
     }
 
-    /// The name of a service; its number if it has none.
+    /// Returns the name of a service, or its index as text if it has no name.
     pub(crate) fn service_name(&self, index: u32) -> String {
         let names = self.service_names();
         names.get(index as usize).cloned().unwrap_or_else(|| index.to_string())
     }
 
-    /// Addresses that the services listen at: (address, index of the service), unspecified
-    /// addresses meaning any of the family.
+    /// Returns the addresses that the services listen at: (address, index of the service). An
+    /// unspecified address stands for all addresses of its family.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -237,8 +240,8 @@ impl Control {
         self.maps.listening().map_err(reading("the listeners"))
     }
 
-    /// Index of the service whose packets come to a socket bound to this address. A socket on `[::]` takes
-    /// IPv4, too.
+    /// Returns the index of the service whose packets arrive at a socket bound to this address. A
+    /// socket on `[::]` also receives IPv4.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -261,7 +264,7 @@ impl Control {
     }
 }
 
-/// For `map_err`: what could not be read.
+/// For `map_err`: names what could not be read.
 pub(crate) fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
     move |error| Error::system(format!("reading {what}"), error)
 }

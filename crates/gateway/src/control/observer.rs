@@ -1,4 +1,4 @@
-//! Drop events, read over the shoulder of whoever takes them.
+//! Reads drop events without taking them from their reader.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::sys;
 use crate::sys::ring::Ring;
 
 /// Reads the gateway's drop events without taking them from their reader ([`super::Events`]), so
-/// that any number of processes may look on. What comes faster than it looks is missed. Where
-/// nobody takes events, it makes room for new ones itself.
+/// that any number of processes can watch. Events that arrive faster than it reads are missed. If
+/// no process takes events, it makes room for new ones itself.
 #[derive(Debug)]
 pub struct Observer {
     ring: Ring,
@@ -21,7 +21,7 @@ pub struct Observer {
 }
 
 impl Control {
-    /// Looks on as drop events come, beginning with those that nobody has taken yet.
+    /// Starts watching drop events, beginning with those that no reader has taken yet.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -33,14 +33,15 @@ impl Control {
 }
 
 impl Observer {
-    /// The events since the last call. Never waits.
+    /// Returns the events since the last call. Never blocks.
     pub fn poll(&mut self) -> Vec<Event> {
         let mut heard = Vec::new();
         self.ring.read::<{ Control::EVENT }>(|bytes| {
-            // SAFETY: as many bytes as an event has, and any bytes are an event.
+            // SAFETY: there are as many bytes as an event has, and every bit pattern is a valid
+            // event.
             heard.push(unsafe { bytes.as_ptr().cast::<abi::equic_event>().read_unaligned() });
         });
-        // What was there from the start tells whether anybody has taken events before.
+        // The first read shows whether a reader has taken events before.
         let first = std::mem::replace(&mut self.first, false) && self.ring.is_untouched();
         let waited = heard.first().filter(|_| first).map_or(0, |event| event.time_ns);
         let waited = if waited == 0 { 0 } else { sys::monotonic_ns().saturating_sub(waited) };

@@ -1,5 +1,5 @@
-//! Readings cheap enough to be made every second, whatever the size of the tables: what
-//! `equic gateway watch` and the metrics are made of.
+//! Readings that are cheap enough for every second, whatever the size of the tables. `equic gateway
+//! watch` and the metrics use them.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::reason::Reason;
 use crate::sys;
 use crate::sys::ids;
 
-/// The gateway in a few words, without its counters and tables.
+/// Summary of the gateway, without its counters and tables.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overview {
     /// The gateway's name.
@@ -37,12 +37,13 @@ pub struct Overview {
     pub dry_run: bool,
 }
 
-/// Key of a source as a service sees it.
+/// Key of a source in a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
     /// The source's prefix.
     pub prefix: IpNet,
-    /// The service's index; none: the source has connections, but no entry in the table of sources.
+    /// The service's index. `None` if the source has connections, but no entry in the table of
+    /// sources.
     pub service: Option<u32>,
 }
 
@@ -51,41 +52,42 @@ pub struct SourceKey {
 pub struct SourceSample {
     /// The source.
     pub key: SourceKey,
-    /// Time at which the source's entry was made, in nanoseconds of `CLOCK_MONOTONIC`: another time
-    /// than before means that it was pushed out meanwhile and began again.
+    /// Time at which the source's entry was created, in nanoseconds of `CLOCK_MONOTONIC`. If it
+    /// changes, the entry was evicted and created again, and the counts began at 0.
     pub since_ns: u64,
-    /// Connections open, over all servers and all services of the quota group.
+    /// Open connections, over all servers and all services of the quota group.
     pub connections: u32,
-    /// The quota of connections; 0: none.
+    /// The quota of connections. 0: no quota.
     pub limit: u32,
-    /// Packets since its entry was made.
+    /// Packets since its entry was created.
     pub packets: u64,
-    /// Their UDP payload.
+    /// Their bytes of UDP payload.
     pub bytes: u64,
-    /// Packets whose verdict was a drop (dry run included).
+    /// Packets whose verdict was a drop, dry run included.
     pub drops: u64,
-    /// Reason in the verdict on the source's last packet; none: no entry.
+    /// Reason of the verdict on the source's last packet. `None` without an entry.
     pub last_reason: Option<Reason>,
 }
 
-/// Cost of running the program; the kernel counts it while `kernel.bpf_stats_enabled` is 1.
+/// Cost of running the program. The kernel counts it while `kernel.bpf_stats_enabled` is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RunStats {
     /// Number of runs of the program: one per packet of its interfaces.
     pub runs: u64,
-    /// Time of all runs together.
+    /// Total time of all runs.
     pub time: Duration,
 }
 
 impl SourceKey {
-    /// The prefix in text; a single address without its length.
+    /// Returns the prefix as text. A single address is written without its length.
     pub fn label(&self) -> String {
         prefix_text(self.prefix)
     }
 }
 
 impl Control {
-    /// True if the program is still in the kernel: not once its last link and its owner are gone.
+    /// Returns true if the program is still in the kernel. It is not once its last link and its
+    /// owner are gone.
     ///
     /// # Errors
     /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
@@ -96,7 +98,7 @@ impl Control {
         Ok(ids::program_by_id(self.program).map_err(reading("the program"))?.is_some())
     }
 
-    /// The gateway in a few words.
+    /// Returns a summary of the gateway.
     pub fn overview(&self) -> Overview {
         let control = self.maps.control.read();
         Overview {
@@ -111,7 +113,7 @@ impl Control {
         }
     }
 
-    /// Cost of running the program; none if the kernel has not counted.
+    /// Returns the cost of running the program, or `None` if the kernel has not counted it.
     ///
     /// # Errors
     /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
@@ -128,8 +130,8 @@ impl Control {
             .map(|(runs, nanoseconds)| RunStats { runs, time: Duration::from_nanos(nanoseconds) }))
     }
 
-    /// Counts of what every source has sent so far, in no order: [`Control::sources`] without the
-    /// texts, so that rates can be computed from two of them.
+    /// Returns counts of what every source has sent so far, unordered. It is like
+    /// [`Control::sources`] without texts, for computing rates from two calls.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -139,7 +141,7 @@ impl Control {
         let services = self.maps.services.read();
         let live = || services.iter().take_while(|service| service.name[0] != 0);
         let overrides = self.maps.overrides.read();
-        // Of a group, for sources that are silent; the smallest, as in `sources`.
+        // The limit of a group, for silent sources: the smallest one, as in `sources`.
         let mut limits: HashMap<u32, u32> = HashMap::new();
         for service in live().filter(|service| service.max_connections != 0) {
             let limit = limits.entry(service.group).or_insert(u32::MAX);
@@ -188,12 +190,13 @@ impl Control {
         Ok(samples)
     }
 
-    /// The source that an address belongs to.
+    /// Returns the source that an address belongs to.
     pub fn source_of(&self, address: IpAddr) -> IpNet {
         source_prefix(address_bytes(address), &self.maps.load).trunc()
     }
 
-    /// The entry of the lists that decides about a prefix: the longest that contains it and holds.
+    /// Returns the list entry that applies to a prefix: the longest one that contains it and has
+    /// not expired.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -218,7 +221,7 @@ impl Control {
             if holds(&entry, now) {
                 return Ok(Some(typed(net.trunc(), &entry, now)));
             }
-            // Expired, and not swept yet: it gives way to the next shorter one.
+            // Expired but not removed yet: the next shorter entry applies.
             match net.prefix_len().checked_sub(1).map(|len| IpNet::new(prefix.addr(), len)) {
                 Some(Ok(shorter)) => wanted = shorter.trunc(),
                 _ => return Ok(None),
@@ -226,11 +229,11 @@ impl Control {
         }
     }
 
-    /// The ring that drop events are put into, for [`super::Observer`].
+    /// Returns the ring of drop events, for [`super::Observer`].
     pub(super) fn ring(&self) -> std::os::fd::BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.maps.events)
     }
 
-    /// The size of an event in the ring.
+    /// Size of an event in the ring.
     pub(super) const EVENT: usize = size_of::<abi::equic_event>();
 }

@@ -1,8 +1,9 @@
-//! A whole configuration at once: all of it that can change while the gateway runs, or nothing.
+//! Applies a whole configuration at once: everything that can change while the gateway runs, or
+//! nothing.
 //!
-//! First everything that can be known beforehand is checked. Then the parts that a kernel call can refuse change:
-//! limits by prefix, listeners, lists. If one fails, those before it are put back. Settings come last, because
-//! they are stores into mapped memory, which cannot fail.
+//! First, everything that can be checked beforehand is checked. Then the parts change that a kernel
+//! call can refuse: limits by prefix, listeners, lists. If one fails, the earlier ones are
+//! restored. Settings come last, because they are stores into mapped memory, which cannot fail.
 
 use std::net::SocketAddr;
 
@@ -14,14 +15,14 @@ use crate::error::{Error, Result};
 use crate::services::{Services, service_names, services_of};
 use crate::sys::region::atomic;
 
-/// State before a change, to go back to.
+/// State before a change, for restoring it.
 struct Before {
     services: Services,
     overrides: Vec<abi::equic_override>,
     listeners: Vec<(SocketAddr, usize)>,
 }
 
-/// Addresses of services, by the order of these.
+/// Returns the addresses of services, with their indices.
 fn addresses_of(services: &[ServiceConfig]) -> Vec<(SocketAddr, usize)> {
     let numbered = services.iter().enumerate();
     let each = numbered.flat_map(|(index, service)| {
@@ -32,14 +33,15 @@ fn addresses_of(services: &[ServiceConfig]) -> Vec<(SocketAddr, usize)> {
 }
 
 impl Control {
-    /// Puts a configuration in force: settings, limits by prefix, listeners, further services, and the list entries
-    /// that a configuration made. The services that are there must be the configuration's first, in their order.
-    /// What cannot change while a gateway runs is not looked at. On an error everything is as before.
+    /// Applies a configuration: settings, limits by prefix, listeners, additional services, and the
+    /// list entries of the configuration. The existing services must come first in the
+    /// configuration, in the same order. What cannot change while a gateway runs is ignored. After
+    /// an error nothing has changed.
     ///
     /// # Errors
     /// [`Error::Config`]; [`Error::NoSuchService`] if the configuration has other services;
-    /// [`Error::ListenersFull`] and [`Error::ListTooLong`] before anything changes; the kernel's error;
-    /// [`Error::NotUndone`] if the kernel refused to put something back.
+    /// [`Error::ListenersFull`] and [`Error::ListTooLong`] before anything changes; the kernel's
+    /// error; [`Error::NotUndone`] if the kernel refused to restore something.
     pub fn reconfigure(&self, config: &Config) -> Result<Replaced> {
         config.validate()?;
         let listed = config.listed()?;
@@ -74,9 +76,9 @@ impl Control {
         Ok(*lists.done())
     }
 
-    /// Makes the limits by prefix those of these services, by their order, and no others. The program goes by them
-    /// with its next packet, and servers that joined by a socket within a tenth of a second. On an error all are as
-    /// before.
+    /// Replaces all limits by prefix with those of these services, by index. The program uses them
+    /// from the next packet on, servers that joined through a socket within a tenth of a second.
+    /// After an error nothing has changed.
     ///
     /// # Errors
     /// The kernel's error if a map cannot be written; [`Error::NotUndone`].
@@ -100,7 +102,7 @@ impl Control {
         Ok(Before { services, overrides, listeners: self.listeners()? })
     }
 
-    /// Limits by prefix and listeners as they were. (Lists go back by themselves.)
+    /// Restores limits by prefix and listeners. (Changes of lists restore themselves.)
     fn put_back(&self, before: &Before, named: usize) -> Result<()> {
         let listeners = self.move_listeners(&before.listeners);
         let overrides = self.put_overrides(&before.overrides, &before.services);
@@ -110,7 +112,7 @@ impl Control {
         listeners.and(overrides)
     }
 
-    /// Writes the services that are not there yet. Nothing leads to them before they have listeners.
+    /// Writes the additional services. They have no listeners yet, so no packet reaches them.
     fn add_services(&self, config: &Config, named: usize) {
         let all = services_of(config);
         for (index, new) in all.iter().enumerate().take(config.services.len()).skip(named) {
@@ -120,14 +122,15 @@ impl Control {
 
     fn write_service(&self, index: usize, new: abi::equic_service) {
         assert!(index < abi::EQUIC_MAX_SERVICES as usize, "more services than there are");
-        // SAFETY: `index` is inside the array, as just checked. The program does not read it: no listener leads there.
+        // SAFETY: `index` is inside the array, as the assertion has just checked. The program does
+        // not read the element, because no listener leads to it.
         unsafe {
             let at = self.maps.services.pointer().cast::<abi::equic_service>().add(index);
             at.write_volatile(new);
         }
     }
 
-    /// Makes these the limits by prefix; `services` say for which families of addresses each has some.
+    /// Replaces the limits by prefix. `services` has the families for which each service has some.
     fn put_overrides(&self, wanted: &[abi::equic_override], services: &Services) -> Result<()> {
         let failed = |error| Error::system("writing the limits by prefix", error);
         self.maps.set_overrides(wanted).map_err(failed)?;
@@ -147,7 +150,7 @@ impl Control {
         if exact > entries as usize { Err(Error::ListenersFull { entries }) } else { Ok(()) }
     }
 
-    /// Moves the services' listeners there. An address that stays is never without its service.
+    /// Moves the services' listeners. An address that stays always has its service.
     fn move_listeners(&self, wanted: &[(SocketAddr, usize)]) -> Result<()> {
         let failed = |error| Error::system("moving the listeners", error);
         let now = self.listeners()?;
@@ -162,7 +165,7 @@ impl Control {
         Ok(())
     }
 
-    /// Stores the settings of the gateway and of the services that were there before, and notes what changed.
+    /// Stores the settings of the gateway and of the existing services, and records what changed.
     fn store_settings(&self, config: &Config, before: &Services, named: usize) {
         let (old, new) = (self.settings(), &config.gateway);
         self.store_gateway(new);
@@ -202,7 +205,7 @@ mod tests {
         Config { services: vec![service], deny, ..Config::default() }
     }
 
-    /// Everything that a configuration changes.
+    /// Returns everything that a configuration changes.
     fn seen(control: &Control) -> (String, Vec<(SocketAddr, usize)>, Vec<ListEntry>) {
         let status = control.status().unwrap();
         let services: Vec<_> = status.services.into_iter().map(|service| service.config).collect();
@@ -225,7 +228,7 @@ mod tests {
             Gateway::load_with(&old, ObjectSource::Embedded, LoadOptions::explain()).unwrap();
         let control = gateway.control();
         let before = seen(control);
-        // Two in place of one, where there is room for one.
+        // Two where there is room for one.
         let listen = ["444", "192.0.2.2:8443", "192.0.2.3:8443"];
         let prefixes = ["198.51.100.0/25", "2001:db9::/32", "2001:dba::/32"];
         let new = service(&listen, &prefixes, 6);
@@ -233,7 +236,7 @@ mod tests {
         new.gateway.dry_run = true;
         new.gateway.lease = std::time::Duration::from_secs(9);
 
-        // No room in the trie of IPv6 prefixes: the IPv4 ones have changed by then.
+        // The trie of IPv6 prefixes is full, so the change fails after IPv4 prefixes have changed.
         let trie = &control.maps.overrides6;
         let foreign = |number: u32| abi::equic_override6_key {
             prefixlen: 160,
@@ -246,7 +249,7 @@ mod tests {
         assert_eq!(seen(control), before);
         (0..filled).for_each(|number| assert!(trie.delete(&foreign(number)).unwrap()));
 
-        // No room for an address, for which there is room by the numbers.
+        // The map has no room for an address, although the check of the numbers finds room.
         let listeners = &control.maps.listeners;
         let foreign = |number: u32| abi::equic_listener {
             addr: u128::from(number).to_be_bytes(),

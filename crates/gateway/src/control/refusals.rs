@@ -1,8 +1,8 @@
-//! Counts of refusals per source: the evidence for bans.
+//! Counts of refusals per source, the evidence for bans.
 //!
-//! The program counts, per source and service, the packets it refused for one of the reasons it was
-//! told to count (`equic_load.counted_reasons`): exactly, not sampled. Here those counters are read;
-//! what they amount to is decided in [`crate::ban`].
+//! For each source and service, the program counts the packets that it refused for one of the
+//! counted reasons (`equic_load.counted_reasons`), exactly and not sampled. This module reads those
+//! counters. [`crate::ban`] decides about bans.
 
 use std::collections::HashSet;
 
@@ -20,29 +20,31 @@ use crate::reason::Reason;
 pub struct RefusedSource {
     /// The source.
     pub prefix: IpNet,
-    /// The service's number.
+    /// The service's index.
     pub service: u32,
-    /// Time at which the source's entry was made: a source that was pushed out of the table has a new one.
+    /// Time at which the source's entry was created. An entry that was evicted and created again
+    /// has a new one.
     pub entry_ns: u64,
-    /// Packets refused for counted reasons since; wraps.
+    /// Packets refused for counted reasons since then. Wraps.
     pub refused: u32,
     /// True if the source holds a connection that a server has counted.
     pub connected: bool,
 }
 
-/// All of them at one moment.
+/// All counters at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals {
-    /// Sources with at least one.
+    /// Sources with at least one refusal.
     pub sources: Vec<RefusedSource>,
-    /// Entries in the table of sources.
+    /// Number of entries in the table of sources.
     pub entries: u64,
-    /// Entries ever made in it: how many were pushed out follows.
+    /// Number of entries ever created in it. The difference gives the evictions.
     pub created: u64,
 }
 
 impl Control {
-    /// Reasons of the refusals that the program counts, as it was loaded.
+    /// Returns the reasons of the refusals that the program counts. They are fixed when it is
+    /// loaded.
     pub fn counted_reasons(&self) -> Vec<Reason> {
         let mask = self.maps.load.counted_reasons;
         Reason::all()
@@ -50,8 +52,8 @@ impl Control {
             .collect()
     }
 
-    /// Number of packets refused for counted reasons, of all sources together: while this stays,
-    /// [`Control::refusals`] has nothing new. Cheap.
+    /// Returns the number of packets refused for counted reasons, of all sources together. While it
+    /// does not change, [`Control::refusals`] returns nothing new. Cheap.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -62,7 +64,7 @@ impl Control {
         Ok(self.counters()?.iter().filter(counted).map(|row| row.packets).sum())
     }
 
-    /// The counters of every source that was refused: a walk through the table of sources.
+    /// Returns the counters of every source that was refused. Walks the table of sources.
     ///
     /// # Errors
     /// The kernel's error if a call fails.

@@ -1,5 +1,5 @@
-//! A whole list at once: what is new is added, what has gone is removed, and what stays is never
-//! missing in between.
+//! Replaces a whole list at once: adds new entries and removes old ones. Entries that stay are
+//! never missing in between.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,40 +17,40 @@ use crate::sys::map::Map;
 /// Numbers of the changes that replacing a list made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Replaced {
-    /// Prefixes that were not listed so before.
+    /// Prefixes that were not on the list before.
     pub added: u32,
-    /// Prefixes that are not in the new list.
+    /// Prefixes that are not on the new list.
     pub removed: u32,
-    /// Prefixes that stay.
+    /// Prefixes on both.
     pub kept: u32,
-    /// Prefixes that have an entry of somebody else's, which was left as it is.
+    /// Prefixes that have an entry of another origin, which was not changed.
     pub left: u32,
 }
 
-/// The difference between what is there and what shall be.
+/// The difference between the current and the new entries.
 #[derive(Default)]
 pub(super) struct Difference {
     add: Vec<(IpNet, abi::equic_acl_entry)>,
     remove: Vec<IpNet>,
-    /// The entries to be overwritten and removed as they were, to go back to.
+    /// The entries that will be overwritten or removed, for restoring them.
     before: HashMap<IpNet, abi::equic_acl_entry>,
-    /// Entries now, by family (IPv4 first), and how many the additions create.
+    /// Number of entries now, by family (IPv4 first), and how many the additions create.
     now: [u32; 2],
     create: [u32; 2],
     drop: [u32; 2],
-    /// There is no room for the additions before the removals.
+    /// There is only room for the additions after the removals.
     removals_first: bool,
     done: Replaced,
 }
 
 impl Difference {
-    /// Its numbers.
+    /// Returns the numbers of changes.
     pub(super) fn done(&self) -> &Replaced {
         &self.done
     }
 }
 
-/// Entries to store, as the kernel takes them: an element of each for one entry.
+/// Entries to store, in the form of the kernel's batch call: one element of each vector per entry.
 struct Family<K> {
     prefixes: Vec<IpNet>,
     keys: Vec<K>,
@@ -76,11 +76,11 @@ fn family(net: &IpNet) -> usize {
 }
 
 impl Control {
-    /// Makes the entries of `origin` with one of `actions` exactly these. Bans give way; entries of
-    /// other origins stay and come first. On an error everything is as it was.
+    /// Replaces the entries of `origin` with one of `actions` by these. Bans are replaced, too.
+    /// Entries of other origins stay and take precedence. After an error nothing has changed.
     ///
     /// # Errors
-    /// [`Error::ListTooLong`] before anything changes; what the kernel says.
+    /// [`Error::ListTooLong`] before anything changes; the kernel's error.
     pub fn replace(
         &self,
         origin: Origin,
@@ -93,16 +93,17 @@ impl Control {
         Ok(change.done)
     }
 
-    /// Notes what replacing a list did, for those who tell of it.
+    /// Records the replacement of a list in the audit log.
     pub(super) fn note_lists(&self, origin: Origin, done: &Replaced) {
         let Replaced { added, removed, kept, .. } = done;
         let lists = format!("lists of origin {origin:?}");
         self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
     }
 
-    /// Makes a change. On an error everything is as it was.
+    /// Makes a change. After an error nothing has changed.
     pub(super) fn carry_out(&self, change: &Difference) -> Result<()> {
-        // Additions first: where a prefix becomes two halves, no address is off the list in between.
+        // Additions first: if a prefix is replaced by its two halves, its addresses stay on the
+        // list.
         let done = if change.removals_first {
             self.remove(&change.remove).and_then(|()| self.add(change))
         } else {
@@ -111,11 +112,11 @@ impl Control {
         done.inspect_err(|_| self.go_back(change))
     }
 
-    /// What has to change so that the entries of `origin` with one of `actions` are exactly these, if there is room
-    /// for them.
+    /// Returns what has to change so that the entries of `origin` with one of `actions` are exactly
+    /// these, if there is room for them.
     ///
     /// # Errors
-    /// [`Error::ListTooLong`]; what the kernel says.
+    /// [`Error::ListTooLong`]; the kernel's error.
     pub(super) fn difference(
         &self,
         origin: Origin,
@@ -173,7 +174,7 @@ impl Control {
         }
         for (prefix, old) in &there {
             let ours = origin_of(old) == origin && actions.contains(&action_of(old));
-            // What has expired takes room, and is in nobody's way.
+            // Expired entries occupy room and can be removed, whatever their origin.
             if (ours || !holds(old, now)) && !names.contains(prefix) {
                 change.drop[family(prefix)] += 1;
                 change.done.removed += u32::from(ours);
@@ -200,7 +201,7 @@ impl Control {
         self.put_family(6, &self.maps.acl6, &v6, before, &mut writing)
     }
 
-    /// Stores entries of one family, and counts those that the kernel took.
+    /// Stores entries of one family, and records those that the kernel accepted.
     fn put_family<'a, K: abi::Pod>(
         &self,
         number: u8,
@@ -227,7 +228,7 @@ impl Control {
         prefixes.iter().try_for_each(|prefix| self.forget_if(*prefix, |_| true).map(drop))
     }
 
-    /// As far as the kernel lets us.
+    /// Restores the entries as far as the kernel permits.
     fn go_back(&self, change: &Difference) {
         for (prefix, _) in &change.add {
             if !change.before.contains_key(prefix)

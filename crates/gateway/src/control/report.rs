@@ -1,8 +1,8 @@
-//! Report of the process that looks after a gateway on itself, for `status` of any process.
+//! The report of the process that manages a gateway, for `status` of any process.
 //!
-//! It is JSON in a map of its own that is bound to the program: whoever finds the program finds the
-//! report, in whatever mount namespace and however full the disks are, and it is gone with the
-//! program. One process writes; readers take a copy that is whole.
+//! It is JSON in a separate map that is bound to the program. It can be found through the program
+//! in any mount namespace, does not depend on free disk space, and disappears with the program. One
+//! process writes it; readers copy a consistent version.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -20,113 +20,116 @@ use crate::sys::region::{Shared, atomic};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Something is not as it was asked for; what is protected stays protected.
+    /// Something differs from the configuration, but protection is not affected.
     Warning,
     /// Something is not protected.
     Error,
 }
 
-/// Something that is not as it should be, until it is.
+/// A problem, listed until it is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Subject of the condition, one of each: `interface eth0`, `reload`, `ban state`.
+    /// Subject of the condition, such as `interface eth0`, `reload` or `ban state`. Each has at
+    /// most one condition.
     pub about: String,
     /// Severity of the condition.
     pub level: Level,
-    /// Description of what is wrong, and of what mends it.
+    /// Description of what is wrong, and what to do.
     pub message: String,
     /// Time at which the condition began, in milliseconds of Unix time.
     pub since_ms: u64,
 }
 
-/// An interface as the configuration names it.
+/// State of a configured interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceReport {
     /// Its name.
     pub name: String,
     /// `attached`, `missing`, `taken` (by another XDP program), `refused` (by the driver or the
-    /// kernel), `detached` (by an operator), `same` (another name of an interface that is configured
-    /// already).
+    /// kernel), `detached` (by an operator), `same` (another name of an interface that is
+    /// configured already).
     pub state: String,
-    /// The rest, for a person.
+    /// Details as text.
     pub detail: String,
 }
 
-/// The last time the configuration was read again.
+/// The last attempt to reload the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// Counts the attempts since the start.
+    /// Number of the attempt since the start.
     pub number: u64,
-    /// True if the reload succeeded; if not, everything is as before.
+    /// True if the reload succeeded. Otherwise nothing has changed.
     pub ok: bool,
     /// Time of the reload, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// Changes that the reload made, or problems that kept it from that.
+    /// Changes that the reload made, or the problems that prevented it.
     pub lines: Vec<String>,
 }
 
-/// Bans in numbers.
+/// Numbers of bans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BanTotals {
-    /// True if bans are only told of and not imposed.
+    /// True if bans are only reported and not imposed.
     pub dry_run: bool,
-    /// Number of bans in force.
+    /// Number of active bans.
     pub active: u64,
-    /// Imposed since the start (in a dry run: that would have been).
+    /// Number of bans imposed since the start (in a dry run: that would have been imposed).
     pub imposed: u64,
-    /// Ended by themselves.
+    /// Number of bans that expired.
     pub expired: u64,
-    /// Ended by an operator.
+    /// Number of bans that an operator lifted.
     pub lifted: u64,
-    /// Not imposed because the operator listed the prefix.
+    /// Number of bans not imposed because the operator listed the prefix.
     pub spared: u64,
-    /// Sources that are watched.
+    /// Number of watched sources.
     pub watched: u64,
-    /// Sources that were forgotten for others.
+    /// Number of sources dropped from watching to make room for others.
     pub evicted: u64,
 }
 
-/// The process's words.
+/// The report of the process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Its process id, in its pid namespace. It and the next are filled in by [`Control::publish`].
+    /// Its process id, in its pid namespace. [`Control::publish`] sets this and the next field.
     pub pid: u32,
-    /// Time at which the process started, in clock ticks since boot: with the id, names it for good.
+    /// Time at which the process started, in clock ticks since boot. Together with the id, it
+    /// identifies the process uniquely.
     pub start_ticks: u64,
     /// Time at which the report was written, in milliseconds of Unix time.
     pub written_ms: u64,
-    /// The configuration file it goes by: SIGHUP makes it read that again.
+    /// Its configuration file, which SIGHUP makes it read again.
     pub config: Option<String>,
-    /// Conditions that are not as they should be; the worst first.
+    /// Current problems, the worst first.
     pub conditions: Vec<Condition>,
-    /// The interfaces it was told to protect.
+    /// The configured interfaces.
     pub interfaces: Vec<InterfaceReport>,
     /// The last reload.
     pub reload: Option<Reload>,
     /// Numbers of bans; `None` if bans are off.
     pub bans: Option<BanTotals>,
-    /// Rules of the bans, as the process goes by them; `None` if bans are off.
+    /// Rules of the bans; `None` if bans are off.
     pub ban_rules: Option<BanConfig>,
 }
 
 impl Report {
-    /// True if the process that wrote the report runs, as far as can be seen from this pid namespace.
+    /// Returns true if the process that wrote the report is running, as far as this pid namespace
+    /// can see.
     pub fn is_alive(&self) -> bool {
         sys::alive(self.pid, self.start_ticks)
     }
 }
 
-/// Number of times a reader tries before it gives up on a writer that died in the middle.
+/// Number of attempts of a reader before it assumes that the writer died half way.
 const ATTEMPTS: u32 = 1_000;
 
 type Memory = Shared<abi::equic_report>;
 
 impl Control {
-    /// Publishes a report in place of the last one. Lists in it are cut to what there is room for.
+    /// Publishes a report, replacing the last one. Its lists are cut to fit.
     ///
     /// # Errors
-    /// The gateway was loaded without a place for reports.
+    /// Fails if the gateway was loaded without a map for reports.
     pub fn publish(&self, report: &Report) -> Result<()> {
         let memory = self.maps.report.as_ref().ok_or_else(|| self.no_report())?;
         let mut cut = report.clone();
@@ -152,21 +155,23 @@ impl Control {
         Ok(())
     }
 
-    /// Last report of the process that looks after the gateway; none: there is none, or no whole one.
+    /// Returns the last report of the process that manages the gateway. `None` if there is no
+    /// complete one.
     pub fn report(&self) -> Option<Report> {
         let text = self.maps.report.as_ref().and_then(read)?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Notes a fingerprint of the configuration file whose settings are in force, for whoever wants to
-    /// change that file; 0: none. It is the caller's which function of the text that is.
+    /// Records a fingerprint of the configuration file whose settings are in force, for processes
+    /// that want to change that file. 0 means no file. The caller chooses how it is computed.
     pub fn note_config(&self, fingerprint: u64) {
         if let Some(notes) = &self.maps.notes {
             atomic!(AtomicU64, notes.pointer(), file).store(fingerprint, Release);
         }
     }
 
-    /// The fingerprint that was noted last; none: there is no file, or it is not known.
+    /// Returns the fingerprint that was recorded last, or `None` if there is no file or it is
+    /// unknown.
     pub fn noted_config(&self) -> Option<u64> {
         let notes = self.maps.notes.as_ref()?;
         Some(atomic!(AtomicU64, notes.pointer(), file).load(Acquire)).filter(|noted| *noted != 0)

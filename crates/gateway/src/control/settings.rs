@@ -1,4 +1,4 @@
-//! Settings that change while the gateway runs: each is a store into mapped memory.
+//! Settings that change while the gateway runs. Each change is a store into mapped memory.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -10,8 +10,8 @@ use crate::quantity::Rate;
 use crate::services::service_names;
 use crate::sys::region::{atomic, store_rate};
 
-/// Stores the rate of a prefix level, and the bit that says whether it is on: the program looks at a level that
-/// is on, and finds no rate there for a moment, as one that is off.
+/// Stores the rate of a prefix level, and the bit that enables it. The program may read an enabled
+/// level whose rate is not stored yet; it treats that like a disabled one.
 macro_rules! store_level {
     ($live:expr, $new:expr, $level:expr) => {{
         let (level, bit) = ($level as usize, 1 << $level);
@@ -26,17 +26,18 @@ macro_rules! store_level {
 }
 
 impl Control {
-    /// Changes a setting: `max_connections` of every service, `web.max_connections` of one; the
-    /// keys are [`Key`]. The program goes by it with its next packet. Before `retry`, ask
-    /// [`Control::servers_without_keys`], and before `check_ids`, [`Control::servers_without_ids`]: this does not.
+    /// Changes a setting: `max_connections` of every service, or `web.max_connections` of one.
+    /// [`Key`] lists the keys. The program uses the new value from the next packet on. Before
+    /// changing `retry`, call [`Control::servers_without_keys`], and before `check_ids`,
+    /// [`Control::servers_without_ids`]: this function does not.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for keys and values that are none, [`crate::Error::NoSuchService`].
+    /// [`crate::Error::Config`] for invalid keys and values, [`crate::Error::NoSuchService`].
     pub fn set(&self, key: &str, value: &str) -> Result<Vec<Change>> {
         self.apply(&Setting::parse(key, value)?)
     }
 
-    /// Changes a setting that was read already.
+    /// Changes a setting that was parsed already.
     ///
     /// # Errors
     /// As [`Control::set`].
@@ -68,14 +69,14 @@ impl Control {
         Ok(changes)
     }
 
-    /// Notes a change of which it is not known yet whether it is one.
+    /// Records a change in the audit log, if the value differs.
     pub(super) fn note_change(&self, change: &Change) {
         if change.old != change.new {
             self.note(&change.text());
         }
     }
 
-    /// Stores one setting of one service, and nothing else of it.
+    /// Stores one setting of one service, and nothing else.
     pub(super) fn store(
         &self,
         index: usize,
@@ -94,7 +95,7 @@ impl Control {
             | Key::AlsoClient
             | Key::CheckIds
             | Key::StatelessReset => {
-                // Only the bits that change: another process may be changing others.
+                // Only the bits that change, because another process may be changing others.
                 let flags = atomic!(AtomicU32, live, flags);
                 flags.fetch_or(new.flags & !old.flags, Relaxed);
                 flags.fetch_and(!(old.flags & !new.flags), Relaxed);
@@ -136,7 +137,7 @@ impl Control {
         }
     }
 
-    /// Settings for all services that can change while the gateway runs; everything else by default.
+    /// Returns the settings of the gateway that can change while it runs. All others have defaults.
     pub fn settings(&self) -> GatewayConfig {
         let live = self.maps.control.read();
         GatewayConfig {
@@ -156,7 +157,7 @@ impl Control {
         Ok(Change::of_gateway(setting.key, &old, &new))
     }
 
-    /// Stores the gateway's own settings that can change while it runs.
+    /// Stores the settings of the gateway that can change while it runs.
     pub(super) fn store_gateway(&self, gateway: &GatewayConfig) {
         let control = self.maps.control.pointer();
         atomic!(AtomicU32, control, dry_run).store(gateway.dry_run.into(), Relaxed);

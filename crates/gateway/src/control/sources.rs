@@ -16,17 +16,17 @@ use crate::prefix::{prefix_text, source_prefix};
 use crate::reason::Reason;
 use crate::sys;
 
-/// Count by which the sources are sorted; the largest comes first.
+/// Count by which sources are sorted, largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortBy {
     /// Packets seen.
     #[default]
     Packets,
-    /// UDP payload seen.
+    /// Bytes of UDP payload seen.
     Bytes,
     /// Packets whose verdict was a drop.
     Drops,
-    /// Connections open.
+    /// Open connections.
     Connections,
 }
 
@@ -47,10 +47,10 @@ impl std::str::FromStr for SortBy {
     }
 }
 
-/// A source, its service's number and statistics if it has an entry, and its connections.
+/// A source, its service's index and statistics if it has an entry, and its connections.
 type Row = (Source, Option<(u32, abi::equic_source_state)>, u32);
 
-/// Sort key of rows, smallest first: of equal ones, the one with more packets comes first, then the smaller address.
+/// Sort key of rows, smallest first. Ties are broken by more packets, then by the smaller address.
 type Rank = (Reverse<u64>, Reverse<u64>, [u8; 16], Option<u32>, u32);
 
 fn rank((source, state, count): &Row, by: SortBy) -> Rank {
@@ -65,35 +65,37 @@ fn rank((source, state, count): &Row, by: SortBy) -> Rank {
     (Reverse(rank), Reverse(state.packets()), source.addr(), service, source.group)
 }
 
-/// One source, as one service sees it.
+/// One source in one service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceRow {
-    /// Its prefix; a single address without its length.
+    /// Its prefix. A single address is written without its length.
     pub source: String,
-    /// The service it talks to; of a source that was silent, those its connections count for.
+    /// The service that it sends to. For a silent source, the services that its connections count
+    /// for.
     pub services: Vec<String>,
-    /// Connections open, over all servers that feed the gateway and all services of the quota group.
+    /// Open connections, over all servers of the gateway and all services of the quota group.
     pub connections: u32,
-    /// The smallest quota among the services; 0: none.
+    /// The smallest quota of these services. 0: no quota.
     pub limit: u32,
-    /// Packets since its entry was made.
+    /// Packets since its entry was created.
     pub packets: u64,
-    /// Their UDP payload.
+    /// Their bytes of UDP payload.
     pub bytes: u64,
-    /// Packets whose verdict was a drop (dry run included).
+    /// Packets whose verdict was a drop, dry run included.
     pub drops: u64,
-    /// Milliseconds since its entry was made; none: no entry.
+    /// Milliseconds since its entry was created. `None` without an entry.
     pub first_seen_ms: Option<u64>,
-    /// Milliseconds since its last packet; none: no entry.
+    /// Milliseconds since its last packet. `None` without an entry.
     pub last_seen_ms: Option<u64>,
-    /// Reason in the verdict on the source's last packet; none: no entry.
+    /// Reason of the verdict on the source's last packet. `None` without an entry.
     pub last_reason: Option<Reason>,
-    /// Treatment of the source by the list that its prefix is on; none: it is on no list.
+    /// Treatment by the list that its prefix is on. `None` if it is on no list.
     pub listed: Option<ListAction>,
 }
 
 impl SourceRow {
-    /// `denied`, `allowed`, `at limit` or nothing: what will happen to its next connection.
+    /// Returns `denied`, `allowed`, `at limit` or an empty text: what will happen to its next
+    /// connection.
     pub fn state(&self) -> &'static str {
         match self.listed {
             Some(ListAction::Deny) => "denied",
@@ -105,8 +107,8 @@ impl SourceRow {
 }
 
 impl Control {
-    /// The first `top` sources in this order. Statistics are those of the LRU table: a source that was
-    /// pushed out of it began again.
+    /// Returns the first `top` sources in this order. The statistics come from the LRU table: those
+    /// of an evicted source began again at 0.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -129,7 +131,7 @@ impl Control {
         let silent = connections.iter().filter(|(source, _)| !seen.contains(source));
         all.extend(silent.map(|(source, count)| (*source, None, *count)));
         let rank = |row: &Row| rank(row, by);
-        // Only the first ones are put in order: of a full table, that would take most of the time.
+        // Only the first ones are sorted, because sorting a full table would take most of the time.
         if top < all.len() {
             if top > 0 {
                 all.select_nth_unstable_by_key(top - 1, rank);
@@ -182,7 +184,7 @@ impl Control {
             .collect()
     }
 
-    /// Connections of one source, over all ledgers that count except this one.
+    /// Returns the connections of one source, over all valid ledgers except this one.
     pub(crate) fn connections_besides(&self, source: Source, ledger: u32) -> Result<u32> {
         let place = Keying::new(&self.maps.load).place(&source);
         let counts = |member: &&Member| {
@@ -195,7 +197,7 @@ impl Control {
         Ok(others.fold(0, |sum, member| sum.saturating_add(member.memory.count(&source, &place))))
     }
 
-    /// Connections of every source, over all ledgers that count.
+    /// Returns the connections of every source, over all valid ledgers.
     pub(crate) fn connections(&self) -> Result<HashMap<Source, u32>> {
         let mut all: HashMap<Source, u32> = HashMap::new();
         for member in self.members()?.iter().filter(|member| member.counts) {

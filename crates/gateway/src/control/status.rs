@@ -1,4 +1,4 @@
-//! The gateway as a whole, for `equic gateway status`.
+//! State of the whole gateway, for `equic gateway status`.
 
 use serde::Serialize;
 
@@ -28,23 +28,23 @@ pub struct Status {
     pub uptime_s: f64,
     /// True if this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
-    /// Time for which a server's counts hold after its last sign of life.
+    /// Time for which a server's counts remain valid after its last heartbeat.
     pub lease: String,
-    /// Drop events per CPU.
+    /// Rate of drop events per CPU.
     pub events: Rate,
     /// Interfaces that the gateway is attached to.
     pub interfaces: Vec<Interface>,
-    /// Directory that the gateway is pinned in; none: it ends with its process.
+    /// Directory that the gateway is pinned in. `None`: it ends with its process.
     pub pin: Option<String>,
     /// The services.
     pub services: Vec<ServiceStatus>,
-    /// The servers that feed it.
+    /// The servers that have joined it.
     pub ledgers: Vec<LedgerStatus>,
-    /// The gateway's tables, and how full each is.
+    /// The gateway's tables, with their fill.
     pub tables: Vec<TableStatus>,
     /// Counts of events other than verdicts.
     pub tallies: Tallies,
-    /// Report of the process that looks after the gateway; none: it publishes none.
+    /// Report of the process that manages the gateway. `None` if it publishes no report.
     pub report: Option<Report>,
 }
 
@@ -53,7 +53,7 @@ pub struct Status {
 pub struct Owner {
     /// Its process id, in its pid namespace.
     pub pid: u32,
-    /// True if the process runs, as far as can be seen from this pid namespace.
+    /// True if the process is running, as far as this pid namespace can see.
     pub alive: bool,
 }
 
@@ -65,50 +65,51 @@ pub struct ServiceStatus {
     /// Its settings, as in the configuration.
     #[serde(flatten)]
     pub config: ServiceConfig,
-    /// With `retry = "adaptive"`: whether it asks for proof of addresses.
+    /// With `retry = "adaptive"`: whether it currently asks for proof of addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
-    /// Packets to it.
+    /// Packets to the service.
     pub packets: u64,
-    /// Their UDP payload.
+    /// Their bytes of UDP payload.
     pub bytes: u64,
-    /// Packets really dropped. Answers are not drops.
+    /// Packets that were dropped. Answers are not drops.
     pub dropped: u64,
-    /// Packets really answered in the server's name.
+    /// Packets that were answered in the server's name.
     pub answered: u64,
     /// Packets whose verdict was a drop: more than `dropped` in a dry run.
     pub would_drop: u64,
-    /// By reason.
+    /// Counts by reason.
     pub verdicts: Vec<CounterRow>,
 }
 
-/// One server that feeds the gateway.
+/// One server of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LedgerStatus {
-    /// The server's place among those of the gateway.
+    /// Index of the server's slot.
     pub slot: u32,
     /// The name that the server gave when it joined: printable ASCII, at most 31 characters.
     pub name: String,
-    /// Its process id: of a server at the socket, the one that the kernel told.
+    /// Its process id. For a server at the socket, the kernel reported it.
     pub pid: u32,
-    /// The user it ran as when it joined.
+    /// Its user when it joined.
     pub uid: u32,
-    /// True if the server came by the gateway's socket; pid and uid are then those the kernel told.
+    /// True if the server joined through the gateway's socket. Then the kernel reported pid and
+    /// uid.
     pub socket: bool,
-    /// True if it has said that it checks the tokens of the gateway's Retry packets.
+    /// True if it declared that it checks the tokens of the gateway's Retry packets.
     pub keys: bool,
-    /// True if it has said that its connection IDs prove themselves.
+    /// True if it declared that the gateway can verify its connection IDs.
     pub ids: bool,
-    /// The services it may count for; none: all.
+    /// The services that it may count for. `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
-    /// True if the server's process runs, as far as can be seen from this pid namespace.
+    /// True if the server's process is running, as far as this pid namespace can see.
     pub alive: bool,
-    /// True if the server's counts hold: its last sign of life is younger than the lease.
+    /// True if the server's counts are valid: its last heartbeat is younger than the lease.
     pub counts: bool,
-    /// Milliseconds since its last sign of life.
+    /// Milliseconds since its last heartbeat.
     pub heartbeat_age_ms: u64,
-    /// Connections open.
+    /// Open connections.
     pub connections: u64,
     /// Sources with connections.
     pub sources: u64,
@@ -130,7 +131,7 @@ pub struct TableStatus {
 }
 
 impl Control {
-    /// Everything there is to say about the gateway.
+    /// Returns the whole state of the gateway.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -176,7 +177,8 @@ impl Control {
         })
     }
 
-    /// Servers that feed the gateway: place, process id and name. Cheap: the ledgers are not looked through.
+    /// Returns the servers of the gateway: slot, process id and name. Cheap, because it does not
+    /// search the ledgers.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -186,7 +188,7 @@ impl Control {
         Ok(members.iter().map(|member| (member.slot, member.record.pid, name(member))).collect())
     }
 
-    /// The servers that feed the gateway.
+    /// Returns the servers of the gateway.
     ///
     /// # Errors
     /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
@@ -209,7 +211,8 @@ impl Control {
                 alive: member.alive,
                 counts: member.counts,
                 heartbeat_age_ms: member.age_ns / 1_000_000,
-                // Written by the server: bounded, so that sums of them hold.
+                // The server writes these values. They are bounded, so that their sums do not
+                // overflow.
                 connections: open_connections(&member.header).min(u32::MAX.into()),
                 sources: member.memory.entries().count() as u64,
                 opened: member.header.opened.min(1 << 48),
@@ -218,7 +221,7 @@ impl Control {
             .collect()
     }
 
-    /// The services of all quota groups but these; none: all services.
+    /// Returns the services outside these quota groups, or `None` if that is all of them.
     fn permitted(&self, barred: u64) -> Option<Vec<String>> {
         let services = self.maps.services.read();
         let known = services.iter().take_while(|service| service.name[0] != 0);
@@ -227,7 +230,7 @@ impl Control {
         (named.len() < known.count()).then_some(named)
     }
 
-    /// The services as they are set now.
+    /// Returns the services with their current settings.
     ///
     /// # Errors
     /// The kernel's error if a call fails.
@@ -244,7 +247,8 @@ impl Control {
                 config.overrides = overrides_from_abi(index as u32, &overrides);
                 let own = listeners.iter().filter(|(_, of)| *of == index).map(|(addr, _)| *addr);
                 config.listen = joined(own.collect());
-                // The name the configuration gave the group is not kept: its first service's is.
+                // The group's name in the configuration is not stored. Its first service's name is
+                // used.
                 let shared = groups.iter().filter(|group| **group == service.group).count() > 1;
                 config.group = shared.then(|| self.service_name(service.group));
                 config
@@ -252,7 +256,7 @@ impl Control {
             .collect())
     }
 
-    /// A configuration that would make this gateway again, as far as the maps tell.
+    /// Returns a configuration that recreates this gateway, as far as the maps contain it.
     pub(super) fn config(&self) -> Result<Config> {
         Ok(Config { services: self.services()?, ..Config::default() })
     }
@@ -286,7 +290,7 @@ impl Control {
     }
 }
 
-/// Any IPv4 and any IPv6 address with the same port are a bare port again.
+/// Turns the wildcard addresses of both families with the same port back into a bare port.
 fn joined(addresses: Vec<std::net::SocketAddr>) -> Vec<Listen> {
     let both = |port: u16| {
         let any = |v4: bool| {

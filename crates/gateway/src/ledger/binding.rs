@@ -1,9 +1,10 @@
-//! The gateway that a ledger counts for at present, and the move to another one with everything that is open.
+//! The gateway that a ledger currently counts for, and the move to the next one with all open
+//! connections.
 //!
-//! A [`GatewayBinding`] is a table together with the services and settings of the gateway that reads it. When
-//! another process's gateway is followed by one with maps of its own, the ledger is bound to that one: every
-//! operation holds the lock of the binding for reading, the move holds it for writing and
-//! [carries](GatewayBinding::carry) the counts over.
+//! A [`GatewayBinding`] is a table together with the services and settings of the gateway that
+//! reads it. When another process's gateway is succeeded by one with maps of its own, the ledger is
+//! bound to the successor. Every operation holds a read lock on the binding. The move holds the
+//! write lock and [carries](GatewayBinding::carry) the counts over.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,24 +34,24 @@ use crate::sys;
 use crate::sys::map::first_value_as;
 use crate::sys::region::{Shared, atomic};
 
-/// Greatest age of the copies of a gateway's settings.
+/// Longest age of the copies of a gateway's settings.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Index of a service, and the number of its quota group, at the gateway of a binding.
+/// Index of a service and of its quota group, in the gateway of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServiceNumber {
     pub(crate) index: usize,
     pub(crate) group: u32,
 }
 
-/// Way in which the gateway that reads a ledger got it.
+/// How the gateway got access to a ledger.
 #[derive(Debug)]
 pub(crate) enum BindingKind {
     /// No gateway reads it.
     InMemory,
-    /// This process put it there.
+    /// This process put it into the gateway's map.
     Placed(Membership),
-    /// The gateway did, and takes it out when this connection ends.
+    /// The gateway put it there, and removes it when this connection ends.
     Socket(SocketBinding),
 }
 
@@ -62,29 +63,30 @@ pub(crate) struct SocketBinding {
     pub(crate) path: PathBuf,
     pub(crate) link: Mutex<Arc<OwnedFd>>,
     pub(crate) lists: Lists,
-    /// The gateway's control data, services and limits by prefix. The kernel lets nobody map what may only be read,
-    /// so the binding has copies, and the heartbeat's thread [refreshes](GatewayBinding::refresh) them.
+    /// The gateway's control data, services and limits by prefix. The kernel does not allow mapping
+    /// a read-only map, so the binding has copies, and the heartbeat thread
+    /// [refreshes](GatewayBinding::refresh) them.
     pub(crate) settings: [OwnedFd; 3],
 }
 
 /// A table, and the gateway that reads it.
 #[derive(Debug)]
 pub(crate) struct GatewayBinding {
-    /// Number of this binding among those that the ledger has had, from 0.
+    /// Number of this binding of the ledger, counted from 0.
     pub(crate) generation: u64,
-    /// Connections opened in this generation or a later one are counted here, earlier ones not.
+    /// Connections opened in this generation or later are counted here, earlier ones are not.
     pub(crate) carried_from: u64,
     pub(crate) table: Table,
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) overrides: Arc<Shared<Overrides>>,
-    /// None in memory.
+    /// `None` in memory.
     pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
     pub(crate) kind: BindingKind,
-    /// The keys of the gateway's tokens, if this server asked for them and has them.
+    /// Access to the keys of the gateway's tokens, if this server asked for them and got them.
     pub(crate) ring: RingAccess,
-    /// The kernel's id of the gateway's program; none where nobody tells.
+    /// The kernel's id of the gateway's program, or `None` if it is unknown.
     pub(crate) program: Option<u32>,
-    /// The gateway's maps, where this process has them: to look into the ledgers of other processes.
+    /// The gateway's maps, if this process has them: for reading other processes' ledgers.
     pub(crate) others: Option<Control>,
 }
 
@@ -101,11 +103,12 @@ impl LedgerState {
     }
 
     pub(crate) fn binding(&self) -> RwLockReadGuard<'_, GatewayBinding> {
-        // Nothing under the lock panics half way through a change.
+        // A poisoned lock is fine: nothing under it panics half way through a change.
         self.binding.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Goes on with a gateway by another connection, and with its key ring as it comes with that.
+    /// Continues with the same gateway over a new connection, and with the key ring that came with
+    /// it.
     pub(crate) fn keep(&self, link: OwnedFd, ring: RingAccess) {
         let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let BindingKind::Socket(socket) = &binding.kind {
@@ -114,9 +117,9 @@ impl LedgerState {
         binding.ring = ring;
     }
 
-    /// Moves to the gateway that `next` joins. Nobody gets a binding meanwhile: from the moment at which the next gateway
-    /// lists this server, it may drop what goes to connection IDs that were made with the keys of the one before. True if
-    /// the open connections count there.
+    /// Moves to the gateway that `next` joins. No other thread gets a binding meanwhile: as soon as
+    /// the next gateway lists this server, it may drop packets to connection IDs made with the old
+    /// gateway's keys. Returns true if the open connections are counted there.
     pub(crate) fn bind(&self, next: impl FnOnce() -> Result<GatewayBinding>) -> Result<bool> {
         let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut next = next()?;
@@ -149,12 +152,12 @@ impl GatewayBinding {
         }
     }
 
-    /// The name of the gateway; empty in memory.
+    /// Returns the name of the gateway. Empty in memory.
     pub(crate) fn gateway_name(&self) -> String {
         self.control.as_ref().map_or_else(String::new, |c| from_c_name(&c.read().name))
     }
 
-    /// The service of this name.
+    /// Returns the service of this name.
     pub(crate) fn number(&self, name: &str) -> Option<ServiceNumber> {
         let services = self.services.read();
         let index = services
@@ -166,11 +169,11 @@ impl GatewayBinding {
 
     fn service(&self, index: usize) -> *mut abi::equic_service {
         assert!(index < abi::EQUIC_MAX_SERVICES as usize, "services are numbered from 0 to 63");
-        // SAFETY: `index` is inside the array, as just checked.
+        // SAFETY: `index` is inside the array, as the assertion has just checked.
         unsafe { self.services.pointer().cast::<abi::equic_service>().add(index) }
     }
 
-    /// Connections that the source with this address may hold.
+    /// Returns the number of connections that the source with this address may hold.
     pub(crate) fn limit_for(&self, service: usize, ip: IpAddr) -> u32 {
         let has_overrides = atomic!(AtomicU32, self.service(service), overrides).load(Relaxed) != 0;
         let find = || connections_limit(&self.overrides.read(), service, ip);
@@ -181,7 +184,7 @@ impl GatewayBinding {
         atomic!(AtomicU32, self.service(service), max_connections).load(Relaxed)
     }
 
-    /// True if connections over the limit of this service are the server's to close.
+    /// Returns true if the server has to close connections over the limit of this service.
     pub(crate) fn enforces(&self, service: usize) -> bool {
         let flags = atomic!(AtomicU32, self.service(service), flags).load(Relaxed);
         let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
@@ -196,7 +199,7 @@ impl GatewayBinding {
         })
     }
 
-    /// Nanoseconds for which the ledger may be silent before its counts no longer hold.
+    /// Returns the time in nanoseconds after which the counts of a silent ledger become invalid.
     pub(crate) fn lease_ns(&self) -> u64 {
         let none = u64::MAX;
         self.control
@@ -211,12 +214,12 @@ impl GatewayBinding {
         })
     }
 
-    /// True if the gateway goes on when the process that looks after it ends.
+    /// Returns true if the gateway continues when its process ends.
     pub(crate) fn is_pinned(&self) -> bool {
         self.control.as_ref().is_some_and(|control| control.read().pin[0] != 0)
     }
 
-    /// Number of the ledger's place in the gateway; none for a ledger in memory.
+    /// Returns the index of the ledger's slot in the gateway, or `None` for a ledger in memory.
     pub(crate) fn slot(&self) -> Option<u32> {
         match &self.kind {
             BindingKind::InMemory => None,
@@ -232,7 +235,8 @@ impl GatewayBinding {
         self.table.memory().read_header()
     }
 
-    /// Reads the gateway's settings again, where they are copies. How long that will do.
+    /// Refreshes the copies of the gateway's settings, if there are any. Returns how long they are
+    /// valid.
     pub(crate) fn refresh(&self) -> Option<Duration> {
         let BindingKind::Socket(socket) = &self.kind else { return None };
         let [control, services, overrides] = &socket.settings;
@@ -250,7 +254,7 @@ impl GatewayBinding {
         Some(FRESH)
     }
 
-    /// Says that this process lives.
+    /// Writes the heartbeat of this process.
     pub(crate) fn beat(&self) {
         let header = self.table.memory().header();
         atomic!(AtomicU64, header, heartbeat_ns).store(sys::monotonic_ns(), Relaxed);
@@ -271,8 +275,9 @@ impl GatewayBinding {
         added
     }
 
-    /// Returns how many connections a source holds in other processes, as the program adds them up: a system call or
-    /// two for each. Those whose ledger this process may not read count as none.
+    /// Returns how many connections a source holds in other processes, summed like in the program.
+    /// It takes a system call or two for each process. A ledger that this process may not read
+    /// counts as 0.
     pub(crate) fn count_elsewhere(&self, source: Source) -> u32 {
         let count = match &self.kind {
             BindingKind::InMemory => Ok(0),
@@ -289,7 +294,7 @@ impl GatewayBinding {
         })
     }
 
-    /// A connection came: it opened, or was open already and is counted here from now on.
+    /// Counts a connection that was opened, or that was open and is now counted here.
     pub(crate) fn came(&self) {
         atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
     }
@@ -298,8 +303,9 @@ impl GatewayBinding {
         atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
     }
 
-    /// Takes over the counts of another binding that nobody changes meanwhile. True if it could: sources
-    /// cut finer here than there, or a quota group torn apart, cannot be counted from what is known.
+    /// Copies the counts of another binding, which must not change meanwhile. Returns false if that
+    /// is impossible: the old counts are not detailed enough if this gateway has longer source
+    /// prefixes, or if it splits a quota group.
     fn carry(&mut self, from: &GatewayBinding) -> bool {
         if !self.table.keying().covers(from.table.keying()) {
             return false;

@@ -1,4 +1,4 @@
-//! Events of the gateway that a ledger counts for: it is gone, or the next one is joined.
+//! Events of the gateway that a ledger counts for: it ended, or the next one was joined.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,31 +10,32 @@ use crate::sync::{Mutex, lock};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JoinEvent {
-    /// It has ended. Nobody reads the ledger, and no quota holds, until another one is joined, which
-    /// happens by itself.
+    /// The gateway ended. No gateway reads the ledger and no quota applies until the next one is
+    /// joined, which happens automatically.
     Lost {
-        /// Its name.
+        /// The name of the gateway.
         gateway: String,
     },
-    /// It has ended, and the next one cannot be joined; that is tried on.
+    /// The gateway ended, and the next one cannot be joined. The ledger keeps trying.
     Unreachable {
-        /// The name of the one that has ended.
+        /// The name of the gateway that ended.
         gateway: String,
         /// Reason that the next one cannot be joined.
         why: String,
     },
-    /// The next one is joined.
+    /// The next gateway was joined.
     Joined {
-        /// Its name.
+        /// The name of that gateway.
         gateway: String,
-        /// Time for which nobody read the ledger.
+        /// Time for which no gateway read the ledger.
         unheard: Duration,
-        /// Connections that are open, and count there.
+        /// Open connections that are counted there.
         connections: u64,
-        /// True if connections that were open count there: not where it cuts sources finer, or
-        /// tears a group of services apart.
+        /// True if connections that were open before are counted there. False if that gateway has
+        /// longer source prefixes, or splits a group of services.
         carried: bool,
-        /// Services of the last gateway that it does not have: their connections do not count.
+        /// Services of the previous gateway that it does not have. Their connections are not
+        /// counted.
         missing: Vec<String>,
     },
 }
@@ -69,7 +70,7 @@ impl fmt::Display for JoinEvent {
 
 type Listener = dyn Fn(&JoinEvent) + Send + Sync;
 
-/// Application's function to call with each event, if it has set one.
+/// The application's callback for events, if it has set one.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listener: Mutex<Option<Arc<Listener>>>,
@@ -86,10 +87,10 @@ impl Listeners {
         *lock(&self.listener) = Some(listener);
     }
 
-    /// Logs it, and calls whoever wants to know.
+    /// Logs an event and calls the application's callback.
     pub(crate) fn tell(&self, event: &JoinEvent) {
         tracing::warn!("{event}");
-        // Not under the lock: the listener may want to be replaced.
+        // Called without the lock, because the callback may replace itself.
         let listener = lock(&self.listener).clone();
         if let Some(listener) = listener {
             listener(event);
@@ -97,7 +98,7 @@ impl Listeners {
     }
 }
 
-/// The time without a gateway, each thing about it told once.
+/// The time without a gateway. It makes sure that each event is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct Absence {
     since: Option<Instant>,
@@ -107,19 +108,19 @@ pub(crate) struct Absence {
 }
 
 impl Absence {
-    /// It is gone, as seen now or before.
+    /// Records that the gateway is gone, unless that is known.
     pub(crate) fn begins(&mut self) {
         let _ = self.since.get_or_insert_with(Instant::now);
     }
 
-    /// There is no other one yet.
+    /// Reports that no other gateway has been found yet.
     pub(crate) fn lost(&mut self, listeners: &Listeners, gateway: &str) {
         if !std::mem::replace(&mut self.lost, true) {
             listeners.tell(&JoinEvent::Lost { gateway: gateway.to_owned() });
         }
     }
 
-    /// There may be another one, but it cannot be joined.
+    /// Reports that another gateway may exist but cannot be joined.
     pub(crate) fn unreachable(&mut self, listeners: &Listeners, gateway: &str, why: String) {
         if !std::mem::replace(&mut self.unreachable, true) {
             let gateway = gateway.to_owned();
@@ -127,7 +128,8 @@ impl Absence {
         }
     }
 
-    /// Logs that these are not taken for the next gateway: their owners may think that they are.
+    /// Logs once which other gateways were ignored, in case their owners expect this server to join
+    /// them.
     pub(crate) fn passed_over(&mut self, gateway: &str, others: &[String]) {
         if !others.is_empty() && !std::mem::replace(&mut self.passed_over, true) {
             let others = others.join(", ");
@@ -138,12 +140,12 @@ impl Absence {
         }
     }
 
-    /// It never was gone, or there is another one now: how long it took.
+    /// Ends the absence, and returns how long it lasted.
     pub(crate) fn ends(&mut self) -> Duration {
         std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// True if the listener was told that the gateway is gone.
+    /// Returns true if the loss of the gateway was reported.
     pub(crate) fn was_told(&self) -> bool {
         self.lost || self.unreachable
     }

@@ -1,11 +1,11 @@
-//! Joining the next gateway, for a ledger that its own process put into its place.
+//! Joins the next gateway, for a ledger that its own process put into a gateway's map.
 //!
-//! The process that looks after a gateway is the one to watch: when it has ended, a gateway that is
-//! not pinned is off its interfaces. Then every gateway on this machine is looked at: the same maps
-//! are the same gateway (pinned, or looked after by somebody who cannot be seen from here); one that
-//! matches what was joined once, in the same place, is the next one. Gateways elsewhere (other network
-//! namespaces, interfaces that nobody asked for) are passed over, whatever they are called and of
-//! whatever release they are: nobody who runs one shall keep this server from joining its own.
+//! The ledger watches the process that manages its gateway: when that process ends, a gateway that
+//! is not pinned is detached. Then every gateway on this machine is checked. One with the same maps
+//! is the same gateway (pinned, or managed by a process that is invisible from here). One at the
+//! same place that matches the original choice is the successor. Gateways elsewhere (in other
+//! network namespaces, on interfaces that were not chosen) are ignored, whatever their name or
+//! release, so that their owners cannot keep this server from joining its own gateway.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::periodic::Periodic;
 use crate::services::service_names;
 use crate::sys::ids;
 
-/// Time between two looks at a gateway that is well.
+/// Interval of checks while the gateway is alive.
 const CALM: Duration = Duration::from_millis(200);
-/// Time between two searches for a gateway that is gone, at first and at last.
+/// First and longest interval of the search for the next gateway.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
@@ -34,15 +34,15 @@ struct Follower {
     name: String,
     keys: TokenKeys,
     chosen: GatewayChoice,
-    /// Name of the gateway that is joined: another one may have followed the one that was chosen.
+    /// Name of the joined gateway, which may be a successor of the chosen one.
     gateway: String,
-    /// The map with the gateway's control data.
+    /// Id of the map with the gateway's control data.
     map: u32,
     pause: Duration,
     absence: Absence,
 }
 
-/// Watches the gateway that `control` is a handle of, in a thread of its own.
+/// Starts a thread that watches the gateway of `control`.
 pub(crate) fn start(
     core: &Arc<LedgerState>,
     (name, keys): (&str, TokenKeys),
@@ -62,7 +62,7 @@ fn map_of(control: &Control) -> Result<u32> {
 }
 
 impl Follower {
-    /// Looks at the gateway, or for the next one; returns the time to wait before the next look.
+    /// Checks the gateway, or searches for the next one. Returns the time until the next call.
     fn look(&mut self) -> Duration {
         if self.core.binding().gateway_alive() {
             self.rest();
@@ -70,7 +70,8 @@ impl Follower {
         }
         self.absence.begins();
         match self.find() {
-            // Somebody looks after it who cannot be seen, or nobody needs to.
+            // A process that is invisible from here manages it, or it needs none because it is
+            // pinned.
             Ok(Next::Same) => {
                 self.absence.ends();
             }
@@ -105,7 +106,7 @@ impl Follower {
         let RunningGateways { gateways, strangers } = RunningGateways::look()?;
         let (mut next, mut passed_over) = (Vec::new(), Vec::new());
         for (found, control) in gateways {
-            // One that has just ended may be listed for a moment more.
+            // A gateway that has just ended may be listed a moment longer.
             if map_of(&control)? == self.map {
                 if !found.interfaces.is_empty() {
                     return Ok(Next::Same);
@@ -128,7 +129,7 @@ impl Follower {
         Ok(Next::None { passed_over })
     }
 
-    /// Moves there, with everything that is open.
+    /// Moves the ledger there, with all open connections.
     fn join(&mut self, control: &Control) -> Result<()> {
         let map = map_of(control)?;
         let next = || control.binding(&self.name, self.keys);
@@ -139,18 +140,18 @@ impl Follower {
     }
 }
 
-/// Result of looking for the next gateway.
+/// Result of the search for the next gateway.
 enum Next {
-    /// Nothing to join; some that might be taken for the next gateway.
+    /// No gateway to join. The list has gateways that look similar.
     None {
         passed_over: Vec<String>,
     },
-    /// The gateway goes on.
+    /// The same gateway continues.
     Same,
     Found(Box<Control>),
 }
 
-/// The only one of these, or the only one on an interface of the one before.
+/// Returns the only one of these, or the only one on an interface of the previous gateway.
 fn only(
     mut next: Vec<(RunningGateway, Control)>,
     chosen: &GatewayChoice,
@@ -165,7 +166,7 @@ fn only(
     Ok(next.pop().map(|(_, control)| control))
 }
 
-/// Moves a ledger to the gateway that `next` joins; returns what there is to tell.
+/// Moves a ledger to the gateway that `next` joins. Returns the event to report.
 pub(crate) fn bind(
     core: &LedgerState,
     next: impl FnOnce() -> Result<GatewayBinding>,

@@ -1,5 +1,5 @@
-//! Connection IDs that the gateway in front of a server can check (`docs/policy.md` s.10): made with its ring as it
-//! is at that moment, and the next gateway's after that.
+//! Connection IDs that the server's gateway can verify (`docs/policy.md` s.10). They are made with
+//! the gateway's current ring, and after a move with the next gateway's ring.
 
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use crate::error::{Error, Result};
 use crate::key_ring::ID_FORMAT;
 use crate::sync::{Mutex, lock};
 
-/// Makes the connection IDs of one process's server, of [`ID_FORMAT`]. Their server ID is the place of the process at
-/// the gateway ([`Ledger::slot`]) and the number of an instance in the process: a socket, say.
+/// Makes the connection IDs of one process's server, in [`ID_FORMAT`]. Their server ID consists of
+/// the process's slot at the gateway ([`Ledger::slot`]) and the number of an instance in the
+/// process, for example a socket.
 ///
-/// Every ID is made with the current key of the gateway's ring, so nobody has to follow its rotation. Where the
-/// ring cannot be had for the moment, the one before it does. Clones share the numbers that are given out; two that were
-/// made apart want instances of their own.
+/// Every ID is made with the current key of the gateway's ring, so callers need not follow its
+/// rotation. If the ring cannot be read, the last one is used. Clones share a nonce sequence. Two
+/// generators that were created separately need different instance numbers.
 #[derive(Debug, Clone)]
 pub struct ConnectionIds(Arc<Inner>);
 
@@ -24,29 +25,30 @@ pub struct ConnectionIds(Arc<Inner>);
 struct Inner {
     ledger: Ledger,
     instance: u8,
-    /// Whether the instance is encrypted.
+    /// Whether the instance number is encrypted.
     hidden: bool,
-    /// The place that the last ID names, and what made it.
+    /// The slot that the last ID named, and the generator that made the ID.
     made: Mutex<(u8, IdGenerator)>,
 }
 
 impl Ledger {
-    /// Generator of the connection IDs of an instance of this server. None if this process has no key ring of a
-    /// gateway ([`Ledger::key_ring`]).
+    /// Returns a generator of connection IDs for an instance of this server, or `None` if this
+    /// process has no key ring of a gateway ([`Ledger::key_ring`]).
     ///
-    /// A service with `check_ids` drops packets to any others: a server that has said that it makes such IDs
-    /// ([`TokenKeys::TakeForIds`](crate::TokenKeys::TakeForIds)) makes all of them so.
+    /// A service with `check_ids` drops packets to any other ID. So a server that has declared such
+    /// IDs ([`TokenKeys::TakeForIds`](crate::TokenKeys::TakeForIds)) must make all of its IDs this
+    /// way.
     ///
     /// # Errors
-    /// As [`Ledger::key_ring`]; the system gave no random numbers.
+    /// As [`Ledger::key_ring`]; also if the system provides no random numbers.
     pub fn connection_ids(&self, instance: u8) -> Result<Option<ConnectionIds>> {
         self.connection_ids_of(instance, false)
     }
 
-    /// As [`Ledger::connection_ids`], with the number of the instance encrypted: an observer who
-    /// sees a client before and after it moved cannot tell by it that two IDs belong together (RFC
-    /// 9000 s.9.5). [`ConnectionIds::instance_of`] reads it. The place stays in clear, because the
-    /// gateway reads it.
+    /// As [`Ledger::connection_ids`], with the instance number encrypted. An observer who sees a
+    /// client before and after a migration cannot use it to link two IDs (RFC 9000 s.9.5).
+    /// [`ConnectionIds::instance_of`] decrypts it. The slot stays in clear, because the gateway
+    /// reads it.
     ///
     /// # Errors
     /// As [`Ledger::connection_ids`].
@@ -63,13 +65,13 @@ impl Ledger {
         Ok(Some(ConnectionIds(Arc::new(Inner { ledger, instance, hidden, made }))))
     }
 
-    /// [`Ledger::slot`] as an ID says it.
+    /// Returns [`Ledger::slot`] in the form of IDs.
     fn place(&self) -> Option<u8> {
         u8::try_from(self.slot()?).ok()
     }
 }
 
-/// A place that no server has: there are 16.
+/// A slot number that no server has, because there are only 16 slots.
 const NO_PLACE: u8 = u8::MAX;
 
 fn generator(
@@ -82,33 +84,37 @@ fn generator(
 }
 
 impl ConnectionIds {
-    /// Bytes of every ID.
+    /// Length of every ID in bytes.
     pub const LEN: usize = ID_FORMAT.0;
-    /// Offset of the byte that is the number of the instance: the last one of the server ID, which is behind the first byte.
+    /// Offset of the byte with the instance number. It is the last byte of the server ID, which
+    /// follows the first byte.
     pub const INSTANCE_AT: usize = ID_FORMAT.1;
 
-    /// An ID that was not given out before.
+    /// Returns a new ID.
     pub fn generate(&self) -> ConnectionId {
         self.with(IdGenerator::generate)
     }
 
-    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of an ID that this process made at its place, for a
-    /// connection to the gateway's service of this name ([`Service::name`](super::Service::name)). The gateway sends
-    /// the same token when this process is dead.
+    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of an ID that this process made in its
+    /// slot, for a connection to the gateway's service of this name
+    /// ([`Service::name`](super::Service::name)). The gateway sends the same token once this
+    /// process is dead.
     ///
     /// # Errors
-    /// As [`IdGenerator::reset_token`]; [`IdError::Forged`] for IDs of another place or instance, whose server may live.
+    /// As [`IdGenerator::reset_token`]; [`IdError::Forged`] for IDs of another slot or instance,
+    /// whose server may be alive.
     pub fn reset_token(&self, service: &str, id: &[u8]) -> std::result::Result<[u8; 16], IdError> {
         self.with(|generator| generator.reset_token(service, id))
     }
 
-    /// A number that is another one once IDs are made with another key, or name another place. The IDs that were given
-    /// out before are to be replaced then: their key will be gone, or another server has their place.
+    /// Returns a number that changes when IDs are made with another key or name another slot. Then
+    /// the server must replace its older IDs, because their key is retired soon, or another server
+    /// has their slot.
     pub fn mark(&self) -> u64 {
         self.with_place(|place, generator| generator.mark() ^ u64::from(place))
     }
 
-    /// True if a server of the gateway's services made the ID, by the ring as it is now.
+    /// Verifies that a server of the gateway's services made the ID, with the current ring.
     ///
     /// # Errors
     /// As [`IdFormat::open`].
@@ -116,9 +122,9 @@ impl ConnectionIds {
         self.with(|generator| generator.open(id))
     }
 
-    /// Returns the instance that an ID names, or `None` if the ID proves nothing. It does not ask
-    /// for the gateway's ring, because it is called for packets: the ring is that of the last call
-    /// of [`ConnectionIds::generate`] or [`ConnectionIds::mark`].
+    /// Returns the instance that an ID names, or `None` if the ID is not valid. Uses the ring of
+    /// the last call of [`ConnectionIds::generate`] or [`ConnectionIds::mark`] instead of reading
+    /// it again, because this is called for every packet.
     pub fn instance_of(&self, id: &[u8]) -> Option<u8> {
         let proven = lock(&self.0.made).1.open(id).ok()?;
         proven.server_id.get(ID_FORMAT.1 - 1).copied()
@@ -132,13 +138,14 @@ impl ConnectionIds {
         let Inner { ledger, instance, hidden, made } = &*self.0;
         let mut made = lock(made);
         if let Ok(Some(ring)) = ledger.key_ring() {
-            // Who has lost its place to another server must not go on to name it.
+            // A server whose slot went to another server must stop naming it.
             let place = ledger.place().unwrap_or(NO_PLACE);
             let other =
                 (place != made.0).then(|| generator([place, *instance], *hidden, ring.clone()));
             match other {
                 Some(Ok(other)) => *made = (place, other),
-                // Without random numbers for another generator this one goes on, under the new key.
+                // Without random numbers for a new generator, the old one continues with the new
+                // key.
                 Some(Err(_)) | None => made.1.set_ring(ring),
             }
         }

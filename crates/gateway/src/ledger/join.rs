@@ -1,4 +1,4 @@
-//! Joining a gateway with a ledger, through a handle on its maps.
+//! Joins a gateway with a ledger, through a handle on its maps.
 
 use super::Ledger;
 use crate::control::Control;
@@ -6,26 +6,26 @@ use crate::error::Result;
 use crate::key_ring::TokenKeys;
 
 impl Control {
-    /// Makes a ledger for this process and takes a place in the gateway for it; `name` is what
-    /// `status` calls it. It stays valid when this handle is gone and when privileges are dropped:
-    /// opening and closing connections need none.
+    /// Creates a ledger for this process and takes a slot of the gateway for it. `name` is its name
+    /// in `status`. The ledger stays valid after this handle is dropped and after privileges are
+    /// dropped: opening and closing connections need none.
     ///
-    /// When a gateway of another process has ended (and is not pinned), the ledger joins the next one by
-    /// itself, with everything that is open, and tells so ([`Ledger::notify`], and the log): one on the
-    /// interface or of the name given to [`Control::open`], or else of the same name on one of its
-    /// interfaces. Only a gateway that is attached counts, and in this network namespace, unless the
-    /// first one was attached in another. That takes `CAP_SYS_ADMIN`; a server that gives it up joins by a socket
-    /// ([`Ledger::connect`]).
+    /// When another process's gateway ends (and is not pinned), the ledger automatically joins the
+    /// next one with all open connections, and reports that ([`Ledger::notify`], and the log). The
+    /// next one is on the interface or has the name that was given to [`Control::open`]; otherwise
+    /// it has the same name and is on one of the old gateway's interfaces. It must be attached in
+    /// this network namespace, unless the first one was attached in another. That needs
+    /// `CAP_SYS_ADMIN`; a server that drops it should join through a socket ([`Ledger::connect`]).
     ///
     /// # Errors
-    /// [`Error::NoFreeLedger`](crate::Error::NoFreeLedger); [`Error::NotPermitted`](crate::Error::NotPermitted)
-    /// without `CAP_BPF`.
+    /// [`Error::NoFreeLedger`](crate::Error::NoFreeLedger);
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) without `CAP_BPF`.
     pub fn join(&self, name: &str) -> Result<Ledger> {
         self.join_checking(name, TokenKeys::None)
     }
 
-    /// As [`Control::join`], for a server that checks the tokens of the gateway's Retry packets: so the gateway
-    /// knows that clients who bring one are served.
+    /// As [`Control::join`]. `keys` declares how the server handles the tokens of the gateway's
+    /// Retry packets, so that the gateway knows whether clients with a token are served.
     ///
     /// # Errors
     /// As [`Control::join`].

@@ -1,15 +1,15 @@
-//! A place among the ledgers of a running gateway.
+//! A slot among the ledgers of a running gateway.
 //!
-//! Bit i of `control.owner_mask` belongs to whoever sets it by compare-and-swap; only then does the
-//! ledger go into element i of `ledgers`. Whoever finds a ledger whose process is dead empties the
-//! element first and clears the bit after. Two processes that clean up at the same moment can
-//! thereby throw out a ledger that just moved in; so every member looks, with each heartbeat,
-//! whether its ledger is still in its place, and takes another if not. The same mends a process
-//! that was stopped for so long that it was taken for dead. No lock is needed, and none is left
-//! behind by a process that dies.
+//! Bit i of `control.owner_mask` belongs to the process that sets it by compare-and-swap. Only then
+//! does that process put its ledger into element i of `ledgers`. A process that finds a dead
+//! process's ledger first empties the element and then clears the bit. Two processes that clean up
+//! at the same moment can thereby remove a ledger that has just moved in. So every member checks
+//! with each heartbeat whether its ledger is still in its slot, and takes another slot if it is
+//! not. This also repairs the state of a process that was stopped so long that it was taken for
+//! dead. No lock is needed, so a process that dies leaves none behind.
 //!
-//! Beside the ledger, `control.members` has who it is of. What a server at the gateway's socket may
-//! count for stands there, out of its reach.
+//! `control.members` has the owner of each ledger. It also says which services a server at the
+//! gateway's socket may count for, where that server cannot change it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::sys::ids;
 use crate::sys::map::Map;
 use crate::sys::region::{Shared, atomic};
 
-/// Number of places; a model has as many as it needs.
+/// Number of slots. Models use fewer.
 pub(super) const PLACES: usize = if cfg!(equic_loom) { 3 } else { abi::EQUIC_MAX_OWNERS as usize };
 
 /// The array of the ledgers that count.
 pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
-    /// Id of the ledger in an element.
+    /// Returns the id of the ledger in an element.
     fn get(&self, slot: u32) -> io::Result<Option<u32>>;
     /// Puts the ledger with this descriptor into an element.
     fn put(&self, slot: u32, ledger: BorrowedFd<'_>) -> io::Result<()>;
@@ -39,7 +39,7 @@ pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
     fn delete(&self, slot: u32) -> io::Result<()>;
 }
 
-/// The kernel's: its values are an id when read, a descriptor when written.
+/// The kernel's map: reading a value gives an id, writing takes a descriptor.
 impl LedgerArray for Map<u32, u32> {
     fn get(&self, slot: u32) -> io::Result<Option<u32>> {
         self.get(&slot)
@@ -54,7 +54,7 @@ impl LedgerArray for Map<u32, u32> {
     }
 }
 
-/// The map `ledgers` and the mask that says which of its elements are taken.
+/// The map `ledgers` and the mask of its used elements.
 #[derive(Debug)]
 pub(crate) struct Places {
     ledgers: Box<dyn LedgerArray>,
@@ -77,27 +77,28 @@ impl Places {
         atomic!(AtomicU32, self.control.pointer(), owner_mask)
     }
 
-    /// The places that are taken, with the id of the ledger in each; none while one moves in.
+    /// Returns the used slots, each with the id of its ledger, or `None` while a ledger moves in.
     pub(crate) fn taken(&self) -> io::Result<Vec<(u32, Option<u32>)>> {
         let mask = self.mask().load(Acquire);
         let slots = (0..abi::EQUIC_MAX_OWNERS).filter(|slot| mask >> slot & 1 == 1);
         slots.map(|slot| Ok((slot, self.ledgers.get(slot)?))).collect()
     }
 
-    /// Entry of the member at a place, if it is still this ledger that is in it.
+    /// Returns the record of the member in a slot, if this ledger is still in it.
     pub(crate) fn member(&self, slot: u32, ledger: u32) -> Option<abi::equic_member> {
         let member = self.read(slot);
         (member.ledger == ledger).then_some(member)
     }
 
-    /// Ledger of the server that took a place last, whether or not it still has it; 0: none, or one moves in.
+    /// Returns the ledger of the server that last took a slot, even if it has left. 0: no server
+    /// did, or one is moving in.
     pub(super) fn last_ledger(&self, slot: usize) -> u32 {
         atomic!(AtomicU32, self.control.pointer(), members[slot].ledger).load(Acquire)
     }
 
     fn read(&self, slot: u32) -> abi::equic_member {
         let (control, slot) = (self.control.pointer(), slot as usize);
-        // The id first: what stands there with it was written before it.
+        // The id first: the fields that belong to it were written before it.
         let ledger = atomic!(AtomicU32, control, members[slot].ledger).load(Acquire);
         let name = |at: usize| atomic!(AtomicU8, control, members[slot].name[at]).load(Relaxed);
         abi::equic_member {
@@ -112,10 +113,10 @@ impl Places {
         }
     }
 
-    /// Writes down whose ledger is in a place. Only by whoever has the place.
+    /// Writes the record of a slot. Only the process that holds the slot may call it.
     fn write(&self, slot: u32, member: &abi::equic_member) {
         let (control, slot) = (self.control.pointer(), slot as usize);
-        // Who reads it meanwhile shall not take it for complete: the id comes last.
+        // The id is 0 meanwhile and written last, so that no reader takes the record for complete.
         atomic!(AtomicU32, control, members[slot].ledger).store(0, Release);
         atomic!(AtomicU32, control, members[slot].pid).store(member.pid, Relaxed);
         atomic!(AtomicU32, control, members[slot].uid).store(member.uid, Relaxed);
@@ -130,16 +131,17 @@ impl Places {
         atomic!(AtomicU32, control, members[slot].ledger).store(member.ledger, Release);
     }
 
-    /// The place that a server takes if those of `mask` are taken: the first one that no living process had before it.
-    /// Connection IDs name the place, and the process that had it may still serve connections by them. If there is no
-    /// other, it is the first one that is free.
+    /// Returns the slot for a server if those of `mask` are taken. It is the first one whose last
+    /// owner is not alive, because connection IDs name the slot and that process may still serve
+    /// connections with such IDs. Without such a slot, it is the first free one.
     fn choose(&self, mask: u32, member: &abi::equic_member) -> Option<u32> {
         let mut free = (0..abi::EQUIC_MAX_OWNERS).filter(|slot| mask >> slot & 1 == 0).peekable();
         let first = *free.peek()?;
         Some(free.find(|slot| !self.is_of_another(*slot, member)).unwrap_or(first))
     }
 
-    /// True if the process that had a place last is another one than the member's, and may live.
+    /// Returns true if the last owner of a slot is another process than the member's, and may be
+    /// alive.
     fn is_of_another(&self, slot: u32, member: &abi::equic_member) -> bool {
         let (control, slot) = (self.control.pointer(), slot as usize);
         if atomic!(AtomicU32, control, members[slot].ledger).load(Acquire) == 0 {
@@ -151,11 +153,11 @@ impl Places {
         if (pid, ticks, namespace) == (member.pid, member.start_ticks, member.pid_namespace) {
             return false;
         }
-        // What cannot be judged from here is taken to live.
+        // A process that cannot be observed from here counts as alive.
         namespace != sys::pid_namespace() || !sys::ended(pid, ticks)
     }
 
-    /// Puts a ledger into a free place.
+    /// Puts a ledger into a free slot. Returns `None` if no slot is free.
     pub(super) fn take(
         &self,
         ledger: &OwnedFd,
@@ -169,7 +171,8 @@ impl Places {
                 Err(now) => mask = now,
             }
         };
-        // From now on a server answers for the place, or, if its IDs name any place, for all of its groups.
+        // From now on a live server answers for the slot or, if its IDs can name any slot, for all
+        // of its groups.
         let control = self.control.pointer();
         let slot_index = slot as usize;
         atomic!(AtomicU64, control, dead[slot_index]).store(0, SeqCst);
@@ -186,7 +189,7 @@ impl Places {
         put.map(|()| Some(slot))
     }
 
-    /// Empties a place if this ledger is still in it. True if it was.
+    /// Empties a slot if this ledger is still in it. Returns true if it was.
     pub(crate) fn empty(&self, slot: u32, ledger: u32) -> io::Result<bool> {
         if self.ledgers.get(slot)? != Some(ledger) {
             return Ok(false);
@@ -196,7 +199,7 @@ impl Places {
         Ok(true)
     }
 
-    /// Gives back a place that was claimed and never moved into.
+    /// Gives back a slot that was claimed but never filled.
     pub(crate) fn give_back(&self, slot: u32) -> io::Result<bool> {
         if self.ledgers.get(slot)?.is_some() {
             return Ok(false);
@@ -205,19 +208,19 @@ impl Places {
     }
 }
 
-/// This process's place; given up when dropped.
+/// This process's slot. It is released when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Membership {
     places: Places,
     ledger: OwnedFd,
     member: abi::equic_member,
     slot: AtomicU32,
-    /// True if the place is given up when this is dropped.
+    /// True if dropping this releases the slot.
     leaves: AtomicBool,
 }
 
 impl Membership {
-    /// Takes a place for a ledger whose header is written; `member` says whose it is.
+    /// Takes a slot for a ledger whose header has been written. `member` describes its owner.
     pub(crate) fn join(
         places: Places,
         ledger: OwnedFd,
@@ -230,7 +233,7 @@ impl Membership {
         Ok(Membership::of(places, ledger, member, slot))
     }
 
-    /// The place of a ledger that is in it already.
+    /// Returns the membership of a ledger that is in its slot already.
     pub(crate) fn of(
         places: Places,
         ledger: OwnedFd,
@@ -249,7 +252,7 @@ impl Membership {
         self.member.ledger
     }
 
-    /// Record of the server that has the place.
+    /// Returns the record of the slot's owner.
     pub(crate) fn member(&self) -> &abi::equic_member {
         &self.member
     }
@@ -258,18 +261,19 @@ impl Membership {
         self.ledger.as_fd()
     }
 
-    /// The ledger shall stay in its place when this is dropped.
+    /// Keeps the ledger in its slot when this is dropped.
     pub(crate) fn stay(&self) {
         self.leaves.store(false, Relaxed);
     }
 
-    /// Changes which quota groups it may not count for, and its flags (`enum equic_member_flags`).
+    /// Changes the quota groups that it may not count for, and its flags (`enum
+    /// equic_member_flags`).
     pub(crate) fn change(&mut self, barred: u64, flags: u32) {
         (self.member.barred, self.member.flags) = (barred, flags);
         self.places.write(self.slot(), &self.member);
     }
 
-    /// Takes another place if somebody emptied ours.
+    /// Takes another slot if another process emptied ours.
     pub(crate) fn renew(&self) -> Result<()> {
         let failed =
             |error| Error::system("looking after this server's place in the gateway", error);
@@ -279,7 +283,7 @@ impl Membership {
             return Ok(());
         }
         if there == Some(self.ledger_id()) {
-            // Our bit was cleared by somebody who cleaned up after the place's last ledger.
+            // A process that cleaned up after the slot's previous ledger cleared our bit.
             let before = self.places.mask().fetch_or(1 << self.slot(), AcqRel);
             if before >> self.slot() & 1 == 0 {
                 return Ok(());
@@ -297,21 +301,21 @@ impl Drop for Membership {
         if !self.leaves.load(Relaxed) {
             return;
         }
-        // If this fails, the lease runs out and the gateway cleans up.
+        // If this fails, the lease expires and the gateway cleans up.
         if let Err(error) = self.places.empty(self.slot(), self.ledger_id()) {
             tracing::debug!(%error, "leaving the gateway");
         }
     }
 }
 
-/// A server's name as it is written down: printable ASCII, as many characters as there is room for.
-/// It goes to terminals, logs and time series, and servers at the socket are nobody's friends.
+/// Returns a server's name in the stored form: printable ASCII, cut to fit. The name is shown in
+/// terminals, logs and time series, and servers at the socket are not trusted.
 pub(crate) fn member_name(name: &str) -> [std::ffi::c_char; 32] {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     c_name(&name.chars().map(shown).collect::<String>())
 }
 
-/// This process, as somebody who counts for every service.
+/// Returns the record of this process, which may count for every service.
 pub(crate) fn this_process(name: &str) -> abi::equic_member {
     let pid = std::process::id();
     abi::equic_member {

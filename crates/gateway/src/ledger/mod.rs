@@ -1,17 +1,17 @@
-//! The ledger: who holds how many connections, in memory shared with the XDP program.
+//! The ledger: how many connections each source holds, in memory shared with the XDP program.
 //!
-//! A server takes a [`Ledger`] (`Gateway::ledger` in the process that loaded the gateway,
-//! [`Ledger::connect`] or `Control::join` in any other), then the [`Service`] it runs, and holds one [`Guard`] per
-//! connection whose handshake is complete. Opening and closing are a hash, a short lock and a few
-//! stores: no system call, no allocation.
+//! A server opens a [`Ledger`] (`Gateway::ledger` in the process that loaded the gateway,
+//! [`Ledger::connect`] or `Control::join` in any other), then the [`Service`] that it runs, and
+//! holds one [`Guard`] per connection whose handshake is complete. Opening and closing a connection
+//! take a hash, a short lock and a few stores, but no system call and no allocation.
 //!
 //! * `table.rs`: the slots and their order of stores (docs/policy.md, "The ledger"); start there;
 //! * `source.rs`: address to source to hash;
-//! * `membership.rs`: a place among the ledgers of a running gateway, and the lease;
-//! * `join.rs`: taking a place; `header.rs`: what a ledger says of itself;
-//! * `binding.rs`: the gateway a ledger counts for at present, and the move to the next one;
-//! * `follow.rs`: finding the next one; `event.rs`: what is told of it;
-//! * `ids.rs`: connection IDs that the gateway can check.
+//! * `membership.rs`: a slot among the ledgers of a running gateway, and the lease;
+//! * `join.rs`: taking a slot; `header.rs`: the header of a ledger;
+//! * `binding.rs`: the gateway that a ledger currently counts for, and the move to the next one;
+//! * `follow.rs`: finding the next one; `event.rs`: reporting it;
+//! * `ids.rs`: connection IDs that the gateway can verify.
 
 pub(crate) mod binding;
 pub(crate) mod death;
@@ -51,10 +51,10 @@ use crate::sys::region::Shared;
 
 /// One process's connection counts. Cheap to clone; every clone is the same ledger.
 ///
-/// While it lives, a thread tells the XDP program every quarter of a lease that this process does
-/// too. When the last clone, [`Service`] and [`Guard`] are gone, the counts are.
+/// While it exists, a thread writes a heartbeat for the XDP program every quarter of a lease. The
+/// counts are removed when the last clone, [`Service`] and [`Guard`] are dropped.
 ///
-/// A ledger does not survive `fork`: a child that serves connections joins on its own.
+/// A ledger does not survive `fork`: a child that serves connections must join itself.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     inner: Arc<Inner>,
@@ -62,7 +62,7 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Inner {
-    // Both end before the place is given up.
+    // Both threads end before the slot is released.
     _heartbeat: Option<Periodic>,
     _follower: Option<Follower>,
     core: Arc<LedgerState>,
@@ -77,10 +77,10 @@ enum Follower {
 }
 
 impl Ledger {
-    /// A ledger that no gateway reads: for quotas in user space, and for tests.
+    /// Creates a ledger that no gateway reads: for quotas in user space, and for tests.
     ///
     /// # Errors
-    /// The configuration does not hold, or memory is short.
+    /// [`Error::Config`] if the configuration is invalid, or the system's error if memory is short.
     pub fn in_memory(config: &Config) -> Result<Ledger> {
         config.validate()?;
         let short = |error| Error::system("making a ledger", error);
@@ -108,8 +108,8 @@ impl Ledger {
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat: None, _follower: None, core }) })
     }
 
-    /// A ledger in the maps of a running gateway; of another process's, the way it was
-    /// chosen, by which the next one will be.
+    /// Creates a ledger in the maps of a running gateway. For a gateway of another process,
+    /// `chosen` says how it was selected, so that the next one can be selected the same way.
     pub(crate) fn joined(
         binding: GatewayBinding,
         (name, keys): (&str, TokenKeys),
@@ -124,22 +124,24 @@ impl Ledger {
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat, _follower, core }) })
     }
 
-    /// Joins the gateway behind a Unix socket (`equic gateway run --socket`), without any privilege:
-    /// the gateway makes the ledger and puts it into its place; `name` is what `status` calls it.
+    /// Joins the gateway at a Unix socket (`equic gateway run --socket`) without any privilege: the
+    /// gateway creates the ledger and puts it into a slot. `name` is its name in `status`.
     ///
-    /// When the gateway ends, this ledger joins the next one at the same path by itself, with
-    /// everything that is open then; services and guards stay valid. (Where the next one cuts
-    /// sources finer, or tears a group of services apart, what was open before does not count.)
+    /// When the gateway ends, this ledger automatically joins the next one at the same path, with
+    /// all connections that are open then. Services and guards stay valid. (If the next one has
+    /// longer source prefixes, or splits a group of services, connections opened earlier are not
+    /// counted.)
     ///
     /// # Errors
-    /// [`Error::NoGatewaySocket`] when nobody listens there; [`Error::SocketRefused`] with the
+    /// [`Error::NoGatewaySocket`] if no process listens there; [`Error::SocketRefused`] with the
     /// gateway's reason; [`Error::AbiVersion`]; [`Error::System`].
     pub fn connect(path: impl AsRef<std::path::Path>, name: &str) -> Result<Ledger> {
         Ledger::connect_checking(path, name, TokenKeys::None)
     }
 
-    /// As [`Ledger::connect`], for a server that checks the tokens of the gateway's Retry packets. Asked for its
-    /// key ring, the gateway gives it to users that may serve all its services ([`Ledger::key_ring`]).
+    /// As [`Ledger::connect`]. `keys` declares how the server handles the tokens of the gateway's
+    /// Retry packets. If it asks for the key ring, the gateway gives it to users that may serve all
+    /// its services ([`Ledger::key_ring`]).
     ///
     /// # Errors
     /// As [`Ledger::connect`].
@@ -151,8 +153,8 @@ impl Ledger {
         Ok(Ledger::connect_as(path.as_ref(), name, keys, None)?.0)
     }
 
-    /// As [`Ledger::connect_checking`], for a server that listens at an address: returns with the ledger the
-    /// service that has this address, or `None` if no service has it.
+    /// As [`Ledger::connect_checking`], for a server that listens at an address. Returns the ledger
+    /// and the service that has this address, or `None` if no service has it.
     ///
     /// # Errors
     /// As [`Ledger::connect`].
@@ -183,27 +185,28 @@ impl Ledger {
         Ok((Ledger { inner: Arc::new(inner) }, service))
     }
 
-    /// Has `listener` called when the gateway has ended, and when the next one is joined, from a
-    /// thread of the library; in place of the listener before. These events are logged (`tracing`)
-    /// anyway. A gateway of this process's own has none. The listener must not wait for long, nor
+    /// Sets a callback for the end of the gateway and for joining the next one, replacing the
+    /// previous callback. A thread of the library calls it. These events are also logged
+    /// (`tracing`). A gateway of this process has none. The callback must not block for long, nor
     /// drop the last handle of this ledger.
     pub fn notify(&self, listener: impl Fn(&JoinEvent) + Send + Sync + 'static) {
         self.inner.core.listeners.set(Arc::new(listener));
     }
 
-    /// The key ring that the gateway's Retry packets are made with, as it is this moment: keys that were added
-    /// since are in it, and those that were retired are not. Read it for every token, or when one is of a
-    /// key that is not known; it takes a system call. None if the server of another process's gateway has not
-    /// taken it ([`TokenKeys::Take`]), or may not have it. Who has it can make tokens.
+    /// Returns the gateway's current key ring for Retry packets: keys added since are in it, and
+    /// retired ones are not. Read it for every token, or when a token's key is unknown; it takes a
+    /// system call. Returns `None` if this server of another process's gateway did not ask for it
+    /// ([`TokenKeys::Take`]), or may not have it. The ring is a secret: its holder can make valid
+    /// tokens.
     ///
     /// # Errors
-    /// [`Error::System`] when it cannot be read.
+    /// [`Error::System`] if it cannot be read.
     pub fn key_ring(&self) -> Result<Option<KeyRing>> {
         self.binding().ring.read()
     }
 
-    /// The kernel's id of the gateway's program when it was joined: another one after the move to
-    /// the next gateway. None in memory and behind a socket.
+    /// Returns the kernel's id of the gateway's program when it was joined. It changes with the
+    /// move to the next gateway. Returns `None` in memory and for a socket.
     pub fn program_id(&self) -> Option<u32> {
         self.binding().program
     }
@@ -212,10 +215,10 @@ impl Ledger {
         self.inner.core.binding()
     }
 
-    /// The service of this name.
+    /// Returns the service of this name.
     ///
     /// # Errors
-    /// [`Error::NoSuchService`], with the names there are.
+    /// [`Error::NoSuchService`], with the names of all services.
     pub fn service(&self, name: &str) -> Result<Service> {
         let binding = self.binding();
         match binding.number(name) {
@@ -224,10 +227,10 @@ impl Ledger {
         }
     }
 
-    /// The service with this index, in the order of the configuration.
+    /// Returns the service with this index, in the order of the configuration.
     ///
     /// # Errors
-    /// [`Error::NoSuchService`], with the names there are.
+    /// [`Error::NoSuchService`], with the names of all services.
     pub fn service_at(&self, index: usize) -> Result<Service> {
         let binding = self.binding();
         let services = binding.services.read();
@@ -245,44 +248,45 @@ impl Ledger {
         Service { inner: Arc::clone(&self.inner), named: Arc::new(Named { name, at }) }
     }
 
-    /// The services' names, by index.
+    /// Returns the services' names, by index.
     pub fn service_names(&self) -> Vec<String> {
         service_names(&self.binding().services.read())
     }
 
-    /// The name of the gateway; empty for a ledger in memory.
+    /// Returns the name of the gateway. Empty for a ledger in memory.
     pub fn gateway_name(&self) -> String {
         self.binding().gateway_name()
     }
 
-    /// Connections open now, of all services of this process.
+    /// Returns the number of connections open now, of all services of this process.
     pub fn connections(&self) -> u64 {
         open_connections(&self.binding().header())
     }
 
-    /// Connections opened since the start.
+    /// Returns the number of connections opened since the start.
     pub fn opened_total(&self) -> u64 {
         self.binding().header().opened
     }
 
-    /// Connections that found no slot, since the start.
+    /// Returns the number of connections that found no slot, since the start.
     pub fn overflow(&self) -> u64 {
         self.binding().header().overflow
     }
 
-    /// Number of the ledger's place in the gateway; none for a ledger in memory.
+    /// Returns the index of the ledger's slot in the gateway, or `None` for a ledger in memory.
     pub fn slot(&self) -> Option<u32> {
         self.binding().slot()
     }
 
-    /// True if the process that looks after the gateway runs. When it does not, a gateway that is not
-    /// pinned is off its interfaces, and nobody reads this ledger any more. True for one in memory.
+    /// Returns true if the process that manages the gateway is running. Otherwise a gateway that is
+    /// not pinned is detached and no longer reads this ledger. Always true for a ledger in memory.
     pub fn gateway_alive(&self) -> bool {
         self.binding().gateway_alive()
     }
 
-    /// True if the gateway's allow list exempts an address from quotas. Only a ledger from a gateway's
-    /// socket can tell; for others, and when the lists cannot be read, no. A system call or two.
+    /// Returns true if the gateway's allow list exempts an address from quotas. Only a ledger from
+    /// a gateway's socket knows that. Returns false for others, and if the lists cannot be read.
+    /// Takes a system call or two.
     pub fn exempts(&self, ip: IpAddr) -> bool {
         match &self.binding().kind {
             BindingKind::Socket(socket) => socket.lists.exempts(ip),
@@ -291,8 +295,9 @@ impl Ledger {
     }
 }
 
-/// Says that this process lives; and, as one that slept past its lease may have been taken for dead,
-/// that its ledger is where it should be (at a socket, the gateway sees to that).
+/// Starts the heartbeat thread. It also checks that the ledger is still in its slot, because a
+/// process that was stopped past its lease may have been taken for dead. (At a socket, the gateway
+/// does that.)
 fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
     let core = Arc::clone(core);
     Periodic::start("equic-heartbeat", move || {
@@ -308,7 +313,7 @@ fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
     })
 }
 
-/// One service, as a server counts its connections to it. Cheap to clone.
+/// One service, for counting a server's connections to it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
     inner: Arc<Inner>,
@@ -318,14 +323,15 @@ pub struct Service {
 #[derive(Debug)]
 struct Named {
     name: String,
-    /// Its number in the binding of a generation: looked up again when the binding has changed.
+    /// Its number in the binding of a generation. It is looked up again when the binding has
+    /// changed.
     at: AtomicU64,
 }
 
-/// No such service in that generation.
+/// The service does not exist in that generation.
 const ABSENT: u64 = 0xff;
 
-/// Generation, index and group in a word; index and group are below 64.
+/// Packs generation, index and group into a word. Index and group are below 64.
 fn packed(generation: u64, number: Option<ServiceNumber>) -> u64 {
     let (index, group) = number.map_or((ABSENT, 0), |n| (n.index as u64, n.group.into()));
     generation << 16 | index << 8 | (group & 0xff)
@@ -334,48 +340,49 @@ fn packed(generation: u64, number: Option<ServiceNumber>) -> u64 {
 /// Result of [`Service::increment`] for a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionCount {
-    /// Connections of the source with this one, in this process; 0 when untracked.
+    /// Connections of the source in this process, this one included. 0 if untracked.
     pub count: u32,
-    /// True if `count` is more than the service's limit, as [`Guard::over_limit`] says it.
+    /// True if `count` exceeds the service's limit, by the rules of [`Guard::over_limit`].
     pub over_limit: bool,
-    /// True if the ledger had no room: this connection does not count towards the quota.
+    /// True if the ledger had no room. Then this connection does not count towards the quota.
     pub untracked: bool,
 }
 
 impl Service {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.named.name
     }
 
-    /// Its index, in the order of the configuration; in that of the last gateway that had it.
+    /// Returns its index in the order of the configuration. If the gateway no longer has the
+    /// service, that is 0.
     pub fn index(&self) -> usize {
         let binding = self.inner.core.binding();
         self.number(&binding).map_or(0, |number| number.index)
     }
 
-    /// Connections a source may hold, as set this moment; 0: any number. For the sources in some prefixes the
-    /// service may have another limit: [`Service::limit_for`].
+    /// Returns the current limit of connections per source. 0 means no limit. For sources in some
+    /// prefixes the service may have another limit: [`Service::limit_for`].
     pub fn limit(&self) -> u32 {
         let binding = self.inner.core.binding();
         self.number(&binding).map_or(0, |number| binding.limit(number.index))
     }
 
-    /// Connections the peer's source may hold, as set this moment; 0: any number.
+    /// Returns the current limit of connections for the peer's source. 0 means no limit.
     pub fn limit_for(&self, peer: SocketAddr) -> u32 {
         let binding = self.inner.core.binding();
         self.number(&binding).map_or(0, |number| binding.limit_for(number.index, peer.ip()))
     }
 
-    /// Connections the peer's source holds in this process.
+    /// Returns the number of connections that the peer's source holds in this process.
     pub fn count(&self, peer: SocketAddr) -> u32 {
         let binding = self.inner.core.binding();
         self.source(&binding, peer.ip()).map_or(0, |source| binding.table.count(source))
     }
 
-    /// True if the peer's source holds as many connections in this process as it may, so that one
-    /// more would be [`Guard::over_limit`]. For servers that can refuse before a handshake, where
-    /// the address may still be forged: the answer changes nothing.
+    /// Returns true if one more connection of the peer's source in this process would be
+    /// [`Guard::over_limit`]. It is for servers that can refuse before the handshake, when the
+    /// address may still be forged: the call changes no state.
     pub fn full(&self, peer: SocketAddr) -> bool {
         let binding = self.inner.core.binding();
         let count =
@@ -384,13 +391,13 @@ impl Service {
     }
 
     /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
-    /// port does not matter.
+    /// port is ignored.
     #[must_use = "the connection counts until this is dropped"]
     pub fn opened(&self, peer: SocketAddr) -> Guard {
         let binding = self.inner.core.binding();
         let ip = peer.ip();
         let Some(source) = self.source(&binding, ip) else {
-            // The gateway that followed has no such service.
+            // The current gateway has no such service.
             binding.came();
             let generation = binding.generation;
             let service = self.clone();
@@ -401,8 +408,8 @@ impl Service {
         Guard { service: self.clone(), ip, held, generation, count, elsewhere: 0 }
     }
 
-    /// Counts a connection without a guard, for callers that name the peer again when it closes:
-    /// every `increment` that is not untracked wants one [`Service::decrement`].
+    /// Counts a connection without a guard, for callers that know the peer when the connection
+    /// closes. Every `increment` that is not untracked needs one [`Service::decrement`].
     pub fn increment(&self, peer: SocketAddr) -> ConnectionCount {
         let binding = self.inner.core.binding();
         let untracked = ConnectionCount { count: 0, over_limit: false, untracked: true };
@@ -419,8 +426,8 @@ impl Service {
         }
     }
 
-    /// Takes back one [`Service::increment`] of the same source: what is left. None: it held no
-    /// connection, and nothing changed.
+    /// Reverts one [`Service::increment`] of the same source, and returns the remaining count.
+    /// Returns `None` if the source held no connection; then nothing changed.
     pub fn decrement(&self, peer: SocketAddr) -> Option<u32> {
         let binding = self.inner.core.binding();
         let left = binding.table.remove_any(self.source(&binding, peer.ip())?)?;
@@ -444,13 +451,14 @@ impl Service {
         self.number(binding).map(|number| binding.table.keying().source(ip, number.group))
     }
 
-    /// True if the service limits the connections of this address.
+    /// Returns true if the service limits the connections of this address.
     fn limits(&self, binding: &GatewayBinding, ip: IpAddr) -> bool {
         self.number(binding).is_some_and(|number| binding.limit_for(number.index, ip) != 0)
     }
 
-    /// True if a server should close the connection that made it `count`: it is over the limit, and
-    /// nobody asked for a dry run or, with the policy `strict`, for the kernel to see the excess.
+    /// Returns true if a server should close the connection that made the count `count`: it is over
+    /// the limit, and neither a dry run nor the policy `strict` (in which the program acts on the
+    /// excess) is set.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
         self.number(binding).is_some_and(|number| {
             let limit = binding.limit_for(number.index, ip);
@@ -464,23 +472,25 @@ impl Service {
 pub struct Guard {
     service: Service,
     ip: IpAddr,
-    /// Place at which the connection is counted, in the binding of its generation; none: nowhere.
+    /// The slot in which the connection is counted, in the binding of its generation. `None` if it
+    /// is not counted.
     held: Option<Held>,
     generation: u64,
     count: u32,
-    /// Connections that the source held in other processes when this one moved there; 0 if it has not moved. The
-    /// gateway lets a new connection in only after it has added up all processes. It does not see a migration.
+    /// Connections that the source held in other processes when this one migrated there. 0 if it
+    /// has not migrated. For a new connection, the gateway has summed up all processes; it does not
+    /// see migrations.
     elsewhere: u32,
 }
 
 impl Guard {
-    /// Connections of the source in this process when this one was opened (or moved there last),
-    /// with this one; 0 when untracked.
+    /// Returns the connections of the source in this process when this one was opened or last
+    /// migrated, this one included. 0 if untracked.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Connections of the source in this process now; 0 when untracked.
+    /// Returns the connections of the source in this process now. 0 if untracked.
     pub fn current(&self) -> u32 {
         let binding = self.service.inner.core.binding();
         match self.held {
@@ -493,40 +503,40 @@ impl Guard {
         }
     }
 
-    /// True if [`Guard::count`] is more than the limit as set this moment; after a migration, together with the
-    /// connections of the source in other processes. A server should close such a connection: its handshake
-    /// began before the ones that reached the limit were complete, or it moved to a source that is at its
-    /// limit. Never in a dry run, nor with the policy `strict`, which acts on the excess itself. The allow
-    /// list is not asked.
+    /// Returns true if [`Guard::count`] exceeds the current limit. After a migration, the source's
+    /// connections in other processes count, too. A server should close such a connection: its
+    /// handshake began before those that reached the limit were complete, or it migrated to a
+    /// source that is at its limit. Always false in a dry run, and with the policy `strict`, in
+    /// which the program acts on the excess. The allow list is ignored.
     pub fn over_limit(&self) -> bool {
         let all = self.count.saturating_add(self.elsewhere);
         self.held.is_some()
             && self.service.exceeds(&self.service.inner.core.binding(), self.ip, all)
     }
 
-    /// True if the ledger had no room: this connection does not count towards the quota, and the
-    /// server decides whether it wants it all the same.
+    /// Returns true if the ledger had no room. Then this connection does not count towards the
+    /// quota, and the server decides whether to keep it.
     pub fn untracked(&self) -> bool {
         self.held.is_none()
     }
 
-    /// The service it is a connection of.
+    /// Returns the service of the connection.
     pub fn service(&self) -> &Service {
         &self.service
     }
 
-    /// Counts the connection at another address of its peer (RFC 9000 s.9), and no longer at the old one, whether
-    /// the new source has room or not: [`Guard::over_limit`] tells.
+    /// Counts the connection at another address of its peer (RFC 9000 s.9) instead of the old one,
+    /// even if the new source has no room: see [`Guard::over_limit`].
     ///
-    /// Call it only when the peer has proved that it receives there, by a PATH_RESPONSE. A packet that seems to come
-    /// from an address proves nothing: anybody can write any source address into it, and who is counted at the
-    /// address of somebody else shuts that host out. If the validation of a new path fails, do not call it.
+    /// Call it only after a PATH_RESPONSE has validated the path. The source address of a packet
+    /// can be forged, and a connection counted at a forged address uses up the quota of that host.
+    /// If the path validation fails, do not call it.
     pub fn moved(&mut self, peer: SocketAddr) {
         self.count_at(peer, false);
     }
 
-    /// As [`Guard::moved`], if the new source has room. Otherwise it returns `false`, and the connection counts
-    /// where it did: the server should close it, unless its peer returns.
+    /// As [`Guard::moved`], if the new source has room. Otherwise returns `false` and leaves the
+    /// count at the old source: the server should close the connection, unless its peer returns.
     #[must_use = "a connection at a source without room should be closed"]
     pub fn try_moved(&mut self, peer: SocketAddr) -> bool {
         self.count_at(peer, true)
@@ -540,8 +550,9 @@ impl Guard {
             self.ip = ip;
             return true;
         }
-        // The new one first: at no moment does the connection count nowhere. And before the others are read, so that
-        // of two processes that count at once one at least sees the other.
+        // The new source is counted first, so that the connection is counted at every moment. This
+        // also happens before the other ledgers are read, so that of two processes that count at
+        // once, at least one sees the other.
         let added = source.and_then(|source| binding.add(source));
         let limited = self.service.limits(&binding, ip);
         let elsewhere =
@@ -565,7 +576,7 @@ impl Guard {
         true
     }
 
-    /// Gives up its slot. True if it is among the connections of this binding.
+    /// Releases its slot. Returns true if the connection is counted in this binding.
     fn release(&self, binding: &GatewayBinding) -> bool {
         let held = self.held;
         if self.generation == binding.generation {
@@ -574,7 +585,7 @@ impl Guard {
             }
             return true;
         }
-        // It counted elsewhere, and was carried over if anything was.
+        // It was counted in an earlier binding, and carried over if anything was.
         held.is_some()
             && self.generation >= binding.carried_from
             && self

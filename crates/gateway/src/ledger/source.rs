@@ -1,4 +1,4 @@
-//! From an address to a source, and from a source to its place in the table.
+//! From an address to a source, and from a source to its position in the table.
 
 use std::net::IpAddr;
 
@@ -6,15 +6,16 @@ use crate::abi;
 use crate::config::address_bytes;
 use crate::prefix::{Span, ip_of};
 
-/// A source: an address cut to its prefix, in a quota group. The words are the address bytes as
-/// they lie in memory.
+/// A source: an address cut to its prefix, in a quota group. The words are the address bytes in
+/// memory order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) words: [u64; 2],
     pub(crate) group: u32,
 }
 
-/// Masks and seed by which addresses are cut and hashed, as the program was loaded with them.
+/// The masks and the seed with which addresses are cut and hashed, from the program's load
+/// settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keying {
     seed: u64,
@@ -29,22 +30,22 @@ pub(crate) struct Place {
     pub(crate) tag: u32,
     pub(crate) first: u32,
     pub(crate) second: u32,
-    /// Number of the lock that guards this source.
+    /// Index of the lock that guards this source.
     pub(crate) stripe: u16,
 }
 
-/// As many locks as keep threads out of each other's way.
+/// Number of locks: enough that threads rarely wait for each other.
 pub(crate) const STRIPES: u16 = if cfg!(equic_loom) { 2 } else { 256 };
 
 impl Place {
-    /// The cell of its first bucket in which opened connections are counted.
+    /// Returns the cell of its first bucket in which opened connections are counted.
     pub(crate) fn cell(&self) -> usize {
         (self.tag >> 1 & (abi::EQUIC_SLOTS - 1)) as usize
     }
 }
 
 impl Source {
-    /// The bytes of `::ffff:a.b.c.d` or of an IPv6 address.
+    /// Returns the bytes of `::ffff:a.b.c.d` or of an IPv6 address.
     pub(crate) fn addr(&self) -> [u8; 16] {
         let mut addr = [0; 16];
         addr[..8].copy_from_slice(&self.words[0].to_ne_bytes());
@@ -80,19 +81,19 @@ impl Keying {
         Source::of_bytes(addr, group)
     }
 
-    /// True if each source as `other` cuts addresses lies within one source as this one cuts them.
+    /// Returns true if every source of `other` lies within one source of this keying.
     pub(crate) fn covers(&self, other: &Keying) -> bool {
         self.v4_mask & other.v4_mask == self.v4_mask
             && self.v6_mask[0] & other.v6_mask[0] == self.v6_mask[0]
             && self.v6_mask[1] & other.v6_mask[1] == self.v6_mask[1]
     }
 
-    /// Cuts a source that was cut before.
+    /// Cuts a source that was already cut by another keying.
     pub(crate) fn cut(&self, source: Source) -> Source {
         self.source(ip_of(source.addr()), source.group)
     }
 
-    /// docs/policy.md, "The ledger".
+    /// Returns the position of a source: docs/policy.md, "The ledger".
     pub(crate) fn place(&self, source: &Source) -> Place {
         let [lo, hi] = source.words.map(u64::from_le);
         let mut h = self.seed ^ u64::from(source.group).wrapping_mul(GROUP_FACTOR);
@@ -110,7 +111,7 @@ impl Keying {
     }
 }
 
-/// Tells the groups apart in the hash: 2^64 divided by the golden ratio.
+/// Separates the groups in the hash: 2^64 divided by the golden ratio.
 const GROUP_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(mut x: u64) -> u64 {

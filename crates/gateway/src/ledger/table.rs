@@ -1,9 +1,9 @@
 //! The slots of a ledger and the order in which they are written (docs/policy.md, "The ledger").
 //!
-//! A lock per source (striped) keeps two threads from counting the same source at once. Threads
-//! with different sources meet in a bucket only when they claim a free slot, and then the
-//! compare-and-swap of `meta` decides. The XDP program reads without any lock: it compares tag,
-//! address and group, and the tag again.
+//! A striped lock per source keeps two threads from counting the same source at once. Threads with
+//! different sources compete only for free slots in a bucket, and the compare-and-swap of `meta`
+//! decides. The XDP program reads without any lock: it compares the tag, the address and the group,
+//! and then the tag again.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,23 +19,23 @@ use crate::sys::region::{Region, atomic};
 const BUCKET: usize = size_of::<abi::equic_ledger_bucket>();
 const _: () = assert!(size_of::<abi::equic_ledger_header>() == BUCKET);
 
-/// Bytes of a ledger with this many buckets: the header takes element 0.
+/// Returns the size of a ledger with this many buckets, in bytes. The header takes element 0.
 fn bytes(buckets: u32) -> usize {
     (buckets as usize + 1) * BUCKET
 }
 
-/// Place of a source's slot in the table. It stays there until the count is zero.
+/// Position of a source's slot in the table. The source keeps it until its count is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     bucket: u32,
     index: u32,
 }
 
-/// Place at which a connection is counted: what [`Table::add`] gives and [`Table::remove`] takes.
+/// Where a connection is counted: result of [`Table::add`] and argument of [`Table::remove`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
     slot: Slot,
-    /// Number of the lock that guards the source.
+    /// Index of the lock that guards the source.
     stripe: u16,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     pub(crate) count: u32,
 }
 
-/// The memory of one ledger, its own or another process's.
+/// The memory of one ledger, of this process or another one.
 #[derive(Debug)]
 pub(crate) struct Memory {
     region: Region,
@@ -66,7 +66,7 @@ impl Memory {
         self.region.at(0)
     }
 
-    /// A copy of the header; its counters may be from slightly different moments.
+    /// Returns a copy of the header. Its counters may be from slightly different moments.
     pub(crate) fn read_header(&self) -> abi::equic_ledger_header {
         let header = self.header();
         abi::equic_ledger_header {
@@ -74,7 +74,7 @@ impl Memory {
             opened: atomic!(AtomicU64, header, opened).load(Relaxed),
             closed: atomic!(AtomicU64, header, closed).load(Relaxed),
             overflow: atomic!(AtomicU64, header, overflow).load(Relaxed),
-            // SAFETY: valid and aligned (`Region::at`), and any bytes are a header.
+            // SAFETY: valid and aligned (`Region::at`), and every bit pattern is a valid header.
             ..unsafe { header.read_volatile() }
         }
     }
@@ -91,14 +91,14 @@ impl Memory {
         (0..abi::EQUIC_SLOTS).map(move |index| Slot { bucket, index })
     }
 
-    /// The slots of a bucket with their words, which are one cache line.
+    /// Returns the slots of a bucket with their `meta` words, which are one cache line.
     fn metas_of(&self, bucket: u32) -> impl Iterator<Item = (Slot, &AtomicU64)> {
         let there = self.bucket(bucket);
         Memory::slots_of(bucket)
             .map(move |slot| (slot, atomic!(AtomicU64, there, meta[slot.index as usize])))
     }
 
-    /// The address as two words, as everybody accesses it, and the group.
+    /// Returns the address as two words, the way every accessor reads it, and the group.
     pub(super) fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
         let (bucket, index) = (self.bucket(slot.bucket), slot.index as usize);
         let low = atomic!(AtomicU64, bucket, slot[index].addr[0]);
@@ -111,8 +111,8 @@ impl Memory {
         Source { words: words.map(|word| word.load(Relaxed)), group: group.load(Relaxed) }
     }
 
-    /// Counter of the connections ever opened by the sources of this place (and by few others);
-    /// docs/policy.md, "Attempts under way".
+    /// Returns the counter of connections ever opened by the source of this place, and by the few
+    /// others that share it; docs/policy.md, "Attempts under way".
     pub(super) fn opened(&self, place: &Place) -> &AtomicU32 {
         let (bucket, cell) = (self.bucket(place.first), place.cell());
         atomic!(AtomicU32, bucket, slot[cell].opened)
@@ -126,7 +126,7 @@ impl Memory {
         group.store(source.group, Relaxed);
     }
 
-    /// As the XDP program reads it: without locks.
+    /// Reads a slot without locks, like the XDP program.
     fn read_slot(&self, slot: Slot) -> Option<Entry> {
         let meta = self.meta(slot).load(Acquire);
         if meta as u32 == 0 {
@@ -139,12 +139,12 @@ impl Memory {
             .then_some(Entry { source, count: again as u32 })
     }
 
-    /// Every source with connections.
+    /// Returns every source with connections.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         (0..self.buckets).flat_map(Memory::slots_of).filter_map(|slot| self.read_slot(slot))
     }
 
-    /// Counts one less in a slot whose source is locked: what is left.
+    /// Subtracts one in a slot whose source is locked. Returns the remaining count.
     fn take_one(&self, slot: Slot) -> u32 {
         let meta = self.meta(slot);
         let now = meta.load(Relaxed);
@@ -168,7 +168,7 @@ impl Memory {
         slots.all(|slot| self.meta(slot).load(Acquire) == 0)
     }
 
-    /// The count of one source, read as the program reads it.
+    /// Returns the count of one source, read like in the program.
     pub(crate) fn count(&self, source: &Source, place: &Place) -> u32 {
         [place.first, place.second]
             .into_iter()
@@ -179,7 +179,7 @@ impl Memory {
     }
 }
 
-/// The table as its only writing process sees it.
+/// The table, for its only writing process.
 #[derive(Debug)]
 pub(crate) struct Table {
     memory: Arc<Memory>,
@@ -219,11 +219,12 @@ impl Table {
         lock(&self.locks[usize::from(stripe)])
     }
 
-    /// Counts one more: where, and the count with it. None: both buckets are full.
+    /// Adds a connection. Returns its slot and the count with it, or `None` if both buckets are
+    /// full.
     pub(crate) fn add(&self, source: Source) -> Option<(Held, u32)> {
         let locked = self.lock(source);
         let (slot, count) = match locked.find() {
-            // Only who has the lock changes the count of a source that has a slot.
+            // Only the holder of the lock changes the count of a source that has a slot.
             Some((slot, meta)) => {
                 self.memory.meta(slot).store(meta + 1, Relaxed);
                 (slot, meta as u32 + 1)
@@ -233,25 +234,26 @@ impl Table {
         Some((Held { slot, stripe: locked.place.stripe }, count))
     }
 
-    /// Says that a connection of the source has been opened: after it was counted, so that it is at
-    /// no moment neither under way nor open.
+    /// Records that a connection of the source was opened. Called after it was counted, so that the
+    /// connection is at every moment either in progress or open.
     pub(crate) fn note_opened(&self, source: &Source) {
         self.memory.opened(&self.keying.place(source)).fetch_add(1, Release);
     }
 
-    /// Counts one less, where [`Table::add`] counted it: what is left.
+    /// Subtracts a connection that [`Table::add`] counted. Returns the remaining count.
     pub(crate) fn remove(&self, held: Held) -> u32 {
         let _lock = self.lock_stripe(held.stripe);
         self.memory.take_one(held.slot)
     }
 
-    /// Counts one less of a source by its address: what is left, or None if it has none.
+    /// Subtracts one connection of a source by its address. Returns the remaining count, or `None`
+    /// if the source has none.
     pub(crate) fn remove_any(&self, source: Source) -> Option<u32> {
         let locked = self.lock(source);
         locked.find().map(|(slot, _)| self.memory.take_one(slot))
     }
 
-    /// Gives a source that has none this many at once. Without room, nothing happens.
+    /// Sets the count of a source that has none. Does nothing if there is no room.
     pub(crate) fn set(&self, source: Source, count: u32) {
         if let Some((held, 1)) = self.add(source) {
             let _lock = self.lock_stripe(held.stripe);
@@ -263,15 +265,15 @@ impl Table {
         self.memory.count(&source, &self.keying.place(&source))
     }
 
-    /// The count where the caller holds a connection.
+    /// Returns the count in the slot of a connection that the caller holds.
     pub(crate) fn count_in(&self, held: Held) -> u32 {
         self.memory.meta(held.slot).load(Relaxed) as u32
     }
 }
 
 impl Locked<'_> {
-    /// This source's slot, and its word. Nobody else can make, free or change it while the lock is
-    /// held.
+    /// Returns this source's slot and its word. While the lock is held, no other thread creates,
+    /// frees or changes it.
     fn find(&self) -> Option<(Slot, u64)> {
         let (memory, tag) = (self.memory, u64::from(self.place.tag));
         let slots = memory.metas_of(self.place.first).chain(memory.metas_of(self.place.second));
@@ -288,7 +290,8 @@ impl Locked<'_> {
             let free = |bucket| memory.metas_of(bucket).filter(|(_, meta)| meta.load(Relaxed) == 0);
             let (first, second) = (free(self.place.first).count(), free(self.place.second).count());
             let bucket = if second > first { self.place.second } else { self.place.first };
-            // None free in the emptier one: full. (A slot freed this instant is not waited for.)
+            // If the emptier bucket has no free slot, the table is full. (A slot that is freed
+            // right now is not waited for.)
             let slot = free(bucket).next();
             let (slot, meta) = match slot {
                 None if first.max(second) == 0 => return None,
@@ -296,7 +299,8 @@ impl Locked<'_> {
                 Some(free) => free,
             };
             if meta.compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
-                // Who reads any of the new words sees with its second look that the slot has changed hands.
+                // A reader that sees any of the new words sees in its second read of the tag that
+                // the slot has another owner.
                 fence(Release);
                 memory.write_source(slot, &self.source);
                 meta.store(claimed | 1, Release);

@@ -29,7 +29,8 @@ fn peer(text: &str) -> SocketAddr {
     text.parse().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// From EQUIC_SEED, or fresh; printed, so that a failure can be replayed.
+/// Returns a generator seeded from EQUIC_SEED or at random. Prints the seed, so that a failure can
+/// be replayed.
 fn seeded() -> StdRng {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -116,7 +117,7 @@ fn moved_connection_counts_at_a_full_source_only_if_told_to() {
         assert!(!mover.over_limit() && mover.count() > 0 && !mover.untracked());
     }
     assert_eq!((counts(), ledger.connections(), ledger.opened_total()), ((2, 2), 4, 4));
-    // It is at home, and may go on from another port there.
+    // A connection at its own source may change its port.
     assert!(movers[0].try_moved(peer("192.0.2.1:99")));
     residents.pop();
     assert!(movers[0].try_moved(full) && !movers[1].try_moved(full));
@@ -124,7 +125,7 @@ fn moved_connection_counts_at_a_full_source_only_if_told_to() {
     movers[1].moved(full);
     assert!(movers[1].over_limit() && !movers[0].over_limit());
     assert_eq!(counts(), (0, 3));
-    // Where nothing is enforced, there is room.
+    // If nothing is enforced, there is room.
     config.services[0].dry_run = true;
     ledger.binding().services.write(&services_of(&config));
     let mut guest = service.opened(home);
@@ -228,7 +229,8 @@ fn a_full_table_says_so() {
     assert!(service.increment(from(5000)).untracked);
     assert_eq!((ledger.connections(), service.decrement(from(5000))), (1000, None));
 
-    // One that moves into a full table stops counting, and counts again when it moves back.
+    // A connection that moves to a source without a slot is not counted, and counts again when it
+    // moves back.
     let first = guards[0].ip;
     assert!(!guards[0].untracked());
     let mut mover = guards.swap_remove(0);
@@ -272,7 +274,7 @@ fn the_hash_is_the_specification_s() {
 const V4_PLACE: (u32, u32, u32) = (0xe729fbd9, 0x3bf5, 0xcbd);
 const V6_PLACE: (u32, u32, u32) = (0x9a5cd223, 0xbd2, 0x2a6b);
 
-/// A guard of the stress test, and the source the oracle has it under.
+/// A guard of the stress test, and its source in the oracle.
 struct Held {
     guard: Guard,
     peer: IpAddr,
@@ -318,7 +320,7 @@ fn threads_agree_with_an_oracle() {
     all_free(&ledger);
 }
 
-/// Opens, closes or moves a connection of one of few sources, so that threads meet.
+/// Opens, closes or moves a connection of one of a few sources, so that threads compete.
 fn step(service: &Service, random: &mut StdRng, held: &mut Vec<Held>) {
     let peer: IpAddr = if random.random() {
         Ipv4Addr::from(0x0a00_0000 + random.random_range(0..300u32)).into()

@@ -1,4 +1,4 @@
-//! The server's side: joining, and joining the next gateway when this one has gone.
+//! The server's side: joins a gateway, and joins the next one when it ends.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,35 +26,37 @@ use crate::sys::unix;
 
 /// Longest time that a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest time that a gateway may take to answer a question about a source: a connection's task waits for it.
+/// Longest time that a gateway may take to answer a query about a source. A connection's task waits
+/// for it.
 const QUESTION_PATIENCE: Duration = Duration::from_millis(250);
-/// Time for which a busy gateway is asked again, the first time.
+/// Time for which a busy gateway is asked again when joining for the first time.
 const INSIST: Duration = Duration::from_secs(2);
-/// Time between two attempts to reach a gateway that is gone, at first and at last.
+/// First and longest interval between attempts to reach a gateway that is gone.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
-/// Answer of a gateway that let this server in.
+/// Answer of a gateway that admitted this server.
 enum JoinAnswer {
-    /// With the index of the service that has the server's address.
+    /// A new ledger, with the index of the service that has the server's address.
     Joined(Box<GatewayBinding>, Option<u32>),
-    /// The ledger that was named counts on; this is the new connection, and the key ring if it comes along.
+    /// The existing ledger stays in use. This is the new connection, with the key ring if it was
+    /// sent.
     Kept(OwnedFd, RingAccess),
 }
 
 /// Socket at which a server joins, and its name there.
 #[derive(Debug, Clone)]
 pub(crate) struct JoinTarget {
-    /// The socket.
+    /// The path of the socket.
     pub(crate) path: PathBuf,
     /// Name of the ledger in `status`.
     pub(crate) name: String,
     pub(crate) keys: TokenKeys,
-    /// Where it listens, if it wants to know which service that is.
+    /// The address that it listens at, if it wants to know which service has it.
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Joins for the first time. Returns with it the index of the service that has the server's address.
+/// Joins for the first time. Also returns the index of the service that has the server's address.
 pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     let path = &who.path;
     let until = Instant::now() + INSIST;
@@ -102,7 +104,7 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {
-        // It was closed before the request was read, with an answer on the way.
+        // The gateway closed the connection before it read the request, but sent an answer.
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {
             unix::receive(&link, &mut buffer).map_err(failed)?
         }
@@ -136,7 +138,7 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     }
 }
 
-/// The key ring among what came along, if it did.
+/// Returns access to the key ring, if its descriptor was sent.
 fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     match (with.pop(), with.is_empty()) {
         (None, _) => Ok(RingAccess::None),
@@ -146,7 +148,8 @@ fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     }
 }
 
-/// Asks the gateway at a path how many connections a source holds with servers other than the one with this ledger.
+/// Asks the gateway at a path how many connections a source holds with servers other than the one
+/// with this ledger.
 pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     let failed =
         |error| Error::system(format!("asking the gateway at `{}`", path.display()), error);
@@ -161,8 +164,8 @@ pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     }
 }
 
-/// Makes a binding of what came along. The gateway is trusted with what it says, and still nothing it
-/// says can make this process read or write outside of a mapping.
+/// Creates a binding from the descriptors that the gateway sent. The gateway is trusted to tell the
+/// truth, but nothing that it sends can make this process access memory outside of a mapping.
 fn binding(
     path: &Path,
     answer: &Answer,
@@ -214,7 +217,7 @@ fn binding(
     Ok(binding)
 }
 
-/// Watches the connection to the gateway in a thread of its own, and makes another one when it ends.
+/// A thread that watches the connection to the gateway, and connects again when it ends.
 #[derive(Debug)]
 pub(crate) struct SocketKeeper {
     watch: Arc<Watch>,
@@ -245,7 +248,8 @@ impl SocketKeeper {
                         (binding.gateway_name(), binding.is_pinned())
                     };
                     match error {
-                        // It goes on without anybody to talk to, and counts what is open.
+                        // A pinned gateway continues without a process, and still counts open
+                        // connections.
                         _ if pinned => {}
                         Error::NoGatewaySocket { .. } => {
                             absence.lost(&watched.listeners, &gateway);
@@ -272,7 +276,7 @@ fn link_of(core: &LedgerState) -> Option<Arc<OwnedFd>> {
     }
 }
 
-/// Joins the gateway that is there now, with what is open.
+/// Joins the gateway that is there now, with all open connections.
 fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<()> {
     let ledger = match &core.binding().kind {
         BindingKind::Socket(socket) => socket.ledger,
@@ -295,7 +299,8 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
     Ok(())
 }
 
-/// The gateway went on, and counted what is open: it only could not be talked to.
+/// Returns the event for a gateway that continued and kept its counts while its process was
+/// unreachable.
 fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
     let binding = core.binding();
     JoinEvent::Joined {
@@ -309,7 +314,7 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
-        // Wakes the thread. The gateway sees it too, which is where this leads anyway.
+        // Wakes the thread. The gateway also sees the connection end, which is intended.
         self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
     }

@@ -1,10 +1,11 @@
 //! The gateway's side of the socket.
 //!
-//! One thread does it all, and never waits for a peer: messages are read as they come, answers are
-//! sent into a fresh socket's buffer or not at all. What one user may have is bounded: connections
-//! that have not asked yet, requests a second, servers. Users share the room for connections that have
-//! not asked yet: where it is full, whoever has most of it gives way to the next one. Descriptors a peer sends are never opened.
-//! The kernel says who a peer is (`SO_PEERCRED`).
+//! A single thread serves the socket and never waits for a peer: it reads messages as they arrive,
+//! and an answer either fits into a new socket's buffer or is not sent. Each user's resources are
+//! limited: connections without a request, requests per second, servers. All users share the room
+//! for connections without a request. If it is full, the user with most of them loses one to the
+//! next connection. Descriptors that a peer sends are never opened. The kernel reports who a peer
+//! is (`SO_PEERCRED`).
 
 use std::collections::HashMap;
 use std::io;
@@ -30,23 +31,24 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::unix::{self, Peer};
 
-/// Longest time that a peer may take to send its request: an honest one sends it as it connects.
+/// Longest time that a peer may take to send its request. Well-behaved ones send it as they
+/// connect.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Connections that have not asked yet, of all users and of one.
+/// Most connections without a request, of all users and of one user.
 const WAITING: usize = 64;
 const WAITING_OF_ONE: usize = 8;
-/// Requests of a user: this many at once, and one more with every interval.
+/// Each user may send this many requests at once, and one more after each interval.
 const BURST: f64 = 16.0;
-/// Part of a request that a question about a source takes: a server asks with each migration to a source.
+/// Cost of a query about a source, in requests. A server sends one when a client migrates.
 const QUESTION: f64 = 1.0 / 32.0;
 const INTERVAL: f64 = 0.2;
-/// Connections taken in one turn.
+/// Most connections accepted in one turn.
 const TURN: usize = 64;
-/// Time between two looks at the places.
+/// Interval of the checks of the slots.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A socket where servers join a gateway of this process. Dropping it ends their membership, and
-/// removes the socket if it still is this one.
+/// A socket at which servers join a gateway of this process. Dropping it ends their membership, and
+/// removes the socket if the path still has this one.
 #[derive(Debug)]
 pub struct SocketHost {
     thread: Option<Periodic>,
@@ -56,7 +58,7 @@ pub struct SocketHost {
     file: (u64, u64),
 }
 
-/// A socket that listens, with nobody to answer yet.
+/// A bound socket that does not answer yet.
 #[derive(Debug)]
 pub struct PreparedHost {
     state: State,
@@ -65,10 +67,10 @@ pub struct PreparedHost {
 }
 
 impl PreparedHost {
-    /// Begins to answer, in a thread of its own. That takes `CAP_BPF` and nothing else.
+    /// Starts a thread that answers. It needs only `CAP_BPF`.
     ///
     /// # Errors
-    /// [`Error::System`] if there is no thread to be had.
+    /// [`Error::System`] if the thread cannot be started.
     pub fn start(self) -> Result<SocketHost> {
         let state = Arc::new(Mutex::new(self.state));
         let turning = Arc::clone(&state);
@@ -85,23 +87,25 @@ struct State {
     listener: OwnedFd,
     control: Control,
     rules: Rules,
-    /// Descriptors that every server gets to read: control data, services, limits by prefix, lists.
+    /// Descriptors that every server gets for reading: control data, services, limits by prefix,
+    /// lists.
     shared: [OwnedFd; 5],
-    /// A copy of the key ring, to be read: for servers that ask for it and may have it.
+    /// A read-only copy of the key ring, for servers that ask for it and may have it.
     ring: Arc<ServedRing>,
     /// Number of the copy that the sessions have.
     ring_generation: u64,
     waiting: Vec<PendingServer>,
     sessions: Vec<Session>,
-    /// Places that servers of the gateway's last process have, until those servers are back.
+    /// Slots of servers that joined an earlier process of this gateway, until those servers
+    /// reconnect.
     inherited: Vec<Inherited>,
     requests: HashMap<u32, Bucket>,
     renewed: Instant,
-    /// Until when nobody is let in, for want of descriptors.
+    /// Time until which no connection is accepted, because descriptors ran out.
     closed_until: Option<Instant>,
 }
 
-/// A connection that has not asked yet.
+/// A connection without a request.
 #[derive(Debug)]
 struct PendingServer {
     link: OwnedFd,
@@ -109,14 +113,14 @@ struct PendingServer {
     until: Instant,
 }
 
-/// A server with a place.
+/// A server with a slot.
 #[derive(Debug)]
 struct Session {
     link: OwnedFd,
     peer: Peer,
     membership: Membership,
     memory: Arc<Memory>,
-    /// It has the key ring.
+    /// True if it has the key ring.
     has_ring: bool,
 }
 
@@ -135,7 +139,8 @@ struct Bucket {
 
 impl SocketHost {
     /// Listens at the path of `[gateway.socket]` for servers of `control`'s gateway. A socket that
-    /// nobody listens at any more is replaced; one somebody does only if `replace`.
+    /// no process listens at is replaced. One that a process listens at is replaced only if
+    /// `replace` is set.
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::NoSuchUser`], [`Error::SocketTaken`], [`Error::NotPermitted`],
@@ -144,8 +149,8 @@ impl SocketHost {
         SocketHost::prepare(control, config, replace)?.start()
     }
 
-    /// The part of [`SocketHost::start`] that needs `CAP_SYS_ADMIN` and the right to write where the
-    /// socket is to be.
+    /// Does the part of [`SocketHost::start`] that needs `CAP_SYS_ADMIN` and write permission where
+    /// the socket is created.
     ///
     /// # Errors
     /// As [`SocketHost::start`].
@@ -196,8 +201,8 @@ impl SocketHost {
         Ok(PreparedHost { state, path, file })
     }
 
-    /// Ends, and leaves every server's ledger in its place: for a gateway that goes on without this
-    /// process.
+    /// Stops serving but leaves every server's ledger in its slot, for a gateway that continues
+    /// without this process.
     pub fn leave(mut self) {
         drop(self.thread.take());
         let state = lock(&self.state);
@@ -210,18 +215,18 @@ impl Drop for SocketHost {
     fn drop(&mut self) {
         drop(self.thread.take());
         if id_of(&self.path).is_ok_and(|file| file == self.file) {
-            // Where it may not be removed, whoever listens next replaces it.
+            // If it cannot be removed, the next process that listens replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
         for one in &lock(&self.state).inherited {
-            // They count until their lease is over, and whoever sweeps removes them.
+            // Their counts are valid until the lease expires. Then a sweep removes them.
             one.membership.stay();
         }
     }
 }
 
 impl State {
-    /// Waits a moment for something to do, and does it.
+    /// Waits a moment for events, and handles them.
     fn turn(&mut self) {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
@@ -242,8 +247,8 @@ impl State {
             }
         };
         let (waiting, sessions) = (self.waiting.len(), self.sessions.len());
-        // From the back, so that the numbers hold. Whoever has a place says nothing more: a message
-        // ends it like the end of the connection.
+        // In reverse order, so that the indices stay valid. A server with a slot sends no more
+        // messages: a message ends the session like the end of the connection.
         for index in (0..sessions).rev().filter(|index| ready[waiting + index]) {
             let gone = self.sessions.swap_remove(index);
             tracing::debug!(?gone.peer, "a server left");
@@ -272,7 +277,7 @@ impl State {
                 Ok(Some(link)) => link,
                 Ok(None) => return,
                 Err(error) => {
-                    // Out of descriptors or memory: those who are in are looked after meanwhile.
+                    // Out of descriptors or memory. The servers with slots are served meanwhile.
                     tracing::warn!(%error, "letting servers in");
                     self.closed_until = Some(Instant::now() + TICK);
                     return;
@@ -284,12 +289,13 @@ impl State {
                 turn_away(&link, Status::Refused, &why);
                 continue;
             }
-            // Most have asked by now, and need no room.
+            // Most peers have sent the request by now, and need no waiting slot.
             self.hear(PendingServer { link, peer, until: Instant::now() + PATIENCE });
         }
     }
 
-    /// Keeps a connection until it asks, if there is room; makes room where its user has least of it.
+    /// Keeps a connection until its request arrives. If there is no room, another connection is
+    /// closed for it.
     fn wait_for(&mut self, one: PendingServer) {
         let users = || self.waiting.iter().map(|waiting| waiting.peer.uid);
         let of = |uid: u32| users().filter(|other| *other == uid).count();
@@ -298,8 +304,9 @@ impl State {
             return turn_away(&one.link, Status::Busy, why);
         }
         if self.waiting.len() >= WAITING {
-            // The oldest of the user who has most. It is never the newcomer's user, unless all have
-            // the same: then it is the oldest of all.
+            // Closes the oldest connection of the user that has most of them. That user is
+            // different from the new peer's, unless all have equally many; then it closes the
+            // oldest of all.
             let most = users().map(of).max().unwrap_or(0);
             let gives_way = self.waiting.iter().enumerate().filter(|(_, w)| of(w.peer.uid) == most);
             let oldest = gives_way.min_by_key(|(_, waiting)| waiting.until).map(|(index, _)| index);
@@ -345,7 +352,7 @@ impl State {
         }
     }
 
-    /// Answers how many connections a source holds with other servers, of a service that the user may serve.
+    /// Answers how many connections a source holds with other servers, for a service of the user.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
             return turn_away(&one.link, Status::Busy, "too many questions of this user");
@@ -359,15 +366,15 @@ impl State {
         };
         let load = self.control.maps().load;
         let answer = Answer { ledger: count, load, ..Answer::no(Status::Kept, "") };
-        // Whether it is heard is the peer's affair.
+        // A failure concerns only the peer.
         let _ = unix::tell(&one.link, &answer.to_bytes(), &[]);
     }
 
-    /// One request more of this user, or a part of one; true if that is all right.
+    /// Charges a request, or a part of one, to a user. Returns false if the user has sent too many.
     fn charge(&mut self, uid: u32, cost: f64) -> bool {
         let now = Instant::now();
         let since = |at: Instant| now.duration_since(at).as_secs_f64() / INTERVAL;
-        // A full bucket is as good as none.
+        // A full bucket need not be stored.
         self.requests.retain(|_, bucket| bucket.left + since(bucket.at) < BURST);
         let bucket = self.requests.entry(uid).or_insert(Bucket { left: BURST, at: now });
         bucket.left = (bucket.left + since(bucket.at)).min(BURST);
@@ -407,7 +414,7 @@ impl State {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
-            // The kernel says a peer's id as it is here.
+            // The kernel reports a peer's pid in this process's namespace.
             pid_namespace: sys::pid_namespace(),
             barred: !groups,
             flags: abi::EQUIC_MEMBER_SOCKET | able,
@@ -441,7 +448,8 @@ impl State {
         Ok(Session { link, peer, membership, memory, has_ring: gives })
     }
 
-    /// Index of the service that has an address; `None` if none has it, or the listeners cannot be read.
+    /// Returns the index of the service that has an address, or `None` if none has it or the
+    /// listeners cannot be read.
     fn service_at(&self, address: SocketAddr) -> Option<u32> {
         let found = self.control.service_listening_at(address).inspect_err(|error| {
             tracing::warn!(%error, "looking for a server's service");
@@ -449,8 +457,9 @@ impl State {
         found.ok().flatten().and_then(|index| u32::try_from(index).ok())
     }
 
-    /// A server whose gateway was another process, or whose keys were withdrawn: it keeps its ledger if it is the process
-    /// that the ledger was given to. `gives`: whether it gets the key ring, and the flags that it has then.
+    /// Adopts a server that joined an earlier process, or whose keys were withdrawn. It keeps its
+    /// ledger if it is the process that the ledger was given to. `gives` is whether it gets the key
+    /// ring, and `able` its flags then.
     fn adopt(
         &mut self,
         one: &PendingServer,
@@ -477,8 +486,8 @@ impl State {
         })
     }
 
-    /// Ends the connections of servers that have a copy of the key ring in whose place there is another. They join again
-    /// at once, are judged by the rules of now, keep their place and get the copy of now.
+    /// Closes the connections of servers that have an outdated copy of the key ring. They join
+    /// again at once under the current rules, keep their slots and get the current copy.
     fn hand_on_keys(&mut self) {
         let generation = self.ring.descriptor().1;
         if std::mem::replace(&mut self.ring_generation, generation) == generation {
@@ -493,7 +502,7 @@ impl State {
         }));
     }
 
-    /// Puts ledgers back that somebody took for those of the dead.
+    /// Puts ledgers back that another process removed because it took their server for dead.
     fn look_after_places(&mut self) {
         let now = sys::monotonic_ns();
         let lease = self.control.maps().control.read().lease_ns;
@@ -511,7 +520,7 @@ impl State {
     }
 }
 
-/// Says no; whether it is heard is the peer's affair.
+/// Sends a refusal. A failure concerns only the peer.
 fn turn_away(link: &OwnedFd, status: Status, why: &str) {
     let _ = unix::tell(link, &Answer::no(status, why).to_bytes(), &[]);
 }

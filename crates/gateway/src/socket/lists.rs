@@ -1,4 +1,4 @@
-//! The deny and allow lists of a gateway, as a server at its socket reads them.
+//! The deny and allow lists of a gateway, for a server at its socket.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::abi;
 use crate::sys;
 use crate::sys::map::Map;
 
-/// The deny and allow lists, to be read.
+/// The deny and allow lists, for reading.
 #[derive(Debug)]
 pub(crate) struct Lists {
     acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
@@ -16,12 +16,13 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// From descriptors of both tries.
+    /// Wraps descriptors of both tries.
     pub(crate) fn new(acl4: OwnedFd, acl6: OwnedFd) -> io::Result<Lists> {
         Ok(Lists { acl4: Map::new(acl4)?, acl6: Map::new(acl6)? })
     }
 
-    /// As the program looks an address up: an expired entry gives way to the next shorter one.
+    /// Returns true if an address is exempt. Searches like the program: if an entry has expired,
+    /// the next shorter one applies.
     pub(crate) fn exempts(&self, ip: IpAddr) -> bool {
         let now = sys::monotonic_ns();
         let (mut prefixlen, look): (u32, &dyn Fn(u32) -> io::Result<Option<_>>) =

@@ -1,19 +1,21 @@
-//! The gateway's Unix socket: how servers without any privilege get a ledger.
+//! The gateway's Unix socket, through which servers without any privilege get a ledger.
 //!
-//! A server connects, says what it is called, and gets descriptors: its ledger to write, the
-//! gateway's settings and lists to read. From then on it counts in shared memory like any other. The
-//! connection says nothing more; while it is open, the ledger has its place in the gateway.
+//! A server connects, sends its name, and gets descriptors: its ledger for writing, and the
+//! gateway's settings and lists for reading. From then on it counts in shared memory like any other
+//! server. The connection carries no more messages; while it is open, the ledger keeps its slot in
+//! the gateway.
 //!
-//! What a server can do is what its descriptors let it do: count, in its own ledger, for the services
-//! it was let in for. It cannot put a ledger anywhere, change a limit, or read another's ledger. By another
-//! connection, which ends with the answer, it can ask how many connections one source holds with the other servers
-//! of its services: when a client has migrated, which the kernel does not see.
+//! A server's abilities are those of its descriptors: it can count, in its own ledger, for the
+//! services that it was admitted for. It cannot put a ledger into a slot, change a limit, or read
+//! another server's ledger. Through another connection, which ends with the answer, it can query
+//! how many connections one source holds with the other servers of its services. It does that when
+//! a client has migrated, because the kernel does not see migrations.
 //!
 //! * `protocol.rs`: the messages; start there;
-//! * `host.rs`: the gateway's side, which takes every peer for hostile; `rules.rs`: who may do what;
+//! * `host.rs`: the gateway's side, which does not trust any peer; `rules.rs`: who may do what;
 //!   `path.rs`: the socket in the file system;
-//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect); `watch.rs`: how its thread is ended;
-//!   `lists.rs`: the lists as it reads them.
+//! * `client.rs`: the server's side, behind [`Ledger::connect`](crate::Ledger::connect);
+//!   `watch.rs`: how its thread is stopped; `lists.rs`: reading the lists.
 
 pub(crate) mod client;
 pub(crate) mod host;

@@ -1,4 +1,5 @@
-//! The socket in the file system: made beside its place with owner and mode, and put there in one step.
+//! The socket in the file system: created under a temporary name with its owner and mode, then
+//! renamed.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io;
@@ -15,13 +16,13 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::unix;
 
-/// Device and inode of what is there.
+/// Returns device and inode of the file at a path.
 pub(super) fn id_of(path: &Path) -> io::Result<(u64, u64)> {
     let found = std::fs::symlink_metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
-/// A listening socket of the right owner and mode, put at its path in one step.
+/// Creates a listening socket with its owner and mode, and moves it to its path atomically.
 pub(super) fn listen(
     path: &Path,
     config: &SocketConfig,
@@ -64,18 +65,19 @@ pub(super) fn listen(
     put().inspect_err(|_| drop(std::fs::remove_file(&fresh)))
 }
 
-/// Gives a socket of this process its owner, group and mode; says which file that is. In a folder that others may write
-/// to, something else may be at the path by now: it is left alone, wherever a link leads.
+/// Sets owner, group and mode of a socket of this process. Returns its device and inode. In a
+/// folder that other users may write to, another file may have replaced the socket: then that file
+/// is not changed, and links are not followed.
 fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::Result<(u64, u64)> {
     let mut options = OpenOptions::new();
-    // The file itself and not what it leads to; a socket can be opened in no other way.
+    // Opens the file itself and not the target of a link. O_PATH is the only way to open a socket.
     options.read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
     let file = options.open(path)?;
     let found = file.metadata()?;
     if !found.file_type().is_socket() || found.nlink() != 1 || found.uid() != sys::user_id() {
         return Err(io::Error::other("another file has been created there in the meantime"));
     }
-    // The kernel's name for what this descriptor is of, whatever is at the path.
+    // Refers to the file of this descriptor, whatever is at the path now.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::os::unix::fs::chown(&opened, owner, group)?;
     std::fs::set_permissions(&opened, Permissions::from_mode(mode))?;
@@ -86,7 +88,7 @@ fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::R
 mod tests {
     use super::*;
 
-    /// Whoever may write to the folder can put a link where the socket was made.
+    /// A user who may write to the folder can put a link in place of the new socket.
     #[test]
     fn what_a_link_leads_to_keeps_its_owner_and_mode() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Messages on the socket: one request, one answer, each one message of a `SOCK_SEQPACKET` socket,
-//! in the machine's byte order. The first three words are the same in every version.
+//! Messages on the socket: one request and one answer, each one message of a `SOCK_SEQPACKET`
+//! socket, in the machine's byte order. The first three words are the same in every version.
 
 use std::net::SocketAddr;
 
@@ -11,36 +11,35 @@ use crate::prefix::ip_of;
 
 /// Version of this protocol.
 pub(crate) const PROTOCOL: u32 = 3;
-/// Bytes of a request.
+/// Length of a request in bytes.
 pub(crate) const REQUEST: usize = 96;
-/// Bytes of an answer.
+/// Length of an answer in bytes.
 pub(crate) const ANSWER: usize = 256;
-/// Descriptors with [`Status::Joined`]: ledger; control data, services, limits by prefix, IPv4 list, IPv6 list.
-/// Behind them, for
-/// servers that ask for it and may have it, the key ring.
+/// Number of descriptors with [`Status::Joined`]: ledger, control data, services, limits by prefix,
+/// IPv4 list, IPv6 list. The key ring follows them for servers that ask for it and may have it.
 pub(crate) const DESCRIPTORS: usize = 6;
 
-/// A server asks for a place.
+/// A server's request for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Id of the ledger it counts in already, if it lost its gateway; else 0.
+    /// Id of its existing ledger, if it lost its gateway; else 0.
     pub(crate) ledger: u32,
-    /// The server's name for itself.
+    /// The server's name.
     pub(crate) name: String,
-    /// The server's way with the gateway's tokens.
+    /// How the server handles the gateway's tokens.
     pub(crate) keys: TokenKeys,
-    /// The address it listens at, if it wants to know which service that is.
+    /// The address that it listens at, if it wants to know which service has it.
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Marks a [`CountQuery`], where a [`Request`] says what it wants of the keys.
+/// Marks a [`CountQuery`], in the field in which a [`Request`] has its key flags.
 const COUNT_QUERY: u32 = 16;
 
-/// A server asks how many connections a source holds with the other servers of the gateway. The answer
-/// is [`Status::Kept`], with the number in place of the ledger's id.
+/// A server's query of how many connections a source holds with the gateway's other servers. The
+/// answer is [`Status::Kept`], with the number in the field of the ledger's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CountQuery {
-    /// Id of the server's own ledger, which is left out.
+    /// Id of the server's own ledger, which is not counted.
     pub(crate) ledger: u32,
     pub(crate) source: Source,
 }
@@ -49,13 +48,14 @@ pub(crate) struct CountQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Status {
-    /// A new ledger; the descriptors come along.
+    /// A new ledger. The descriptors are sent with it.
     Joined = 0,
-    /// The ledger named in the request still is in its place; the key ring comes along for servers that may have it.
+    /// The ledger in the request is still in its slot. The key ring is sent with it to servers that
+    /// may have it.
     Kept = 1,
-    /// No, and the same request will not do later.
+    /// Refused. The same request will fail again.
     Refused = 2,
-    /// No, but later perhaps.
+    /// Refused, but may succeed later.
     Busy = 3,
 }
 
@@ -69,16 +69,16 @@ pub(crate) struct Answer {
     pub(crate) service: Option<u32>,
     /// Settings that the program was loaded with.
     pub(crate) load: abi::equic_load,
-    /// Reason for a refusal; empty if there is none.
+    /// Reason for a refusal; empty otherwise.
     pub(crate) message: String,
 }
 
 /// Problem of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
-    /// Not a message of this protocol at all.
+    /// Not a message of this protocol.
     Foreign,
-    /// One of another version of the protocol, or of the shared memory.
+    /// A message of another version of the protocol, or of the shared memory.
     Version { protocol: u32, abi: u32 },
 }
 
@@ -86,7 +86,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|w| w.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-/// The words every message begins with.
+/// Appends the words that every message begins with.
 fn head(bytes: &mut Vec<u8>) {
     for word in [abi::EQUIC_ABI_MAGIC, PROTOCOL, abi::EQUIC_ABI_VERSION] {
         bytes.extend(word.to_ne_bytes());
@@ -104,7 +104,7 @@ fn check(bytes: &[u8], length: usize) -> Result<(), Bad> {
     if bytes.len() == length { Ok(()) } else { Err(Bad::Foreign) }
 }
 
-/// A text in so many bytes, NUL behind it.
+/// Appends a text in a field of `N` bytes, with a terminating NUL.
 fn text<const N: usize>(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(c_name::<N>(text).map(|c| c as u8));
 }
@@ -166,7 +166,7 @@ impl CountQuery {
         bytes
     }
 
-    /// Returns `None` if it is another message.
+    /// Parses a query. Returns `None` for any other message.
     pub(crate) fn parse(bytes: &[u8]) -> Option<CountQuery> {
         check(bytes, REQUEST).ok().filter(|()| word(bytes, 48) == COUNT_QUERY)?;
         let addr = bytes[16..32].try_into().ok()?;
@@ -176,7 +176,7 @@ impl CountQuery {
 }
 
 impl Answer {
-    /// A refusal.
+    /// Returns a refusal.
     pub(crate) fn no(status: Status, message: impl Into<String>) -> Answer {
         let load = abi::equic_load::default();
         Answer { status, ledger: 0, service: None, load, message: message.into() }
@@ -187,9 +187,9 @@ impl Answer {
         head(&mut bytes);
         bytes.extend((self.status as u32).to_ne_bytes());
         bytes.extend(self.ledger.to_ne_bytes());
-        // One more than the index; 0: none.
+        // The index plus one; 0 for no service.
         bytes.extend(self.service.map_or(0, |index| index + 1).to_ne_bytes());
-        // SAFETY: plain integers without padding (`Pod`), as many bytes as they have.
+        // SAFETY: plain integers without padding (`Pod`), and the slice has their size.
         bytes.extend(unsafe {
             std::slice::from_raw_parts(
                 (&raw const self.load).cast::<u8>(),
@@ -209,7 +209,7 @@ impl Answer {
             3 => Status::Busy,
             _ => return Err(Bad::Foreign),
         };
-        // SAFETY: there are 40 bytes from 24 on, and any bytes are an `equic_load`.
+        // SAFETY: there are 40 bytes from 24 on, and every bit pattern is a valid `equic_load`.
         let load = unsafe { bytes[24..64].as_ptr().cast::<abi::equic_load>().read_unaligned() };
         let service = word(bytes, 20).checked_sub(1);
         let message = read_text(&bytes[64..]);
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(Request::parse(&other), Err(Bad::Foreign), "no port");
         let mut other = good.clone();
         other[8] = 99;
-        // Of whatever length: another version may have another one.
+        // Any length: messages of another version may have another one.
         let version = Bad::Version { protocol: PROTOCOL, abi: 99 };
         assert_eq!(Request::parse(&other), Err(version));
         assert_eq!(Request::parse(&other[..20]), Err(version));

@@ -1,4 +1,4 @@
-//! Rules for joining: users, their services, and how many servers at a time.
+//! Rules for joining: users, their services, and how many servers they may have.
 
 use crate::config::{Config, SocketConfig};
 use crate::error::{Error, Result};
@@ -7,15 +7,15 @@ use crate::sys;
 /// Rules for peers of the socket.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Users that may connect; none: whoever can open the socket.
+    /// Users that may connect. Empty: everyone who can open the socket.
     users: Vec<u32>,
-    /// Quota groups, with the users that may count for them; none: all.
+    /// Quota groups, each with the users that may count for it. An empty list means all users.
     groups: Vec<(u32, Vec<u32>)>,
     pub(super) servers: usize,
     pub(super) servers_of_one: usize,
 }
 
-/// The number of a user, by name or by number.
+/// Returns the id of a user, given by name or number.
 pub(super) fn user(name: &str) -> Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -26,7 +26,7 @@ pub(super) fn user(name: &str) -> Result<u32> {
     }
 }
 
-/// The number of a group.
+/// Returns the id of a group, given by name or number.
 pub(super) fn group(name: &str) -> Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -52,7 +52,7 @@ impl Rules {
         })
     }
 
-    /// Root, and the gateway's own user, may anyway.
+    /// Returns true for root and the gateway's own user, which may always join.
     fn is_trusted(uid: u32) -> bool {
         uid == 0 || uid == sys::user_id()
     }
@@ -61,13 +61,14 @@ impl Rules {
         Rules::is_trusted(uid) || self.users.is_empty() || self.users.contains(&uid)
     }
 
-    /// True if a user may have the keys of Retry tokens: who has them can make tokens for every service.
+    /// Returns true if a user may have the keys of Retry tokens. They can make tokens for every
+    /// service.
     pub(super) fn gives_keys(&self, uid: u32) -> bool {
         let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
         Rules::is_trusted(uid) || self.groups.iter().all(|(_, users)| may(users))
     }
 
-    /// The groups a user may count for, as bits.
+    /// Returns the groups that a user may count for, as a mask.
     pub(super) fn groups_of(&self, uid: u32) -> u64 {
         let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
         match Rules::is_trusted(uid) {

@@ -1,11 +1,12 @@
-//! Ending a thread that waits at a connection, and puts another one in its place when that ends.
+//! Stops a thread that waits on a connection and replaces it when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::atomic::AtomicBool;
 
-/// Says whether a connection is still to be waited at. The connection itself is behind a lock, where the thread replaces it.
+/// A flag that stops the waiting thread. The connection itself is behind a lock, because the thread
+/// replaces it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     over: AtomicBool,
@@ -16,18 +17,19 @@ impl Watch {
         Watch { over: AtomicBool::new(false) }
     }
 
-    /// The connection to wait at; none once that is over.
+    /// Returns the connection to wait on, or `None` once the watch is over.
     pub(crate) fn next<L>(&self, look: impl FnOnce() -> Option<Arc<L>>) -> Option<Arc<L>> {
-        // Asked for every connection anew: whoever ended the watch before this one was put there does not end this one.
+        // Checked for every new connection, because the call that ended the watch may have closed
+        // only the previous one.
         if self.is_over() { None } else { look() }
     }
 
-    /// True once nobody is to wait any more.
+    /// Returns true once the thread must stop.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
-    /// Ends it, and with `end` the connection that is waited at.
+    /// Ends the watch, and the connection that the thread waits on with `end`.
     pub(crate) fn end<L>(&self, look: impl FnOnce() -> Option<Arc<L>>, end: impl FnOnce(&L)) {
         self.over.store(true, Relaxed);
         if let Some(link) = look() {

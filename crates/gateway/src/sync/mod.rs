@@ -1,8 +1,9 @@
-//! Locks, atomics and threads of this crate: the standard library's, or loom's when its models are run.
+//! Locks, atomics and threads of this crate: the standard library's, or loom's for models.
 //!
-//! `make loom` compiles the crate with `--cfg equic_loom`. The same code then runs on [`model`]'s types, and loom plays
-//! every order in which its threads can go, and every value that a load may give (`ledger/models/`). Code that takes
-//! part in a model names these types, not those of `std::sync`.
+//! `make loom` compiles the crate with `--cfg equic_loom`. The same code then uses [`model`]'s
+//! types, and loom runs it in every possible order of its threads, with every value that a load may
+//! return (`ledger/models/`). Code that is part of a model uses these types, not those of
+//! `std::sync`.
 
 #[cfg(equic_loom)]
 mod model;
@@ -20,8 +21,8 @@ pub(crate) use self::model::{
     forget,
 };
 
-/// Locks a mutex. A thread that panicked with it in hand left nothing half done: what is under these locks is whole
-/// between any two statements.
+/// Locks a mutex and ignores poisoning: the data under these locks is consistent after every
+/// statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

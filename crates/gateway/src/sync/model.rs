@@ -1,8 +1,9 @@
-//! Stand-ins for the standard library's locks and atomics in loom's models.
+//! Replacements for the standard library's locks and atomics in loom's models.
 //!
-//! Atomics of loom cannot lie in mapped memory. So each one that is looked for at an address is made when it is first
-//! looked for, with what the memory holds, and kept in a table by its address until the mapping goes ([`forget`]).
-//! Loom wants whatever several threads use to be made before they begin: a model touches its memory first.
+//! Atomics of loom cannot be in mapped memory. So each one is created at the first access to its
+//! address, with the value in memory, and kept in a table by address until the mapping ends
+//! ([`forget`]). Loom requires that objects shared by threads exist before the threads start, so a
+//! model first touches its memory.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
@@ -17,7 +18,7 @@ pub(crate) use loom::thread::{Builder, JoinHandle};
 static MAPPED: std::sync::Mutex<BTreeMap<(usize, usize), Box<dyn Any + Send>>> =
     std::sync::Mutex::new(BTreeMap::new());
 
-/// Forgets the atomics of a mapping that ends.
+/// Removes the atomics of a mapping that ends.
 pub(crate) fn forget(mapping: Range<usize>) {
     let of_it = (mapping.start, 0)..(mapping.end, 0);
     let gone: Vec<_> = {
@@ -28,12 +29,12 @@ pub(crate) fn forget(mapping: Range<usize>) {
     drop(gone);
 }
 
-/// An atomic at an address.
+/// An atomic that stands for memory at an address.
 pub(crate) trait FromPtr: Sized {
     /// Type of its value.
     type Value;
 
-    /// The atomic that stands for the one at this address.
+    /// Returns the atomic for this address.
     ///
     /// # Safety
     /// The address is valid, aligned, and of a mapping that outlives the reference.
@@ -53,12 +54,13 @@ macro_rules! from_ptr {
                 };
                 let mut mapped = MAPPED.lock().expect("nothing panics under it");
                 let cell = known(&mapped).unwrap_or_else(|| {
-                    // SAFETY: valid and aligned, as the caller says.
+                    // SAFETY: valid and aligned, by the function's contract.
                     let now = unsafe { at.read_volatile() };
                     mapped.insert(key, Box::new(Self::new(now)));
                     known(&mapped).expect("just inserted")
                 });
-                // SAFETY: it stays in its box until the mapping ends, which outlives the reference.
+                // SAFETY: it stays in its box until the mapping ends, and the mapping outlives the
+                // reference.
                 unsafe { &*cell }
             }
         }
@@ -71,8 +73,9 @@ from_ptr! {
     AtomicU64, u64;
 }
 
-/// A lock for one writer or many readers. A thread that has it for reading must not ask for it again: where a writer
-/// waits in between, as with the standard library's, both would wait for each other.
+/// A lock for one writer or many readers. A thread that holds it for reading must not lock it for
+/// reading again: if a writer waits in between, both would wait for each other, as with the
+/// standard library's lock.
 #[derive(Debug)]
 pub(crate) struct RwLock<T> {
     lock: loom::sync::RwLock<T>,

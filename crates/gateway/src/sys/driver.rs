@@ -1,4 +1,5 @@
-//! How an interface hands packets over: its type, and what its driver does to VLAN tags.
+//! How packets of an interface look to a program: the type of the interface, and what its driver
+//! does with VLAN tags.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,13 +14,13 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 
-/// The header that the packets of an interface begin with.
+/// The header at the start of an interface's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkHeader {
     Ethernet,
-    /// None: they begin with the IP header.
+    /// No link-layer header: packets start with the IP header.
     Ip,
-    /// Another one, or it is not known where the kernel has packets begin; with the interface's type (ARPHRD_*).
+    /// Another header, or an unknown start of packets, with the interface's type (ARPHRD_*).
     Other(u16),
 }
 
@@ -39,7 +40,7 @@ fn ask<T>(interface: &str, request: libc::c_ulong, value: T) -> io::Result<T> {
     name[..bytes.len()].copy_from_slice(bytes);
     let mut asked = Request { name, value };
     const { assert!(size_of::<Request<T>>() >= size_of::<libc::ifreq>()) };
-    // SAFETY: no pointers; the descriptor is new, and nobody else owns it.
+    // SAFETY: no pointers; the kernel just returned the descriptor, and nothing else owns it.
     let socket = unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if fd < 0 {
@@ -47,14 +48,15 @@ fn ask<T>(interface: &str, request: libc::c_ulong, value: T) -> io::Result<T> {
         }
         OwnedFd::from_raw_fd(fd)
     };
-    // SAFETY: the kernel reads and writes an `ifreq`, which fits, and what `value` points to lives in the caller.
+    // SAFETY: the kernel reads and writes an `ifreq`, which fits, and what `value` points to lives
+    // in the caller.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut asked) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(asked.value) }
 }
 
-/// What the packets of an interface of this network namespace begin with.
+/// Returns the header of packets of an interface in this network namespace.
 pub(crate) fn link_header(interface: &str) -> io::Result<LinkHeader> {
-    // struct sockaddr, of which the family is the type.
+    // struct sockaddr, whose family field is the interface's type.
     let address = ask(interface, SIOCGIFHWADDR, [0_u16; 12])?;
     Ok(match address[0] {
         kind if ETHERNET.contains(&kind) => LinkHeader::Ethernet,
@@ -63,7 +65,7 @@ pub(crate) fn link_header(interface: &str) -> io::Result<LinkHeader> {
     })
 }
 
-/// The value of an ethtool command that gives one; 0 if the driver does not know it.
+/// Returns the value of an ethtool command, or 0 if the driver does not support the command.
 fn ethtool(interface: &str, command: u32) -> u32 {
     // struct ethtool_value: command, data.
     let mut value = [command, 0];
@@ -71,29 +73,32 @@ fn ethtool(interface: &str, command: u32) -> u32 {
     if ask(interface, SIOCETHTOOL, pointer).is_ok() { value[1] } else { 0 }
 }
 
-/// True if the driver takes VLAN tags off received packets, so that a program in it does not see them.
+/// Returns true if the driver removes VLAN tags from received packets before a program in it sees
+/// them.
 fn takes_tags_off(interface: &str) -> bool {
     ethtool(interface, ETHTOOL_GFLAGS) & ETH_FLAG_RXVLAN != 0
 }
 
-/// True if the kernel joins received packets (GRO) before a program behind the driver sees them.
+/// Returns true if the kernel joins received packets (GRO) before a generic-mode program sees them.
 pub(crate) fn joins_packets(interface: &str) -> bool {
     ethtool(interface, ETHTOOL_GGRO) != 0
 }
 
-/// True if tagged packets can come up from the interface without their tags, and there are interfaces that they go to.
+/// Returns true if tagged packets can arrive from the interface without their tags, and it has VLAN
+/// interfaces.
 pub(crate) fn hides_vlans(interface: &str) -> bool {
     // Of this thread's network namespace.
     let config = std::fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
     has_vlans(&config, interface) && takes_tags_off(interface)
 }
 
-/// The same, of what /proc/net/vlan/config says: `name | number | interface` behind two lines of headings.
+/// The same for the content of /proc/net/vlan/config: `name | number | interface` after two lines
+/// of headings.
 fn has_vlans(config: &str, interface: &str) -> bool {
     config.lines().skip(2).any(|line| line.rsplit('|').next().map(str::trim) == Some(interface))
 }
 
-/// False if the kernel is locked down so far that programs may not read its memory.
+/// Returns false if kernel lockdown forbids programs to read kernel memory.
 pub(crate) fn programs_read_memory() -> bool {
     let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     !lockdown.contains("[confidentiality]")

@@ -1,5 +1,5 @@
 //! Programs, links and maps of the whole system: by their ids, which needs `CAP_SYS_ADMIN`, or by
-//! descriptors that are held already, which needs nothing.
+//! open descriptors, which needs no privilege.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,16 +11,16 @@ use crate::sys::check;
 pub(crate) struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// A hash of its instructions, as they came: what map they are about does not matter.
+    /// A hash of its instructions as loaded. It does not depend on which maps they refer to.
     pub(crate) tag: [u8; 8],
     pub(crate) maps: Vec<u32>,
 }
 
-/// A link that holds an XDP program on an interface.
+/// A link that attaches an XDP program to an interface.
 #[derive(Debug)]
 pub(crate) struct XdpLink {
     pub(crate) id: u32,
-    /// 0: its interface is gone, or it was detached.
+    /// 0 if its interface was deleted, or the link was detached.
     pub(crate) ifindex: u32,
     pub(crate) program: u32,
     pub(crate) fd: OwnedFd,
@@ -29,7 +29,7 @@ pub(crate) struct XdpLink {
 type NextId = unsafe extern "C" fn(u32, *mut u32) -> i32;
 type FdById = unsafe extern "C" fn(u32) -> i32;
 
-/// Goes through all ids of a kind; what vanishes meanwhile is left out.
+/// Visits all objects of a kind. Those that disappear meanwhile are left out.
 fn each(
     next: NextId,
     open: FdById,
@@ -51,22 +51,22 @@ fn each(
 }
 
 fn by_id(open: FdById, id: u32) -> io::Result<Option<OwnedFd>> {
-    // SAFETY: takes a number, gives a new descriptor.
+    // SAFETY: takes a number and returns a new descriptor.
     match check(unsafe { open(id) }) {
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        // EAGAIN: a link that is just being made, and not there yet.
+        // EAGAIN: the link is being created and not complete yet.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The map with this id, if it still exists.
+/// Opens the map with this id, if it still exists.
 pub(crate) fn map_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_map_get_fd_by_id, id)
 }
 
-/// A second descriptor of a map, by which it can be read and mapped for reading, and nothing else.
+/// Returns another descriptor of a map, with which it can only be read and mapped for reading.
 pub(crate) fn read_only(map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let id = map_id(map)?;
     let options = libbpf_sys::bpf_get_fd_by_id_opts {
@@ -74,23 +74,23 @@ pub(crate) fn read_only(map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         open_flags: libbpf_sys::BPF_F_RDONLY,
         ..Default::default()
     };
-    // SAFETY: `options` says its size and lives through the call.
+    // SAFETY: `options` has its size and lives through the call.
     let fd = check(unsafe { libbpf_sys::bpf_map_get_fd_by_id_opts(id, &raw const options) })?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The program with this id, if it still exists.
+/// Returns the program with this id, if it still exists.
 pub(crate) fn program_by_id(id: u32) -> io::Result<Option<Program>> {
     program_fd(id)?.map(|fd| program_info(fd.as_fd())).transpose()
 }
 
-/// A descriptor of the program with this id, if it still exists.
+/// Opens the program with this id, if it still exists.
 pub(crate) fn program_fd(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)
 }
 
-/// Runs of a program, and nanoseconds they took.
+/// Returns the number of runs of a program, and their time in nanoseconds.
 pub(crate) fn run_stats(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
@@ -101,7 +101,7 @@ pub(crate) fn run_stats(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((info.run_cnt, info.run_time_ns))
 }
 
-/// Every program of this name.
+/// Returns every program of this name.
 pub(crate) fn programs_named(name: &str) -> io::Result<Vec<Program>> {
     let mut all = Vec::new();
     each(libbpf_sys::bpf_prog_get_next_id, libbpf_sys::bpf_prog_get_fd_by_id, |_, fd| {
@@ -114,7 +114,7 @@ pub(crate) fn programs_named(name: &str) -> io::Result<Vec<Program>> {
     Ok(all)
 }
 
-/// The kernel's information about a program.
+/// Returns the kernel's information about a program.
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<Program> {
     let mut maps = vec![0u32; 64];
     let mut info = libbpf_sys::bpf_prog_info {
@@ -132,7 +132,7 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<Program> {
     Ok(Program { id: info.id, name, tag: info.tag, maps })
 }
 
-/// The XDP links of a program.
+/// Returns the XDP links of a program.
 pub(crate) fn xdp_links(program: u32) -> io::Result<Vec<XdpLink>> {
     let mut all = Vec::new();
     each(libbpf_sys::bpf_link_get_next_id, libbpf_sys::bpf_link_get_fd_by_id, |_, fd| {
@@ -142,7 +142,7 @@ pub(crate) fn xdp_links(program: u32) -> io::Result<Vec<XdpLink>> {
     Ok(all)
 }
 
-/// Makes a map one of those that a program keeps, and that are listed with it.
+/// Binds a map to a program, which then keeps the map alive and lists it.
 pub(crate) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors live through the call; no options are given.
     check(unsafe {
@@ -151,7 +151,7 @@ pub(crate) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<(
     .map(drop)
 }
 
-/// Program and interface of a link; none if it is no XDP link.
+/// Returns program and interface of a link, or `None` if it is not an XDP link.
 pub(crate) fn xdp_link(fd: OwnedFd) -> io::Result<Option<XdpLink>> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = size_of_val(&info) as u32;
@@ -167,7 +167,7 @@ pub(crate) fn xdp_link(fd: OwnedFd) -> io::Result<Option<XdpLink>> {
     Ok(Some(XdpLink { id: info.id, ifindex, program: info.prog_id, fd }))
 }
 
-/// Puts another program in the place of a link's. No packet passes between them.
+/// Replaces a link's program atomically: no packet passes without a program.
 pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes two descriptors that live through the call, and no options.
     check(unsafe {
@@ -176,19 +176,20 @@ pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
     .map(drop)
 }
 
-/// Takes a link's program off its interface, whoever holds the link.
+/// Detaches a link's program from its interface, whichever processes hold the link.
 pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes a descriptor that lives through the call.
     check(unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) }).map(drop)
 }
 
-/// The XDP program on an interface of this network namespace, and whether it runs in the driver.
+/// Returns the XDP program on an interface of this network namespace, and whether it runs in the
+/// driver.
 pub(crate) fn attached_program(ifindex: u32) -> io::Result<Option<(u32, bool)>> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,
         ..Default::default()
     };
-    // SAFETY: `options` says its size and is written to.
+    // SAFETY: `options` has its size, and is written to.
     check(unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) })?;
     Ok(match (options.drv_prog_id, options.hw_prog_id, options.skb_prog_id, options.prog_id) {
         (0, 0, 0, 0) => None,
@@ -198,7 +199,7 @@ pub(crate) fn attached_program(ifindex: u32) -> io::Result<Option<(u32, bool)>> 
     })
 }
 
-/// The kernel's id of a map.
+/// Returns the kernel's id of a map.
 pub(crate) fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(crate::sys::map::map_info(map)?.id)
 }

@@ -1,7 +1,7 @@
-//! Network interfaces of this network namespace, as rtnetlink(7) describes them.
+//! Network interfaces of this network namespace, queried through rtnetlink(7).
 //!
-//! `if_nametoindex` finds alternative names, too, but only those of at most 15 bytes, and it does not
-//! say that the name was an alternative one.
+//! `if_nametoindex` also finds alternative names, but only those of at most 15 bytes, and it does
+//! not tell whether a name is an alternative one.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -9,12 +9,12 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 /// Size of nlmsghdr (netlink(7)) and of ifinfomsg (rtnetlink(7)).
 const HEADER: usize = 16;
 const INTERFACE: usize = 16;
-/// Longest alternative name, with its final zero (ALTIFNAMSIZ).
+/// Longest alternative name, with its terminating NUL (ALTIFNAMSIZ).
 const LONGEST: usize = 128;
 /// Attributes of linux/if_link.h.
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
-/// Takes the flags from the number of an attribute (NLA_TYPE_MASK).
+/// Mask that removes the flags from an attribute's type (NLA_TYPE_MASK).
 const KIND: u16 = 0x3fff;
 
 /// A network interface, as the kernel describes it.
@@ -29,8 +29,8 @@ pub struct NetworkInterface {
     pub up: bool,
     /// Driver of a virtual interface, such as `vlan` or `macvlan`; `None` for hardware.
     pub kind: Option<String>,
-    /// Index of the interface of this network namespace that it is on top of (`vlan`, `macvlan` and the
-    /// like), or that is its peer (`veth`); `None` if there is none here.
+    /// Index of the interface in this network namespace that it is stacked on (`vlan`, `macvlan`
+    /// and the like), or that is its peer (`veth`). `None` if there is none in this namespace.
     pub lower: Option<u32>,
 }
 
@@ -79,7 +79,7 @@ fn ask(index: u32, attributes: &[u8]) -> io::Result<Option<NetworkInterface>> {
     request.extend(body);
     request.extend(attributes);
     let socket = netlink()?;
-    // SAFETY: the request is that long and lives through the call.
+    // SAFETY: the request has that length and lives through the call.
     let sent = unsafe {
         libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), libc::MSG_NOSIGNAL)
     };
@@ -88,14 +88,14 @@ fn ask(index: u32, attributes: &[u8]) -> io::Result<Option<NetworkInterface>> {
     }
     // An answer with the statistics of all virtual functions of a card is longer than a page.
     let mut answer = vec![0; 64 << 10];
-    // SAFETY: the buffer is that long and lives through the call.
+    // SAFETY: the buffer has that length and lives through the call.
     let got =
         unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
     read(&answer[..got])
 }
 
-/// A socket whose peer is the kernel: nothing else is heard.
+/// Opens a socket connected to the kernel, so that it receives from nothing else.
 fn netlink() -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.
     let fd = unsafe {
@@ -106,17 +106,17 @@ fn netlink() -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor that nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: an address of netlink may be all zero: the kernel.
+    // SAFETY: all zeros is a valid netlink address, the kernel's.
     let mut kernel: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
     kernel.nl_family = libc::AF_NETLINK as u16;
-    // SAFETY: the address lives through the call and is as long as is said.
+    // SAFETY: the address lives through the call and has that length.
     let connected = unsafe {
         libc::connect(fd, (&raw const kernel).cast(), size_of::<libc::sockaddr_nl>() as u32)
     };
     if connected < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
-/// Reads the answer to a request for one interface.
+/// Parses the answer to a request for one interface.
 fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
     let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut off");
     let header = answer.first_chunk::<HEADER>().ok_or_else(cut)?;
@@ -147,7 +147,7 @@ fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
                 let index = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
                 link.lower = index.filter(|lower| *lower != 0 && *lower != link.index);
             }
-            // It is an index of another network namespace then.
+            // The index belongs to another network namespace.
             libc::IFLA_LINK_NETNSID => elsewhere = true,
             libc::IFLA_LINKINFO => {
                 let named = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
@@ -167,7 +167,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
-/// Attributes one after the other, up to the first that is cut off.
+/// Iterates over the attributes, up to the first one that is cut off.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<4>()?;
@@ -216,7 +216,7 @@ mod tests {
         for cut in 0..answer.len() {
             assert!(read(&answer[..cut]).is_err(), "{cut}");
         }
-        // An attribute that says to be longer than what is there ends the list.
+        // An attribute that claims to be longer than the rest ends the list.
         let at = HEADER + INTERFACE;
         for length in [0u16, 3, 200, u16::MAX] {
             answer[at..at + 2].copy_from_slice(&length.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Messages of libbpf and the verifier while something is loaded.
+//! Captures messages of libbpf and the verifier while something is loaded.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -20,7 +20,8 @@ fn hear(_: PrintLevel, text: String) {
     });
 }
 
-/// Runs `work`, and gives what libbpf said on this thread meanwhile. It prints nothing.
+/// Runs `work` and returns what libbpf printed on this thread meanwhile. Nothing is written to
+/// standard error.
 pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, String) {
     let _one = LISTENING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let before = set_print(Some((PrintLevel::Info, hear)));
@@ -31,16 +32,16 @@ pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, String) {
     (result, heard)
 }
 
-/// The verifier's log inside what libbpf said, if it is there.
+/// Returns the verifier's log within libbpf's messages, if it is there.
 pub(crate) fn verifier_log(heard: &str) -> Option<&str> {
     let from = heard.find("BEGIN PROG LOAD LOG")?;
     let log = heard[from..].split_once('\n')?.1;
     let end = log.find("END PROG LOAD LOG").unwrap_or(log.len());
-    // The marker's line begins with the program's name.
+    // The line of the end marker begins with the program's name.
     Some(log[..end].rsplit_once('\n').map_or(log, |(log, _)| log).trim())
 }
 
-/// The last line of a verifier log that says what is wrong: what follows it are statistics.
+/// Returns the last line of a verifier log that says what is wrong. Statistics follow it.
 pub(crate) fn last_useful_line(log: &str) -> &str {
     const STATISTICS: [&str; 6] = [
         "processed ",
@@ -57,7 +58,7 @@ pub(crate) fn last_useful_line(log: &str) -> &str {
         .unwrap_or("the kernel gave no log")
 }
 
-/// The last line libbpf said, without its `libbpf: `.
+/// Returns libbpf's last line without its prefix `libbpf: `.
 pub(crate) fn last_line(heard: &str) -> &str {
     let line =
         heard.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::abi::Pod;
 use crate::sys::check;
 
-/// Number of entries that are stored by one system call.
+/// Number of entries stored per system call.
 const BATCH: usize = 4096;
 
-/// A hash, trie or array of `K` to `V`. Value types of per-CPU maps go through [`lookup_percpu`].
+/// A hash, trie or array from `K` to `V`. For per-CPU arrays see [`PerCpuArray`].
 #[derive(Debug)]
 pub(crate) struct Map<K, V> {
     fd: OwnedFd,
@@ -21,7 +21,7 @@ pub(crate) struct Map<K, V> {
 }
 
 impl<K: Pod, V: Pod> Map<K, V> {
-    /// Takes a descriptor after checking that the kernel's sizes are those of `K` and `V`.
+    /// Wraps a descriptor after checking that the kernel's sizes match `K` and `V`.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Map<K, V>> {
         let info = map_info(fd.as_fd())?;
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
@@ -39,17 +39,17 @@ impl<K: Pod, V: Pod> Map<K, V> {
 
     pub(crate) fn get(&self, key: &K) -> io::Result<Option<V>> {
         let mut value = MaybeUninit::<V>::zeroed();
-        // SAFETY: key and value have the sizes of this map's (checked in `new`).
+        // SAFETY: key and value have the sizes of this map (checked in `new`).
         let returned = unsafe {
             let key = std::ptr::from_ref(key).cast();
             libbpf_sys::bpf_map_lookup_elem(self.fd.as_raw_fd(), key, value.as_mut_ptr().cast())
         };
-        // SAFETY: any bytes are a `V`.
+        // SAFETY: every bit pattern is a valid `V`.
         absent_is_none(check(returned)).map(|found| found.map(|_| unsafe { value.assume_init() }))
     }
 
     pub(crate) fn put(&self, key: &K, value: &V) -> io::Result<()> {
-        // SAFETY: key and value have the sizes of this map's (checked in `new`).
+        // SAFETY: key and value have the sizes of this map (checked in `new`).
         let returned = unsafe {
             let (key, value) = (std::ptr::from_ref(key).cast(), std::ptr::from_ref(value).cast());
             libbpf_sys::bpf_map_update_elem(self.fd.as_raw_fd(), key, value, 0)
@@ -57,22 +57,24 @@ impl<K: Pod, V: Pod> Map<K, V> {
         check(returned).map(drop)
     }
 
-    /// Deletes the entry of a key, and says whether there was one.
+    /// Deletes the entry of a key. Returns true if there was one.
     pub(crate) fn delete(&self, key: &K) -> io::Result<bool> {
-        // SAFETY: the key has the size of this map's (checked in `new`).
+        // SAFETY: the key has the size of this map (checked in `new`).
         let returned = unsafe {
             libbpf_sys::bpf_map_delete_elem(self.fd.as_raw_fd(), std::ptr::from_ref(key).cast())
         };
         absent_is_none(check(returned)).map(|found| found.is_some())
     }
 
-    /// Stores entries until all are there or the kernel refuses one: how many are there, and why.
+    /// Stores entries until all are stored or the kernel refuses one. Returns how many were stored,
+    /// and the error.
     pub(crate) fn put_many(&self, keys: &[K], values: &[V]) -> (usize, io::Result<()>) {
         assert_eq!(keys.len(), values.len(), "a value for each key");
         let mut done = 0;
         while done < keys.len() {
             let mut count = (keys.len() - done).min(BATCH) as u32;
-            // SAFETY: both slices have `count` more elements of this map's sizes (checked in `new`).
+            // SAFETY: both slices have `count` more elements of this map's sizes (checked in
+            // `new`).
             let returned = unsafe {
                 libbpf_sys::bpf_map_update_batch(
                     self.fd.as_raw_fd(),
@@ -82,7 +84,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
                     std::ptr::null(),
                 )
             };
-            // The kernel says how far it came, also when it fails.
+            // The kernel also sets the number of stored entries if it fails.
             done += (count as usize).min(keys.len() - done);
             if let Err(error) = check(returned) {
                 return (done, Err(error));
@@ -91,9 +93,9 @@ impl<K: Pod, V: Pod> Map<K, V> {
         (done, Ok(()))
     }
 
-    /// Every entry, in no order. Entries that come or go meanwhile may or may not be among them.
+    /// Returns every entry, unordered. Entries that are added or removed meanwhile may be missing.
     pub(crate) fn entries(&self) -> io::Result<Vec<(K, V)>> {
-        // A batch has to hold the fullest hash bucket; the kernel says ENOSPC when it does not.
+        // A batch must hold the fullest hash bucket. If it does not, the kernel returns ENOSPC.
         let mut batch = 1024.min(self.max_entries.max(1)) as usize;
         loop {
             let mut all = Vec::new();
@@ -106,7 +108,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
         }
     }
 
-    /// Shows every entry to `visit`, a batch in memory at a time. Some may be shown twice.
+    /// Calls `visit` for every entry, with only a batch in memory. Some may be visited twice.
     pub(crate) fn visit(&self, mut visit: impl FnMut(K, V)) -> io::Result<()> {
         let mut batch = 4096.min(self.max_entries.max(1)) as usize;
         loop {
@@ -122,14 +124,14 @@ impl<K: Pod, V: Pod> Map<K, V> {
     fn batches(&self, batch: usize, visit: &mut dyn FnMut(K, V)) -> io::Result<()> {
         let mut keys = vec![MaybeUninit::<K>::zeroed(); batch];
         let mut values = vec![MaybeUninit::<V>::zeroed(); batch];
-        // Where to go on: a bucket's number, or for tries a key.
+        // Where the next batch starts: the index of a bucket or, for tries, a key.
         let (mut next, mut from) = ([0u64; 8], None::<[u64; 8]>);
         assert!(size_of::<K>() <= size_of_val(&next), "a batch position holds a key");
         loop {
             let mut count = batch as u32;
             let start = from.as_mut().map_or(std::ptr::null_mut(), |at| at.as_mut_ptr().cast());
-            // SAFETY: the arrays hold `batch` keys and values, `count` says so; the positions are
-            // large enough for what the kernel keeps in them.
+            // SAFETY: the arrays hold `batch` keys and values, and `count` has that number; the
+            // positions are large enough for what the kernel stores in them.
             let returned = unsafe {
                 libbpf_sys::bpf_map_lookup_batch(
                     self.fd.as_raw_fd(),
@@ -147,7 +149,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
                 Err(error) => return Err(error),
             };
             for (key, value) in keys.iter().zip(&values).take(count as usize) {
-                // SAFETY: the buffers start zeroed and any bytes are a `K` and a `V`.
+                // SAFETY: the buffers start zeroed, and every bit pattern is a valid `K` and `V`.
                 let (key, value) = unsafe { (key.assume_init(), value.assume_init()) };
                 visit(key, value);
             }
@@ -173,7 +175,7 @@ fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// An array with a `V` per CPU and element.
+/// An array with one `V` per CPU and element.
 #[derive(Debug)]
 pub(crate) struct PerCpuArray<V> {
     map: OwnedFd,
@@ -194,13 +196,14 @@ impl<V: Pod> PerCpuArray<V> {
         Ok(PerCpuArray { map: fd, cpus, max_entries: info.max_entries, of: PhantomData })
     }
 
-    /// The values of all CPUs for elements `0..max_entries`: element `i` is `[i * cpus..][..cpus]`.
+    /// Returns the values of all CPUs for elements `0..max_entries`. Element `i` is `[i *
+    /// cpus..][..cpus]`.
     pub(crate) fn read_all(&self) -> io::Result<(usize, Vec<V>)> {
         let total = self.max_entries as usize;
         let mut keys = vec![0u32; total];
         let mut values = vec![MaybeUninit::<V>::zeroed(); total * self.cpus];
         let (mut count, mut next) = (self.max_entries, 0u64);
-        // SAFETY: `keys` and `values` hold `count` elements, values one per possible CPU.
+        // SAFETY: `keys` and `values` hold `count` elements, with one value per possible CPU.
         let returned = unsafe {
             libbpf_sys::bpf_map_lookup_batch(
                 self.map.as_raw_fd(),
@@ -213,12 +216,12 @@ impl<V: Pod> PerCpuArray<V> {
             )
         };
         absent_is_none(check(returned))?;
-        // SAFETY: the buffer starts zeroed and any bytes are a `V`.
+        // SAFETY: the buffer starts zeroed, and every bit pattern is a valid `V`.
         Ok((self.cpus, values.iter().map(|value| unsafe { value.assume_init() }).collect()))
     }
 }
 
-/// The kernel's description of a map.
+/// Returns the kernel's description of a map.
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_map_info> {
     let mut info = libbpf_sys::bpf_map_info::default();
     let mut len = size_of_val(&info) as u32;
@@ -253,15 +256,15 @@ pub(crate) fn create_mappable_array(
         )
     };
     let fd = check(returned)?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The whole value of element 0, whatever its size.
+/// Returns the whole value of element 0, whatever its size.
 pub(crate) fn first_value(map: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut value = vec![0u8; (map_info(map)?.value_size as usize).next_multiple_of(8)];
     let key = 0u32;
-    // SAFETY: `value` has room for what the kernel says a value takes.
+    // SAFETY: `value` has the size that the kernel reports for a value.
     check(unsafe {
         libbpf_sys::bpf_map_lookup_elem(
             map.as_raw_fd(),
@@ -272,13 +275,13 @@ pub(crate) fn first_value(map: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// The value of element 0, which has as many bytes as a `T`.
+/// Returns the value of element 0 as a `T`.
 pub(crate) fn first_value_as<T: Pod>(map: BorrowedFd<'_>) -> io::Result<T> {
     let bytes = first_value(map)?;
     if bytes.len() < size_of::<T>() {
         let what = format!("values of {} bytes", bytes.len());
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    // SAFETY: there are enough bytes, and any bytes are a `T`.
+    // SAFETY: there are enough bytes, and every bit pattern is a valid `T`.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

@@ -1,17 +1,18 @@
-//! The system underneath, typed: the only room with raw `bpf(2)` calls, mappings and /proc.
+//! Typed access to the system. Only this module has raw `bpf(2)` calls, mappings and /proc.
 //!
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
-//! * `ring.rs`: a BPF ring buffer, looked at without taking records out;
+//! * `memory.rs`: memory that other processes can only read;
+//! * `ring.rs`: reading a BPF ring buffer without consuming records;
 //! * `ids.rs`: programs, links and maps of the whole system, by their ids;
 //! * `netlink.rs`: addresses, routes and interfaces of the network namespace;
-//! * `driver.rs`: how an interface hands packets over;
-//! * `unix.rs`: Unix sockets and descriptors sent over them;
-//! * `pin.rs`: names in a BPF file system;
-//! * `signals.rs`: threads that take none of the application's signals;
-//! * `log.rs`: what libbpf and the verifier say while something is loaded;
-//! * `link.rs`: network interfaces, as rtnetlink describes them;
-//! * here: the clock of the XDP program, capabilities, namespaces, processes.
+//! * `driver.rs`: how packets of an interface look to a program;
+//! * `unix.rs`: Unix sockets, and descriptors sent over them;
+//! * `pin.rs`: pins in a BPF file system;
+//! * `signals.rs`: threads that receive no signals;
+//! * `log.rs`: messages of libbpf and the verifier while something is loaded;
+//! * `link.rs`: network interfaces, queried through rtnetlink;
+//! * this file: the clock of the XDP program, capabilities, namespaces, processes.
 
 pub(crate) mod driver;
 pub(crate) mod ids;
@@ -37,12 +38,12 @@ pub use link::NetworkInterface;
 
 use crate::error::{Error, Result, no_descriptor, similar};
 
-/// Nanoseconds of the host's `CLOCK_MONOTONIC`, the clock of the XDP program.
+/// Returns the time in nanoseconds of the host's `CLOCK_MONOTONIC`, the clock of the XDP program.
 pub(crate) fn monotonic_ns() -> u64 {
     u64::try_from(host::monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Capabilities that a gateway needs and this process lacks.
+/// Returns the capabilities that a gateway needs and this process lacks.
 pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
     const NEEDED: [(u32, &str); 4] =
         [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
@@ -60,7 +61,7 @@ pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
         .collect()
 }
 
-/// The release of the running kernel, as `uname -r` prints it, and its first two numbers.
+/// Returns the release of the running kernel, as `uname -r` prints it, and its first two numbers.
 pub(crate) fn kernel() -> (String, (u32, u32)) {
     let release =
         fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
@@ -69,7 +70,7 @@ pub(crate) fn kernel() -> (String, (u32, u32)) {
     (release, version)
 }
 
-/// The index of the interface of this network namespace that has this name or alternative name.
+/// Returns the index of the interface in this network namespace with this name or alternative name.
 pub(crate) fn interface_index(name: &str) -> Result<u32> {
     match NetworkInterface::by_name(name) {
         Ok(Some(link)) => Ok(link.index),
@@ -81,21 +82,21 @@ pub(crate) fn interface_index(name: &str) -> Result<u32> {
     }
 }
 
-/// The name of a network interface, if it is in this network namespace.
+/// Returns the name of a network interface, if it is in this network namespace.
 pub(crate) fn interface_name(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the size the call asks for.
+    // SAFETY: the buffer has the size that the call needs.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
     if found.is_null() {
         return None;
     }
-    // SAFETY: on success the buffer holds a NUL-terminated string.
+    // SAFETY: on success, the buffer has a NUL-terminated string.
     Some(unsafe { CStr::from_ptr(found) }.to_string_lossy().into_owned())
 }
 
 fn similar_interfaces(name: &str) -> Vec<String> {
     let mut names = Vec::new();
-    // SAFETY: gives a list that ends with an entry without a name, or null.
+    // SAFETY: returns a list that ends with an entry without a name, or null.
     let list = unsafe { libc::if_nameindex() };
     let mut at = list;
     // SAFETY: `at` is inside the list, whose names are NUL-terminated, until the last entry.
@@ -112,14 +113,15 @@ fn similar_interfaces(name: &str) -> Vec<String> {
     similar(name, names.iter().map(String::as_str))
 }
 
-/// Start of a process, in clock ticks since boot: with its pid, names it for good. None: no such
-/// process in this pid namespace, or it is a zombie.
+/// Returns the start time of a process in clock ticks since boot. Together with the pid, it
+/// identifies the process uniquely. Returns `None` if this pid namespace has no such process, or it
+/// is a zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     if pid == 0 {
         return None;
     }
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; what follows the last one does not.
+    // The name in parentheses may contain anything, so the fields start after the last parenthesis.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
@@ -128,8 +130,8 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok().map(host::start_ticks)
 }
 
-/// True if the process that wrote this pid and start time still runs. Also true if /proc cannot be read
-/// because no descriptor is free: nobody is taken for dead on that account.
+/// Returns true if the process with this pid and start time is running. Also returns true if /proc
+/// cannot be read because no descriptor is free, so that no live process is taken for dead.
 pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     let unread = || {
         let stat = fs::File::open(format!("/proc/{pid}/stat"));
@@ -138,11 +140,11 @@ pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     start_ticks(pid).map_or_else(unread, |started| started == ticks)
 }
 
-/// Fails if this process cannot open this many files more.
+/// Fails if this process cannot open this many more files.
 pub(crate) fn reserve_descriptors(count: usize) -> io::Result<()> {
     let first = match fs::File::open("/dev/null") {
         Err(error) if no_descriptor(&error) => return Err(error),
-        // A root directory without devices says nothing about descriptors.
+        // Without /dev/null, descriptors cannot be checked.
         Err(_) => return Ok(()),
         Ok(first) => first,
     };
@@ -150,8 +152,8 @@ pub(crate) fn reserve_descriptors(count: usize) -> io::Result<()> {
     rest.map(drop)
 }
 
-/// True if the process that wrote this pid and start time has ended, with all its threads. False where that cannot be
-/// told.
+/// Returns true if the process with this pid and start time has ended, with all its threads.
+/// Returns false if that is unknown.
 pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
@@ -172,12 +174,12 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     matches!(*state, "Z" | "X") && threads.is_ok_and(|threads| threads <= 1)
 }
 
-/// True if /proc shows the processes of all users: mounted with `hidepid`, it may not.
+/// Returns true if /proc shows the processes of all users. Mounted with `hidepid`, it may not.
 pub(crate) fn sees_all_processes() -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| shows_all(&mounts))
 }
 
-/// The same, of what /proc/self/mountinfo says: the last mount counts.
+/// The same for the content of /proc/self/mountinfo. The last mount applies.
 fn shows_all(mounts: &str) -> bool {
     let last = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
     let options = last.and_then(|line| line.rsplit_once(" - ")).map(|(_, rest)| rest);
@@ -187,25 +189,25 @@ fn shows_all(mounts: &str) -> bool {
     options.is_some_and(|options| !options.split([' ', ',']).any(hides))
 }
 
-/// The pid namespace of this process, by its inode; 0 if the kernel does not tell.
+/// Returns the inode of this process's pid namespace, or 0 if it is unknown.
 pub(crate) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// The cookie of this thread's network namespace, which no other one has until the next boot; 0 if
-/// the kernel does not say.
+/// Returns the cookie of this thread's network namespace, which is unique until the next boot, or 0
+/// if it is unknown.
 pub(crate) fn network_namespace() -> u64 {
-    /// Of asm-generic/socket.h, since Linux 5.14.
+    /// From asm-generic/socket.h, since Linux 5.14.
     const SO_NETNS_COOKIE: i32 = 71;
     // SAFETY: takes numbers only.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return 0;
     }
-    // SAFETY: a new descriptor that nothing else owns.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let (mut cookie, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
-    // SAFETY: both places live through the call, and the first is as long as the second says.
+    // SAFETY: both pointers are valid through the call, and the first has the length in the second.
     let got = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -218,39 +220,41 @@ pub(crate) fn network_namespace() -> u64 {
     if got == 0 { cookie } else { 0 }
 }
 
-/// The effective user of this process.
+/// Returns the effective user of this process.
 pub(crate) fn user_id() -> u32 {
     // SAFETY: no arguments, never fails.
     unsafe { libc::geteuid() }
 }
 
-/// The user that logged in before this process came to be; none: nobody did, or the kernel does not tell.
+/// Returns the user that logged in before this process was started, or `None` if there was no login
+/// or it is unknown.
 pub(crate) fn login_id() -> Option<u32> {
     let text = fs::read_to_string("/proc/self/loginuid").ok()?;
     text.trim().parse().ok().filter(|id| *id != u32::MAX)
 }
 
-/// The name of this process.
+/// Returns the name of this process.
 pub(crate) fn process_name() -> String {
     fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
 }
 
-/// Lets locked memory grow: kernels before 5.11 charge maps to it. Best effort.
+/// Raises the limit of locked memory, because kernels before 5.11 charge maps to it. Errors are
+/// ignored.
 pub(crate) fn raise_memlock() {
     let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `all` is a valid rlimit; failing is fine.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const all) };
 }
 
-/// Random bits for the ledger's hash, so that nobody can aim at a bucket.
+/// Returns random bits for the ledger's hash, so that an attacker cannot target a bucket.
 pub(crate) fn random_u64() -> io::Result<u64> {
     let mut bytes = [0u8; 8];
-    // SAFETY: the buffer is 8 bytes long; requests under 256 bytes are answered whole.
+    // SAFETY: the buffer is 8 bytes long; requests under 256 bytes are never answered partially.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Return value of a libbpf call as a result: a negative one is an `errno`.
+/// Converts the return value of a libbpf call to a result. A negative value is an `errno`.
 pub(crate) fn check(returned: i32) -> io::Result<i32> {
     if returned < 0 { Err(io::Error::from_raw_os_error(-returned)) } else { Ok(returned) }
 }

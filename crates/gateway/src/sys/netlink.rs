@@ -1,4 +1,4 @@
-//! Dumps of the kernel's addresses, routes and interfaces (rtnetlink), of this network namespace.
+//! Dumps of addresses, routes and interfaces of this network namespace (rtnetlink).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,16 +32,16 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_INFO_KIND: u16 = 1;
-/// Sent with every dump of links: without statistics.
+/// Sent with every dump of links: leave the statistics out.
 const IFLA_EXT_MASK: u16 = 29;
 const SKIP_STATS: u32 = 8;
 const HEADER: usize = 16;
-/// Groups of notifications about links, and addresses of both families.
+/// Groups of notifications about links and about addresses of both families.
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
-/// A dump that changed while it was read is read again, this many times.
+/// Number of times that a dump is read if the tables change during the dump.
 const ATTEMPTS: u32 = 4;
 
-/// Meaning of a local route.
+/// Kind of a local route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteKind {
     /// Delivered to this host.
@@ -50,7 +50,7 @@ pub(crate) enum RouteKind {
     Broadcast,
 }
 
-/// A prefix that is delivered to this host.
+/// A prefix whose packets are delivered to this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalRoute {
     pub(crate) addr: IpAddr,
@@ -62,14 +62,14 @@ pub(crate) struct LocalRoute {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub(crate) ifindex: u32,
-    /// Its link-layer address, if that has six bytes.
+    /// Its link-layer address, if it has six bytes.
     pub(crate) mac: Option<[u8; 6]>,
     /// The bridge, bond or VRF that it is a port of.
     pub(crate) master: Option<u32>,
     pub(crate) promiscuous: bool,
     /// Kind of a virtual interface, such as `veth`; empty for hardware.
     pub(crate) kind: String,
-    /// Packets that were not sent.
+    /// Number of packets that were not sent.
     pub(crate) tx_dropped: u64,
 }
 
@@ -80,7 +80,7 @@ fn socket() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let on = 1i32;
     // SAFETY: the option's value is an int, and lives through the call.
@@ -93,12 +93,12 @@ fn socket() -> io::Result<OwnedFd> {
             size_of_val(&on) as u32,
         )
     };
-    // Linux has it since 4.20: dumps are filtered by the kernel then.
+    // Linux has the option since 4.20. With it, the kernel filters dumps.
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
 fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
-    // SAFETY: the buffer is as long as is said.
+    // SAFETY: the buffer has that length.
     let got =
         unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
@@ -112,7 +112,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The attributes behind a message's header: number and value of each.
+/// Iterates over the attributes after a message's header: type and value of each.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(half(bytes, 0)?);
@@ -123,7 +123,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Asks for everything of a kind; `each` is shown the body of each message.
+/// Requests a dump of a kind, and calls `each` with the body of each message.
 fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool> {
     let socket = socket()?;
     let mut request = Vec::with_capacity(HEADER + body.len());
@@ -132,7 +132,7 @@ fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool>
     request.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
     request.extend([1, 0, 0, 0, 0, 0, 0, 0]);
     request.extend(body);
-    // SAFETY: the request is as long as is said.
+    // SAFETY: the request has that length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -152,7 +152,7 @@ fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool>
                 NLMSG_DONE => return Ok(consistent),
                 NLMSG_ERROR => {
                     let number = word(body, 0).unwrap_or_default().cast_signed();
-                    // No such table or protocol family: there is nothing of it.
+                    // There is no such table or protocol family, so the dump is empty.
                     let absent = [libc::ENOENT, libc::EOPNOTSUPP, libc::EAFNOSUPPORT];
                     if absent.contains(&-number) {
                         return Ok(consistent);
@@ -166,7 +166,7 @@ fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool>
     }
 }
 
-/// As [`dump`], again where something changed meanwhile; `each` is shown into a fresh list.
+/// Runs [`dump`] into a list, and repeats it with an empty list if something changed meanwhile.
 fn collect<T>(
     kind: u16,
     body: &[u8],
@@ -190,7 +190,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What the routing table `local` delivers to this host, of both families.
+/// Returns the routes of the table `local`, for both families: what is delivered to this host.
 pub(crate) fn local_routes() -> io::Result<Vec<LocalRoute>> {
     let mut all = Vec::new();
     for family in [AF_INET, AF_INET6] {
@@ -216,18 +216,18 @@ pub(crate) fn local_routes() -> io::Result<Vec<LocalRoute>> {
     Ok(all)
 }
 
-/// The addresses of all interfaces, those in VRFs among them.
+/// Returns the addresses of all interfaces, those in VRFs included.
 pub(crate) fn addresses() -> io::Result<Vec<IpAddr>> {
     collect(RTM_GETADDR, &[0; 8], |body| {
         let find = |wanted| {
             attributes(body.get(8..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
         };
-        // With a peer's address, the first is the peer's.
+        // If there is a peer address, IFA_ADDRESS is the peer's.
         address(find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS))?)
     })
 }
 
-/// All interfaces.
+/// Returns all interfaces.
 pub(crate) fn links() -> io::Result<Vec<LinkInfo>> {
     let mut body = vec![0; 16];
     body.extend(8u16.to_ne_bytes());
@@ -236,7 +236,7 @@ pub(crate) fn links() -> io::Result<Vec<LinkInfo>> {
     collect(RTM_GETLINK, &body, link)
 }
 
-/// All interfaces, with their statistics.
+/// Returns all interfaces with their statistics.
 pub(crate) fn links_with_statistics() -> io::Result<Vec<LinkInfo>> {
     collect(RTM_GETLINK, &[0; 16], link)
 }
@@ -248,7 +248,7 @@ fn link(body: &[u8]) -> Option<LinkInfo> {
             IFLA_ADDRESS => info.mac = value.try_into().ok(),
             IFLA_MASTER => info.master = word(value, 0),
             IFLA_PROMISCUITY => info.promiscuous = word(value, 0)? > 0,
-            // struct rtnl_link_stats64: the eighth word.
+            // The eighth word of struct rtnl_link_stats64.
             IFLA_STATS64 => {
                 let dropped = value.get(7 * 8..8 * 8).and_then(|word| word.try_into().ok());
                 info.tx_dropped = dropped.map_or(0, u64::from_ne_bytes);
@@ -264,7 +264,8 @@ fn link(body: &[u8]) -> Option<LinkInfo> {
     Some(info)
 }
 
-/// Link-layer addresses beyond its own that an interface takes frames to, such as those of macvlan interfaces on it.
+/// Returns additional link-layer addresses whose frames an interface accepts, such as those of
+/// macvlan interfaces on it.
 pub(crate) fn more_macs(ifindex: u32) -> io::Result<Vec<[u8; 6]>> {
     const NDA_IFINDEX: u16 = 8;
     const NDA_LLADDR: u16 = 2;
@@ -287,11 +288,11 @@ pub(crate) struct Changes(OwnedFd);
 impl Changes {
     pub(crate) fn subscribe() -> io::Result<Changes> {
         let socket = socket()?;
-        // SAFETY: zero is valid for this structure of integers.
+        // SAFETY: all zeros is valid for this structure of integers.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;
         address.nl_groups = GROUPS;
-        // SAFETY: the address is as long as is said, and lives through the call.
+        // SAFETY: the address has that length and lives through the call.
         let bound = unsafe {
             libc::bind(
                 socket.as_raw_fd(),
@@ -302,10 +303,10 @@ impl Changes {
         if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(Changes(socket)) }
     }
 
-    /// Returns whether something may have changed since the last call. Does not wait.
+    /// Returns true if something may have changed since the last call. Does not block.
     pub(crate) fn any(&self) -> bool {
         let (mut any, mut buffer) = (false, [0; 4096]);
-        // A lost notification (ENOBUFS) is one, too.
+        // A lost notification (ENOBUFS) counts as a change, too.
         loop {
             match receive(&self.0, &mut buffer, libc::MSG_DONTWAIT) {
                 Ok(_) => any = true,

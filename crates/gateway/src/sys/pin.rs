@@ -1,4 +1,4 @@
-//! Names in a BPF file system.
+//! Pins in a BPF file system.
 
 use std::ffi::CString;
 use std::io;
@@ -12,12 +12,12 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// True if this path is in a BPF file system.
+/// Returns true if this path is in a BPF file system.
 pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(nix::sys::statfs::statfs(path)?.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC)
 }
 
-/// Gives a program, map or link a name, which replaces whatever had it, in one step.
+/// Pins a program, map or link, atomically replacing an older pin of the same name.
 pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("_new");
@@ -32,11 +32,11 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     std::fs::rename(fresh, path)
 }
 
-/// Descriptor of the object that is pinned at this path.
+/// Opens the object that is pinned at this path.
 pub(crate) fn get(path: &Path) -> io::Result<OwnedFd> {
     let name = c_path(path)?;
     // SAFETY: the name is NUL-terminated and lives through the call.
     let fd = check(unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) })?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! Memory that the XDP program and several processes read and write at once.
+//! Memory that the XDP program and several processes read and write concurrently.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use crate::abi::Pod;
 
-/// A mapping, unmapped when dropped. Accesses go through raw pointers, atomics or volatile reads:
-/// others change it at any time.
+/// A mapping, unmapped when dropped. Accesses use raw pointers, atomics or volatile reads, because
+/// other processes may change it at any time.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
@@ -18,17 +18,17 @@ pub(crate) struct Region {
 // SAFETY: the mapping belongs to the value, is valid from any thread until it is dropped, and hands
 // out no references to its bytes.
 unsafe impl Send for Region {}
-// SAFETY: as above; users access it atomically or as volatile.
+// SAFETY: as above; users access it with atomic or volatile operations.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps the values of an array map made with `BPF_F_MMAPABLE`: `len` bytes of it.
+    /// Maps the first `len` bytes of the values of an array map created with `BPF_F_MMAPABLE`.
     pub(crate) fn of_map(map: BorrowedFd<'_>, len: usize, writable: bool) -> io::Result<Region> {
         let write = if writable { libc::PROT_WRITE } else { 0 };
         Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd(), 0)
     }
 
-    /// Maps a part of a ring buffer: `len` bytes from `offset` on, both whole pages.
+    /// Maps `len` bytes of a ring buffer from `offset` on. Both must be multiples of the page size.
     pub(crate) fn of_ring(
         map: BorrowedFd<'_>,
         offset: usize,
@@ -39,7 +39,7 @@ impl Region {
         Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd(), offset)
     }
 
-    /// Zeroed memory that is not shared with anybody.
+    /// Maps zeroed memory that is not shared.
     pub(crate) fn anonymous(len: usize) -> io::Result<Region> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         Region::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -47,7 +47,7 @@ impl Region {
 
     fn map(len: usize, protection: i32, flags: i32, fd: i32, offset: usize) -> io::Result<Region> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: a fresh mapping at an address the kernel chooses touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses affects nothing that exists.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -56,12 +56,12 @@ impl Region {
         Ok(Region { start, len })
     }
 
-    /// A pointer to the `T` at byte `offset`. Panics when that is not inside, or not aligned: both
-    /// are mistakes of this library.
+    /// Returns a pointer to the `T` at byte `offset`. Panics if it is not inside the mapping or not
+    /// aligned, because both are bugs of this library.
     pub(crate) fn at<T: Pod>(&self, offset: usize) -> *mut T {
         let end = offset.checked_add(size_of::<T>());
         assert!(end.is_some_and(|end| end <= self.len), "offset {offset} is outside the mapping");
-        // SAFETY: `offset` is inside the mapping, as just checked.
+        // SAFETY: `offset` is inside the mapping, as the assertion has just checked.
         let pointer = unsafe { self.start.as_ptr().add(offset) }.cast::<T>();
         assert!(pointer.is_aligned(), "offset {offset} is not aligned");
         pointer
@@ -72,7 +72,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         #[cfg(equic_loom)]
         crate::sync::forget(self.start.addr().get()..self.start.addr().get() + self.len);
-        // SAFETY: exactly this mapping was made in `map`, and nothing borrows from it.
+        // SAFETY: exactly this mapping was created in `map`, and nothing borrows from it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -109,7 +109,8 @@ impl<T: Pod> Shared<T> {
         self.region.at(index * 8)
     }
 
-    /// A copy. Fields that others write meanwhile may be from before or after; no word is torn.
+    /// Returns a copy. Fields that are written meanwhile may have their old or new values, but no
+    /// word is torn.
     pub(crate) fn read(&self) -> T {
         let mut copy = MaybeUninit::<T>::uninit();
         for index in 0..Self::WORDS {
@@ -119,11 +120,12 @@ impl<T: Pod> Shared<T> {
                 copy.as_mut_ptr().cast::<u64>().add(index).write_unaligned(word);
             }
         }
-        // SAFETY: every byte was written, and any bytes are a `T`.
+        // SAFETY: every byte was written, and every bit pattern is a valid `T`.
         unsafe { copy.assume_init() }
     }
 
-    /// Stores a whole value: only before others look at it. Faults on a read-only mapping.
+    /// Stores a whole value. Only for use before other processes or the program read it. Faults on
+    /// a read-only mapping.
     pub(crate) fn write(&self, value: &T) {
         for index in 0..Self::WORDS {
             // SAFETY: the source is inside `value`; the target is valid, aligned and writable.
@@ -134,7 +136,7 @@ impl<T: Pod> Shared<T> {
         }
     }
 
-    /// Stores what another one holds, without a copy in between.
+    /// Copies the value of another one in place.
     pub(crate) fn copy_from(&self, other: &Shared<T>) {
         for index in 0..Self::WORDS {
             // SAFETY: both are valid and aligned (`Region::at`), and this one is writable.
@@ -143,22 +145,22 @@ impl<T: Pod> Shared<T> {
     }
 }
 
-/// An atomic view of one field: `atomic!(u64, pointer, field)`.
+/// Returns an atomic view of one field: `atomic!(AtomicU64, pointer, field)`.
 macro_rules! atomic {
     ($atomic:ident, $pointer:expr, $($field:tt)+) => {{
         #[cfg(equic_loom)]
         use $crate::sync::FromPtr;
         let pointer = $pointer;
         // SAFETY: the pointer comes from `Region::at`, so it is valid and aligned for as long as
-        // the region lives, which the caller's borrow of it ensures; everybody else accesses the
-        // field atomically too (the program with plain aligned word accesses).
+        // the region lives, which the caller's borrow of it ensures; all others access the field
+        // atomically, too (the program with plain aligned word accesses).
         unsafe { $crate::sync::atomic::$atomic::from_ptr((&raw mut (*pointer).$($field)+).cast()) }
     }};
 }
 pub(crate) use atomic;
 
-/// Stores the two words of a rate so that the program, which reads the cost first, never sees a rate
-/// that is on with the burst of one that is off.
+/// Stores the two words of a rate. The program reads the cost first, so the order of the stores
+/// makes sure that it never combines the cost of an enabled rate with the burst of a disabled one.
 macro_rules! store_rate {
     ($live:expr, $field:ident $([$at:expr])?, $rate:expr) => {{
         let rate: $crate::abi::equic_rate = $rate;

@@ -1,10 +1,10 @@
-//! A BPF ring buffer, looked at without taking records out of it.
+//! A BPF ring buffer, read without consuming records.
 //!
 //! The kernel's side (kernel/bpf/ringbuf.c): a page with the consumer's position, a page with the
-//! producer's, then the data, mapped twice in a row so that no record is cut at the end. A record is
-//! a length of 4 bytes whose top bits say "being written" and "discarded", 4 bytes more, and its
-//! payload, rounded up to 8. The producer writes where `consumer + size` has not been reached yet:
-//! records that were taken stay readable until then.
+//! producer's, then the data, mapped twice in a row so that no record is split at the end. A record
+//! consists of a length of 4 bytes whose top bits mean "being written" and "discarded", 4 more
+//! bytes, and its payload, rounded up to 8. The producer writes up to position `consumer + size`,
+//! so consumed records stay readable until they are overwritten.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -15,10 +15,11 @@ use crate::sys::map::map_info;
 use crate::sys::region::Region;
 
 const HEADER: u64 = libbpf_sys::BPF_RINGBUF_HDR_SZ as u64;
-/// After so long without a move of its position, a consumer that lets half the ring fill up is not there.
+/// If the ring fills up to half and the consumer's position has not moved for this long, there is
+/// no consumer.
 const NOBODY_READS: Duration = Duration::from_secs(2);
 
-/// A ring buffer and how far it was looked at.
+/// A ring buffer, and the position up to which it was read.
 #[derive(Debug)]
 pub(crate) struct Ring {
     consumer: Region,
@@ -26,12 +27,12 @@ pub(crate) struct Ring {
     page: usize,
     size: u64,
     at: u64,
-    /// Position at which the consumer was seen, and the time since when.
+    /// Last known position of the consumer, and since when it has not moved.
     seen: (u64, Instant),
 }
 
 impl Ring {
-    /// Looks at a map of type ringbuf, from the first record on that was not taken.
+    /// Opens a map of type ringbuf, at the first record that was not consumed.
     pub(crate) fn of_map(map: BorrowedFd<'_>) -> io::Result<Ring> {
         let size = map_info(map.as_fd())?.max_entries as usize;
         // SAFETY: no pointers are involved.
@@ -57,26 +58,26 @@ impl Ring {
     }
 
     fn producer(&self) -> u64 {
-        // SAFETY: as above; only loaded, for the mapping is read-only.
+        // SAFETY: as above; only loaded, because the mapping is read-only.
         unsafe { AtomicU64::from_ptr(self.rest.at(0)) }.load(Ordering::Acquire)
     }
 
-    /// Hands out copies of the records of `N` bytes that are new. Those that were overwritten before
-    /// they could be copied are left out.
+    /// Calls `record` with copies of the new records of `N` bytes. Records that were overwritten
+    /// before they could be copied are left out.
     pub(crate) fn read<const N: usize>(&mut self, mut record: impl FnMut(&[u8; N])) {
-        // As much as there is now: a flood of records must not keep it here.
+        // Only up to the current end, so that a flood of records does not keep the loop running.
         let end = self.producer();
         if end.wrapping_sub(self.at) > self.size {
             self.at = self.consumer().load(Ordering::Acquire);
         }
         while self.at < end {
             let Some((length, copy)) = self.copy::<N>() else { break };
-            // The producer may be writing the header behind its position already.
+            // The producer may already be writing the header after its position.
             fence(Ordering::Acquire);
             if self.producer().wrapping_sub(self.at) > self.size - HEADER {
                 self.at = self.consumer().load(Ordering::Acquire).max(self.at);
                 if self.producer().wrapping_sub(self.at) > self.size - HEADER {
-                    // Overwritten, and nobody says from where on records are whole.
+                    // Overwritten, and the next intact record is unknown.
                     self.at = end;
                 }
                 continue;
@@ -92,19 +93,21 @@ impl Ring {
         }
     }
 
-    /// True if nobody has taken the first record since this ring began to look.
+    /// Returns true if no consumer has taken the first record since this ring was opened.
     pub(crate) fn is_untouched(&self) -> bool {
         self.consumer().load(Ordering::Acquire) == self.seen.0
     }
 
-    /// The header's word and `N` bytes behind the header at `self.at`.
+    /// Returns the header's word and the `N` bytes after the header at `self.at`.
     fn copy<const N: usize>(&self) -> Option<(u32, [u8; N])> {
         let offset = self.page + usize::try_from(self.at & (self.size - 1)).ok()?;
-        // SAFETY: valid and aligned: positions are multiples of 8 and the data is mapped twice.
+        // SAFETY: valid and aligned, because positions are multiples of 8 and the data is mapped
+        // twice.
         let length = unsafe { AtomicU32::from_ptr(self.rest.at(offset)) }.load(Ordering::Acquire);
         let mut copy = [0; N];
         for (index, chunk) in copy.chunks_mut(8).enumerate() {
-            // SAFETY: as above. Others may write meanwhile, hence volatile; the caller checks.
+            // SAFETY: as above. The memory may change meanwhile, so the read is volatile, and the
+            // caller checks it.
             let word: u64 = unsafe {
                 self.rest.at::<u64>(offset + HEADER as usize + index * 8).read_volatile()
             };
@@ -113,8 +116,8 @@ impl Ring {
         Some((length, copy))
     }
 
-    /// Takes what was read if nobody else does: a full ring takes no new records. `waited`: how long
-    /// the first record is known to have waited for a reader.
+    /// Consumes what was read if there is no consumer, because a full ring accepts no new records.
+    /// `waited` is how long the first record is known to have waited for a consumer.
     pub(crate) fn make_room(&mut self, waited: Duration) {
         let (consumer, now) = (self.consumer().load(Ordering::Acquire), Instant::now());
         if consumer != self.seen.0 {
@@ -123,7 +126,7 @@ impl Ring {
         let full = self.producer().wrapping_sub(consumer) > self.size / 2;
         if full && now.duration_since(self.seen.1).max(waited) > NOBODY_READS && self.at > consumer
         {
-            // Fails if a reader came this moment.
+            // Fails if a consumer has just started.
             let _ = self.consumer().compare_exchange(
                 consumer,
                 self.at,

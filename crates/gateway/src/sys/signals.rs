@@ -1,11 +1,11 @@
-//! Threads that stay out of the way of the application's signals.
+//! Threads that do not receive the application's signals.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Runs `work` with all signals blocked in this thread. Threads it starts inherit that: the
-/// heartbeat and the sweeper must not take a signal that the application waits for in a thread of
-/// its own.
+/// Runs `work` with all signals blocked in this thread. Threads that it starts inherit the mask:
+/// the heartbeat and the sweeper must not receive a signal that the application waits for in its
+/// own thread.
 pub(crate) fn blocked<T>(work: impl FnOnce() -> T) -> T {
     let _restore = Mask::block_all();
     work()
@@ -29,7 +29,7 @@ impl Mask {
 
 impl Drop for Mask {
     fn drop(&mut self) {
-        // SAFETY: the mask that was in force before.
+        // SAFETY: a valid mask, the one from before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
@@ -40,7 +40,7 @@ mod tests {
 
     fn blocks_sigint() -> bool {
         let mut now = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: a NULL set only reads the mask into `now`.
+        // SAFETY: with a NULL set, the call only reads the mask into `now`.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
             libc::sigismember(now.as_ptr(), libc::SIGINT) == 1

@@ -1,4 +1,5 @@
-//! `SOCK_SEQPACKET` sockets of the Unix family: messages, descriptors with them, and who is there.
+//! Unix sockets of type `SOCK_SEQPACKET`: messages, descriptors sent with them, and peer
+//! credentials.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,10 +14,10 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// The process that connected, as the kernel knows it.
+/// The process that connected, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// 0: in a pid namespace that cannot be seen from here.
+    /// 0 if the process is in a pid namespace that is invisible from here.
     pub(crate) pid: u32,
     pub(crate) uid: u32,
 }
@@ -25,19 +26,19 @@ fn new(flags: SockFlag) -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags | SockFlag::SOCK_CLOEXEC, None)?)
 }
 
-/// A socket at a path where nothing is yet; nobody can connect before [`hear`].
+/// Binds a new socket to a free path. No process can connect before [`hear`] is called.
 pub(crate) fn bound(path: &Path) -> io::Result<OwnedFd> {
     let fd = new(SockFlag::SOCK_NONBLOCK)?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(fd)
 }
 
-/// Lets others connect.
+/// Starts to accept connections.
 pub(crate) fn hear(socket: &OwnedFd) -> io::Result<()> {
     Ok(listen(socket, Backlog::new(128)?)?)
 }
 
-/// A connection to the socket at a path; every operation on it takes `patience` at most.
+/// Connects to the socket at a path. Every operation on the connection fails after `patience`.
 pub(crate) fn dial(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     let fd = new(SockFlag::empty())?;
     let patience = TimeVal::new(patience.as_secs().cast_signed(), patience.subsec_micros().into());
@@ -47,10 +48,10 @@ pub(crate) fn dial(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The next one who connected, if there is one.
+/// Returns the next connection, if one is waiting.
 pub(crate) fn accept(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     match accept4(socket.as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC) {
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         Err(nix::Error::EAGAIN | nix::Error::ECONNABORTED | nix::Error::EINTR) => Ok(None),
         Err(error) => Err(error.into()),
@@ -62,7 +63,7 @@ pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Peer> {
     Ok(Peer { pid: u32::try_from(of.pid()).unwrap_or(0), uid: of.uid() })
 }
 
-/// Sends a message, with descriptors. Never waits on a socket from [`accept`].
+/// Sends a message with descriptors. Never blocks on a socket from [`accept`].
 pub(crate) fn tell(socket: &OwnedFd, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
     let raw: Vec<i32> = with.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
@@ -73,12 +74,12 @@ pub(crate) fn tell(socket: &OwnedFd, bytes: &[u8], with: &[BorrowedFd<'_>]) -> i
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a message and nothing beside it: descriptors somebody sends along are never opened here.
+/// Receives a message. Descriptors that are sent with it are discarded.
 pub(crate) fn listen_to(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?)
 }
 
-/// Receives a message with the descriptors that come along, `most` at most.
+/// Receives a message with its descriptors, at most 16.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([i32; 16]);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -87,14 +88,15 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize,
     let mut received = Vec::new();
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(raw) = part {
-            // SAFETY: the kernel just made these descriptors for this process.
+            // SAFETY: the kernel just created these descriptors for this process.
             received.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
     Ok((message.bytes, received))
 }
 
-/// Sends a request; the other side may have closed already, with an answer on its way.
+/// Sends a request. Ignores that the peer has already closed, because its answer may still be
+/// readable.
 pub(crate) fn ask(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     match send(socket.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
         Ok(_) | Err(nix::Error::EPIPE | nix::Error::ECONNRESET) => Ok(()),
@@ -102,13 +104,13 @@ pub(crate) fn ask(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Ends a connection whose descriptor others may be waiting on: they wake up.
+/// Shuts a connection down. Threads that wait on its descriptor wake up.
 pub(crate) fn end(socket: &OwnedFd) {
     // It may have ended already.
     let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Waits until one of these can be read or has ended: which, in their order.
+/// Waits until one of these is readable or has ended. Returns which of them, in their order.
 pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         sockets.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
@@ -120,7 +122,7 @@ pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result
     Ok(polled.iter().map(|one| one.revents().is_some_and(|seen| !seen.is_empty())).collect())
 }
 
-/// True if the other side has closed the socket. Reads, and forgets, the bytes it sent.
+/// Returns true if the peer has closed the socket. Discards the bytes that it sent.
 pub(crate) fn has_ended(socket: &OwnedFd) -> bool {
     let mut scrap = [0; 16];
     match recv(socket.as_raw_fd(), &mut scrap, MsgFlags::MSG_DONTWAIT) {

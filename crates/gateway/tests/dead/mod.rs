@@ -1,5 +1,5 @@
-//! Whose clients are sent stateless resets (docs/policy.md s.14): of servers that are known to be dead, and of no others,
-//! whichever process looks after the gateway.
+//! Which clients get stateless resets (docs/policy.md s.14): only those of servers that are known
+//! to be dead, whichever process manages the gateway.
 
 use equic_gateway::{
     Action, Config, Control, Gateway, ID_FORMAT, Listen, LoadOptions, Reason, TokenKeys,
@@ -9,16 +9,16 @@ use equic_token::{IdFormat, IdGenerator};
 use crate::support::{self, Child, await_that, config, in_namespace, udp};
 use crate::{BpfFs, load};
 
-/// A gateway that answers for dead servers.
+/// Returns the configuration of a gateway that answers for dead servers.
 fn resetting(what: &str) -> Config {
     let mut config = config(what);
     config.services[0].stateless_reset = true;
-    // Without its name an address of another host is not answered for.
+    // Addresses of other hosts are answered for only if the service names them.
     config.services[0].listen = vec![Listen::Addr(support::SERVER_V4.parse().unwrap())];
     config
 }
 
-/// What becomes of a packet of a connection to a server that has made IDs with the gateway's keys.
+/// A client with a connection to a server that made its IDs with the gateway's keys.
 struct Client {
     frame: Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl Client {
         Client::at(gateway, 0)
     }
 
-    /// A client of the server that has, or had, a place.
+    /// Returns a client of the server that has, or had, a slot.
     fn at(gateway: &Gateway, place: u8) -> Client {
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let ring = gateway.control().key_ring().unwrap();
@@ -45,18 +45,18 @@ impl Client {
     }
 }
 
-/// A server that joins and makes IDs, and ends when it is killed.
+/// Starts a server that joins and makes IDs, until it is killed.
 fn server(config: &Config) -> Child {
     let server = Child::start("maker", &config.gateway.name);
     server.ready();
     server
 }
 
-/// A server that leaves its place and runs on.
+/// Starts a server that leaves its slot and continues to run.
 fn leaver(config: &Config, control: &Control) -> Child {
     let leaver = Child::start("leaver", &config.gateway.name);
     leaver.ready();
-    // It was seen there.
+    // The gateway has seen it in its slot.
     control.sweep().unwrap();
     control.set("max_connections", LEAVE).unwrap();
     leaver.ready();
@@ -66,7 +66,7 @@ fn leaver(config: &Config, control: &Control) -> Child {
 /// The quota that tells a server to leave.
 const LEAVE: &str = "77";
 
-/// The part of a child, if this is one of these roles.
+/// Runs a child, if this is one of these roles.
 pub(crate) fn child(role: &str, name: &str) -> bool {
     let join = || {
         let control = Control::open(Some(name)).unwrap();
@@ -96,7 +96,8 @@ pub(crate) fn child(role: &str, name: &str) -> bool {
     true
 }
 
-/// Kills a server, and waits until the gateway has taken its place from it and knows that it is dead.
+/// Kills a server, and waits until the gateway has removed it from its slot and knows that it is
+/// dead.
 fn kill(gateway: &Gateway, server: &Child) {
     let control = gateway.control();
     control.sweep().unwrap();
@@ -127,7 +128,7 @@ fn who_left_and_lives_holds_back_resets_until_it_ends() {
         control.sweep().unwrap();
         assert!(client.is_told(&gateway), "now all are dead");
 
-        // Whoever comes ends the resets with its first step.
+        // The first step of joining ends the resets.
         let next = server(&config);
         assert!(!client.is_told(&gateway));
         next.kill();
@@ -152,7 +153,7 @@ fn resets_are_for_places_of_dead_servers() {
         assert!(!first.is_told(&gateway), "this one lives");
         assert!(!third.is_told(&gateway), "nobody had that place");
 
-        // Its IDs may name any place.
+        // Its IDs may name any slot.
         let stranger = Child::start("stranger", &config.gateway.name);
         stranger.ready();
         for _ in 0..3 {
@@ -179,7 +180,7 @@ fn resets_wait_for_a_server_that_came_and_left_between_two_looks() {
         left.ready();
         control.set("max_connections", LEAVE).unwrap();
         left.ready();
-        // It has left already, and lives.
+        // It has already left, and is alive.
         control.sweep().unwrap();
         let dies = server(&config);
         control.sweep().unwrap();
@@ -233,7 +234,8 @@ fn what_the_process_before_could_not_tell_is_not_gone() {
         drop(first);
         let (second, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_some(), "it is the same gateway");
-        // Who left is unknown to this process, which cannot watch it: whoever dies, it may live.
+        // This process does not know which server left, and cannot watch it, so it must assume that
+        // it is alive.
         let dies = server(&config);
         kill(&second, &dies);
         assert!(!client.is_told(&second));

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The token buckets of rates.h, compiled for the host: each exchange of a bucket's word loses, as
- * often as the test says, to somebody who has just changed it. A processor does not let one lose on
- * command. */
+/* The token buckets of rates.h, compiled for the host. Each exchange of a bucket's word loses, as
+ * often as the test demands, to another CPU. On real hardware, that cannot be provoked reliably. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include "abi.h"
 
-/* What rates.h needs of clock.h and maps.h. */
+/* What rates.h needs from clock.h and maps.h. */
 #define EQUIC_CLOCK_H
 #define INLINE	   static inline
 #define __noinline __attribute__((noinline))
@@ -29,15 +28,15 @@ static __u64 exact_now(struct packet *p)
 	return p->exact;
 }
 
-static int losses;    /* exchanges that are still to be lost */
-static int exchanges; /* that were tried */
+static int losses;    /* exchanges that must still be lost */
+static int exchanges; /* number of exchanges that were tried */
 
 static __u64 exchange(__u64 *word, __u64 old, __u64 next)
 {
 	exchanges++;
 	if (losses) {
 		losses--;
-		(*word)++; /* another CPU's */
+		(*word)++; /* stored by another CPU */
 	}
 	if (*word != old)
 		return *word;
@@ -66,7 +65,7 @@ static bool ends(const char *what, int lost, bool expected, int tries, __u64 tal
 	exchanges = 0;
 	passed = within(&rate, &tat, 1, &packet);
 	before = tallies[EQUIC_TALLY_BASE + EQUIC_TALLY_CONTENDED].packets - before;
-	/* Each of the others has moved it by 1. */
+	/* Each of the other CPUs has added 1. */
 	tat -= NOW + (__u64)(lost - losses);
 	if (passed == expected && exchanges == tries && before == tallied && tat == charged)
 		return true;

@@ -1,14 +1,14 @@
-//! The rule by which tests may be skipped. All crates' tests have this file; crates/capi/tests/c has the rule in C
-//! and in sh.
+//! The rule for skipping tests. All crates' tests include this file; crates/capi/tests/c has the
+//! rule in C and in sh.
 
 use std::ffi::OsStr;
 
-/// True if this is continuous integration, where nothing may be skipped.
+/// Returns true in continuous integration, where no test may be skipped.
 pub(crate) fn in_ci() -> bool {
     is_set(std::env::var_os("CI").as_deref())
 }
 
-/// The rule: `CI` is set, and neither empty nor `0` nor `false`.
+/// Returns true if `CI` has this value and it means yes: neither empty nor `0` nor `false`.
 pub(crate) fn is_set(ci: Option<&OsStr>) -> bool {
     ci.is_some_and(|value| !["", "0", "false"].iter().any(|no| value == *no))
 }

@@ -17,7 +17,7 @@ const SERVER_V6: &str = "[2001:db8:5::1]:4433";
 const ROLE: &str = "EQUIC_TEST_ROLE";
 const NAME: &str = "EQUIC_TEST_NAME";
 
-/// True if the test runs as root. If not, says so loudly, and in CI fails.
+/// Returns true if the test runs as root. If not, prints that it is skipped, and panics in CI.
 pub(crate) fn root() -> bool {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } == 0 {
@@ -28,13 +28,13 @@ pub(crate) fn root() -> bool {
     false
 }
 
-/// Runs a test in a fresh network namespace with `lo`, `veth0` and `veth1`.
+/// Runs a test in a new network namespace with `lo`, `veth0` and `veth1`.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !root() {
         return;
     }
     let work = move || {
-        // SAFETY: moves this thread alone into a new namespace; the thread ends with the test.
+        // SAFETY: moves only this thread into a new namespace; the thread ends with the test.
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(moved, 0, "unshare: {}", std::io::Error::last_os_error());
         ip(&["link", "set", "lo", "up"]);
@@ -48,20 +48,20 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs `ip` in this thread's namespace: what it printed.
+/// Runs `ip` in this thread's namespace. Returns its output.
 pub(crate) fn ip(args: &[&str]) -> String {
     let out = Command::new("ip").args(args).output().expect("ip is installed");
     assert!(out.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// A name no other gateway on this machine has.
+/// Returns a name that no other gateway on this machine has.
 pub(crate) fn unique(what: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}-{}-{what}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A small gateway for port 4433.
+/// Returns the configuration of a small gateway for port 4433.
 pub(crate) fn config(what: &str) -> Config {
     let mut config = Config::for_port(4433);
     config.gateway.name = unique(what);
@@ -70,15 +70,15 @@ pub(crate) fn config(what: &str) -> Config {
     config
 }
 
-/// Far more than anything here takes: reaching it means that it never comes.
+/// Far more than anything here takes: after it, the condition never becomes true.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for a condition.
+/// Waits until a condition is true.
 pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     await_some(what, || condition().then_some(()));
 }
 
-/// Waits for what there is to come.
+/// Waits until `look` returns a value.
 pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -90,7 +90,7 @@ pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// This test binary once more, in a role of the test `child`.
+/// This test binary as a child process, in a role of the test `child`.
 pub(crate) struct Child {
     process: Mutex<std::process::Child>,
     stdout: Mutex<BufReader<ChildStdout>>,
@@ -114,7 +114,7 @@ impl Child {
         self.process.lock().unwrap().id()
     }
 
-    /// Waits until it has said that it is ready.
+    /// Waits until it has printed that it is ready.
     pub(crate) fn ready(&self) {
         let mut stdout = self.stdout.lock().unwrap();
         let mut line = String::new();
@@ -132,14 +132,14 @@ impl Child {
         self.process.lock().unwrap().try_wait().expect("it can be waited for").is_none()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the process.
     pub(crate) fn kill(&self) {
         let mut process = self.process.lock().unwrap();
         process.kill().expect("it can be killed");
         process.wait().expect("it can be waited for");
     }
 
-    /// Output of the process until it ends.
+    /// Returns the output of the process until it ends.
     pub(crate) fn output(&self) -> String {
         let mut text = String::new();
         self.stdout.lock().unwrap().read_to_string(&mut text).expect("it can be read");
@@ -155,26 +155,26 @@ impl Drop for Child {
     }
 }
 
-/// In a child: its role and the gateway's name.
+/// In a child: returns its role and the gateway's name.
 pub(crate) fn role() -> Option<(String, String)> {
     Some((std::env::var(ROLE).ok()?, std::env::var(NAME).ok()?))
 }
 
-/// In a child: says READY, then waits for the parent to end it or to close the pipe.
+/// In a child: prints READY, then waits until the parent kills it or closes the pipe.
 pub(crate) fn say_ready_and_wait() {
     println!("READY");
     std::io::stdout().flush().expect("the parent reads");
     let _ = std::io::stdin().read(&mut [0; 1]);
 }
 
-/// Becomes nobody, for good.
+/// Becomes the user nobody.
 pub(crate) fn drop_privileges() {
     // SAFETY: changes the credentials of this process, a child that exists for that.
     let changed = unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 };
     assert!(changed, "setuid: {}", std::io::Error::last_os_error());
 }
 
-/// Opening Initials of one client: every one has new connection IDs.
+/// Opening Initials of one client. Each has new connection IDs.
 pub(crate) struct Initial {
     from: SocketAddr,
     number: u64,
@@ -185,7 +185,7 @@ impl Initial {
         Initial { from: from.parse().expect("an address"), number: 1 }
     }
 
-    /// A frame of 1,200 bytes of payload.
+    /// Returns a frame with 1,200 bytes of payload.
     pub(crate) fn next(&mut self) -> Vec<u8> {
         self.number += 1;
         let mut quic = vec![0xc3, 0, 0, 0, 1, 8];
@@ -202,7 +202,8 @@ impl Initial {
     }
 }
 
-/// An Ethernet frame with a UDP datagram. Checksums are zero: the program does not look at them.
+/// Returns an Ethernet frame with a UDP datagram. Checksums are zero, because the program ignores
+/// them.
 pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() + 8) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
@@ -231,7 +232,7 @@ pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Offset at which a section of an ELF64 file starts.
+/// Returns the offset of a section in an ELF64 file.
 pub(crate) fn section(elf: &[u8], name: &str) -> usize {
     let u16_at =
         |at: usize| usize::from(u16::from_le_bytes(elf[at..at + 2].try_into().expect("2 bytes")));

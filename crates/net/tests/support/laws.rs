@@ -1,8 +1,9 @@
-//! What holds for any bytes, by chance and under the fuzzer.
+//! Properties that hold for any bytes, checked with random inputs and under the fuzzer.
 
 use equic_net::{OPPORTUNITY_BYTES, Trace, TraceCursor};
 
-/// Bytes are a trace of Mahimahi's or an error; of a trace packets leave in order, and no faster than it says.
+/// Bytes are a valid trace or an error. With a valid trace, packets are sent in order, and not
+/// faster than it allows.
 pub(crate) fn trace(data: &[u8]) {
     let Ok(trace) = Trace::parse(data) else { return };
     let lines = data.strip_suffix(b"\n").unwrap_or(data).split(|byte| *byte == b'\n');
@@ -10,7 +11,7 @@ pub(crate) fn trace(data: &[u8]) {
         lines.map(|line| std::str::from_utf8(line).unwrap().parse().unwrap()).collect();
     let period = lines.last().unwrap() * 1_000_000;
     assert!(trace.mean_rate() > 0.0 && lines.is_sorted());
-    // Every line of a round once: its moment, to the nanosecond.
+    // Every line of a period once: its time, to the nanosecond.
     let mut cursor = TraceCursor::default();
     let mut now = 0;
     for _ in 0..2 * lines.len().min(10_000) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A program that uses all of proof.h, for a test that it compiles for BPF. */
+/* A program that uses all of proof.h, for a test that compiles it for BPF. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -12,7 +12,7 @@ struct {
 	__type(value, struct equic_proof_ring);
 } ring_map SEC(".maps");
 
-/* Set by user space: what a service's IDs are like, which compilers cannot know. */
+/* Set by user space: the format of a service's IDs, which the compiler must not know. */
 struct equic_proof_id_format format = {};
 
 SEC("xdp")

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Runs the gateway's bpf/proof.h natively, for a test to compare it with the crate.
+ * Runs the gateway's bpf/proof.h natively, so that a test can compare it with the crate.
  *
- *   proof < requests > replies    struct request after struct request
- *   proof vectors FILE            holds it against FILE (format: its first lines); 0: all as said
+ *     proof < requests > replies    one struct request after the other
+ *     proof vectors FILE            checks FILE (format: its first lines); exit status 0: all match
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
-//! A gateway in user space, for tests of servers: it answers Initial packets without a token with Retry packets,
-//! as the XDP program does, and passes on what proves itself. To the server its clients have the
-//! addresses of the sockets that it makes for them, and it makes their tokens for these.
+//! A gateway in user space, for tests of servers: like the XDP program, it answers Initial packets
+//! without a token with Retry packets, and passes valid packets on. For the server, its clients
+//! have the addresses of the sockets that it creates for them, and its tokens contain these
+//! addresses.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,30 +13,31 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use equic_token::{ConnectionId, IdFormat, IdGenerator, KeyRing, RetryToken};
 
-/// Name of the service that servers are behind.
+/// Name of the service of the servers.
 pub(crate) const SERVICE: &str = "web";
 
-/// Packets that came through, by kind.
+/// Packets seen, by kind.
 #[derive(Default)]
 pub(crate) struct Counts {
     /// Retry packets.
     pub(crate) retries: AtomicUsize,
-    /// Initial packets whose token was right.
+    /// Initial packets with a valid token.
     pub(crate) proved: AtomicUsize,
-    /// Initial packets whose token was not.
+    /// Initial packets with an invalid token.
     pub(crate) refused: AtomicUsize,
-    /// Short headers whose connection ID proved itself.
+    /// Short headers with a valid connection ID.
     pub(crate) ids: AtomicUsize,
-    /// Short headers whose connection ID did not: they are dropped.
+    /// Short headers with an invalid connection ID, which are dropped.
     pub(crate) forged_ids: AtomicUsize,
 }
 
-/// Runs until it is dropped.
+/// The running gateway. Dropping it ends it.
 pub(crate) struct Gateway {
     /// Address that clients send to.
     pub(crate) address: SocketAddr,
     pub(crate) counts: Arc<Counts>,
-    /// The server is taken for dead: its clients are sent stateless resets, and it sees nothing of them.
+    /// True if the server counts as dead: its clients get stateless resets, and no packet reaches
+    /// it.
     pub(crate) dead: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +45,7 @@ pub(crate) struct Gateway {
 
 struct Work {
     ring: KeyRing,
-    /// None: the server cannot choose its IDs.
+    /// `None` if the server cannot choose its IDs.
     ids: Option<IdFormat>,
     retry_ids: IdGenerator,
     server: SocketAddr,
@@ -54,7 +56,7 @@ struct Work {
     clients: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
 }
 
-/// How long a thread waits for a packet before it looks whether it shall end.
+/// How long a thread waits for a packet before it checks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn socket() -> Arc<UdpSocket> {
@@ -95,9 +97,9 @@ impl Drop for Gateway {
     }
 }
 
-/// DCID, SCID and token of an Initial packet of version 1.
+/// Returns DCID, SCID and token of an Initial packet of version 1.
 fn initial(packet: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    // A client that was here before may leave the Fixed Bit out (RFC 9287).
+    // A returning client may clear the Fixed Bit (RFC 9287).
     if packet.first()? & 0xb0 != 0x80 || packet.get(1..5)? != [0, 0, 0, 1] {
         return None;
     }
@@ -117,7 +119,7 @@ fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*length))
 }
 
-/// RFC 9000 s.17.2.5, RFC 9001 s.5.8.
+/// Returns a Retry packet: RFC 9000 s.17.2.5, RFC 9001 s.5.8.
 fn retry(original: &[u8], client: &[u8], source: &[u8], token: &[u8]) -> Vec<u8> {
     let length = |id: &[u8]| u8::try_from(id.len()).expect("at most 20 bytes");
     let mut packet = vec![0xf0, 0, 0, 0, 1, length(client)];
@@ -149,7 +151,8 @@ impl Work {
         }
     }
 
-    /// The socket that stands for a client before the server, and a thread for the way back.
+    /// Returns the socket that represents a client to the server, and starts a thread for the way
+    /// back.
     fn behind(
         self: &Arc<Work>,
         from: SocketAddr,
@@ -195,7 +198,7 @@ impl Work {
                 }
             }
         } else if let Some((dcid, scid, token)) = initial(packet) {
-            // None, or one of a NEW_TOKEN frame, which only the server can judge.
+            // No token, or one of a NEW_TOKEN frame, which only the server can check.
             if token.first().is_none_or(|first| first & 0x80 != 0) {
                 let source = self.retry_ids.generate();
                 let original = ConnectionId::new(dcid).expect("at most 20 bytes");
@@ -207,7 +210,7 @@ impl Work {
                 let _ = self.front.send_to(&answer, from);
                 return;
             }
-            // The server's own ID is the DCID once it has answered (RFC 9000 s.7.2).
+            // The DCID is the server's own ID once it has answered (RFC 9000 s.7.2).
             let token = RetryToken::authenticate(&self.ring, self.ring.now(), token);
             if token.is_ok_and(|token| token.client == client) {
                 self.counts.proved.fetch_add(1, SeqCst);

@@ -1,4 +1,4 @@
-//! Section 8, adaptive: services that ask for proof while many come.
+//! Section 8, adaptive: services that ask for tokens only under load.
 
 use super::retry::{RETRY_V1, START_MS, bringing, bytes, proved, token};
 use super::{C4, attempt, full, v4};
@@ -8,7 +8,8 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Rate, RetryPolicy, Service};
 
-/// It asks when more than four Initials come without proof, or more than one a second, and for ten seconds.
+/// Asks for ten seconds after more than four Initials at once, or one per second, came without a
+/// token.
 fn adapt(service: &mut Service) {
     service.retry = RetryPolicy::Adaptive;
     service.retry_above = Rate::per_second(1, 4);
@@ -19,13 +20,13 @@ fn adaptive(what: &str) -> Script {
     case(what).service(adapt)
 }
 
-/// The same, once it asks.
+/// Returns the script after it began to ask.
 fn begun(what: &str) -> Script {
     let calm = (0..4).fold(adaptive(what), |script, n| script.packet(v4(attempt(n)), New));
     calm.packet(v4(full()), RetrySent)
 }
 
-/// An Initial to an ID that no client chooses.
+/// Returns an Initial to an ID that is too short for a client's choice.
 fn short_id() -> Packet {
     v4(initial().dcid(&[1; 7]).fill(1200).build())
 }
@@ -102,7 +103,7 @@ fn asking() -> Vec<Script> {
 }
 
 fn to_and_fro() -> Vec<Script> {
-    // As many as there may be, and one more that would be one too many.
+    // As many as are allowed. One more would exceed the limit.
     let four = |script: Script| (0..4).fold(script, |script, n| script.packet(v4(attempt(n)), New));
     let every = |script: Script, ns: u64, times: usize| {
         (0..times).fold(script, |script, _| script.wait(ns).packet(v4(full()), RetrySent))

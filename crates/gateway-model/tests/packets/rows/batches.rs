@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Script> {
     [classes(), charges(), ids(), shapes(), without_ethernet()].concat()
 }
 
-/// So many short headers, of 1,200 bytes each.
+/// Returns this many short headers of 1,200 bytes each.
 fn shorts(count: usize) -> Vec<Vec<u8>> {
     vec![short(1200); count]
 }
@@ -208,7 +208,7 @@ fn ids() -> Vec<Script> {
     ]
 }
 
-/// What is no batch, although the kernel says so.
+/// Packets that are not a batch, although the kernel reports a segment length.
 fn shapes() -> Vec<Script> {
     let arrival = Arrival { no_ethernet: false, segment: 600 };
     let as_batch =

@@ -1,4 +1,4 @@
-//! Section 3, rule 10: what is behind a 0-RTT or Handshake packet.
+//! Section 3, rule 10: packets after a 0-RTT or Handshake packet.
 
 use super::{v4, v6};
 use crate::packets::quic::*;

@@ -17,12 +17,12 @@ pub(super) fn rows() -> Vec<Script> {
     [first(), hidden(), later(), matching()].concat()
 }
 
-/// The first 1,000 bytes of a datagram with a short header packet of 1,400 bytes.
+/// Returns the first 1,000 bytes of a datagram with a short header packet of 1,400 bytes.
 fn half() -> Packet {
     v4(short(992)).udp_len(1408).fragment(1, 0, true)
 }
 
-/// A long header that ends 2 bytes into the Source Connection ID.
+/// Returns a long header that ends 2 bytes into the Source Connection ID.
 fn cut_id() -> Vec<u8> {
     let mut header = initial().version(UNKNOWN).build();
     header.truncate(17);
@@ -30,7 +30,8 @@ fn cut_id() -> Vec<u8> {
 }
 
 fn first() -> Vec<Script> {
-    // Another identification than that of `half`, which must be the last one seen in the seeds made of these rows.
+    // Another identification than that of `half`, which must be the last one in the seeds made from
+    // these rows.
     let fragment = |payload: Vec<u8>| v4(payload).udp_len(1408).fragment(9, 0, true);
     let small = |len: u16| v4(short(1000)).udp_len(len).fragment(9, 0, true);
     vec![
@@ -82,9 +83,9 @@ fn first() -> Vec<Script> {
     ]
 }
 
-/// First fragments without the header that says to whom they go.
+/// First fragments without the header that contains the destination port.
 fn hidden() -> Vec<Script> {
-    // The first `n` bytes behind the IPv6 header of a chain that leads to an Initial.
+    // Returns the first `n` bytes after the IPv6 header of a chain that leads to an Initial.
     let cut = |packet: Packet, n: usize| packet.ip_len(n as u16).cut(14 + 40 + n);
     let first = || v6(full()).udp_len(1308).fragment(1, 0, true);
     let options = |length_field, count| first().extension(DESTINATION_OPTIONS, length_field, count);

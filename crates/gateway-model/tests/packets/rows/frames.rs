@@ -1,4 +1,4 @@
-//! Section 1: is it ours?
+//! Section 1: which frames are for a service.
 
 use super::{S4, S6, full, v4, v6};
 use crate::packets::frame::*;
@@ -60,7 +60,7 @@ fn ipv4() -> Vec<Script> {
     ]
 }
 
-/// 8,000 bytes with an Initial in front.
+/// Returns 8,000 bytes that begin with an Initial.
 fn jumbo() -> Vec<u8> {
     crate::packets::quic::initial().fill(8000).build()
 }
@@ -150,7 +150,7 @@ fn ipv6() -> Vec<Script> {
     ]
 }
 
-/// Addresses that nobody has, whatever is sent from them.
+/// Source addresses that no host has.
 fn sources() -> Vec<Script> {
     let from4 = |source: &str| udp(&format!("{source}:1000"), S4, full());
     let from6 = |source: &str| udp(&format!("[{source}]:1000"), S6, full());

@@ -1,4 +1,4 @@
-//! Section 2, step 6.1 and 6.2: handshakes under way, short connection IDs.
+//! Section 2, steps 6.1 and 6.2: handshakes in progress, short connection IDs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;
@@ -7,7 +7,7 @@ use crate::packets::script::{SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Rate;
 
-/// A second attempt is refused.
+/// Returns a service that refuses a second attempt.
 fn one(what: &str) -> Script {
     case(what).service(|service| service.new_per_source = Rate::per_second(1, 1))
 }
@@ -161,7 +161,7 @@ fn expiry() -> Vec<Script> {
     ]
 }
 
-/// The second flight of an attempt that the table has forgotten, to a short ID of the server's.
+/// The second flight of an attempt that the table has lost, to a short ID of the server.
 fn forgotten() -> Vec<Script> {
     let brief = |what: &str| case(what).service(|service| service.handshake_ns = SECOND);
     vec![

@@ -1,4 +1,4 @@
-//! Section 2, steps 3, 4, 6.3 and 6.4: quotas and rates; and changes of them while running.
+//! Section 2, steps 3, 4, 6.3 and 6.4: quotas and rates, and changing them while the gateway runs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;
@@ -280,7 +280,7 @@ pub(super) fn rate_rows() -> Vec<Script> {
     [rates_of_packets(), rates_of_new()].concat()
 }
 
-/// `rate` units an hour.
+/// Returns a rate of `rate` units per hour.
 fn an_hour(rate: u64, burst: u64) -> Rate {
     let Rate { cost_ns, burst_ns } = Rate::per_second(rate, burst);
     Rate { cost_ns: cost_ns * 3_600, burst_ns: burst_ns * 3_600 }

@@ -1,6 +1,6 @@
-//! The tables: what goes in, and what is expected, row by row in the order of docs/policy.md.
+//! The tables: packets and expected results, row by row in the order of docs/policy.md.
 //!
-//! Every row is played to the model and to the real program by `tests/data_plane/tables.rs`.
+//! `tests/data_plane/tables.rs` runs every row on the model and on the real program.
 
 mod adaptive;
 mod batches;
@@ -63,22 +63,22 @@ pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
     ]
 }
 
-/// From the client to the server, over IPv4.
+/// Returns a packet from the client to the server, over IPv4.
 fn v4(payload: Vec<u8>) -> Packet {
     udp(C4, S4, payload)
 }
 
-/// From the client to the server, over IPv6.
+/// Returns a packet from the client to the server, over IPv6.
 fn v6(payload: Vec<u8>) -> Packet {
     udp(C6, S6, payload)
 }
 
-/// An Initial in a datagram of 1200 bytes.
+/// Returns an Initial in a datagram of 1200 bytes.
 fn full() -> Vec<u8> {
     initial().fill(1200).build()
 }
 
-/// An Initial of another attempt each time `n` is another.
+/// Returns an Initial. Each `n` is another attempt.
 fn attempt(n: u8) -> Vec<u8> {
     initial().scid(&[n; 5]).dcid(&[n; 8]).fill(1200).build()
 }

@@ -1,4 +1,4 @@
-//! Section 9: services whose unknown versions are answered.
+//! Section 9: services that answer unknown versions.
 
 use super::ids::id;
 use super::retry::{bytes, proved};
@@ -9,8 +9,8 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Override, QuotaPolicy, Rate, RetryPolicy, TakenVersions};
 
-/// The answers to `unknown()` over IPv4, and over IPv6 with two VLAN tags from a service that takes version 1
-/// only: worked out elsewhere, with another implementation.
+/// The answers to `unknown()` over IPv4, and over IPv6 with two VLAN tags from a service that
+/// accepts only version 1. Computed with another implementation.
 const BOTH: &str = "\
     02000000000202000000000108004500003c0000400040116eaf0a000001c000020101bb03e80028a8bdc00000000005\
     500102030408d001020304050607000000016b3343cfda0a0a0a";
@@ -19,7 +19,7 @@ const V1_ONLY: &str = "\
     0db800000000000000000000000101bb03e80024f90ec00000000005500102030408d00102030405060700000001da0a\
     0a0a";
 
-/// The answer to a packet of the reserved version that is in BOTH: it has another one.
+/// The answer to a packet of the reserved version in BOTH. It contains another one.
 const OTHER: &str = "\
     02000000000202000000000108004500003c0000400040116eaf0a000001c000020101bb03e8002866ddc00000000005\
     500102030408d001020304050607000000016b3343cf2afafafa";
@@ -149,7 +149,7 @@ fn what_is_not() -> Vec<Script> {
     ]
 }
 
-/// Versions 1 and 2, where the service does not take them.
+/// Versions 1 and 2, if the service does not accept them.
 fn versions() -> Vec<Script> {
     use TakenVersions::{V1, V2};
     let one = |packet: Long| v4(packet.fill(1200).build());

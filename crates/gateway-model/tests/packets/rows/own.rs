@@ -11,9 +11,9 @@ use equic_gateway_model::{Own, RetryPolicy, Service};
 const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const GROUP_MAC: [u8; 6] = [3, 0, 0, 0, 0, 1];
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
-/// Nobody of this host.
+/// An address that this host does not have.
 const ELSEWHERE: &str = "198.51.100.9:443";
-/// What a service names there.
+/// An address there that a service names.
 const NAMED: &str = "198.51.100.80:443";
 
 /// Two addresses and a broadcast address, with one link-layer address.
@@ -23,7 +23,8 @@ fn own() -> Own {
     Own { addrs, broadcasts, macs: vec![SERVER_MAC], transit: false }
 }
 
-/// A service that answers in every way, and another one that names an address behind the host.
+/// Returns a service that answers in every way, and a second one that names an address behind the
+/// host.
 fn answering(what: &str) -> Script {
     let change = |service: &mut Service| {
         service.retry = RetryPolicy::Always;
@@ -47,7 +48,7 @@ fn established(address: &str) -> Packet {
     udp(C4, address, short_to(&KNOWN, 30))
 }
 
-/// None of the three ways to answer is taken.
+/// Expects none of the three kinds of answers.
 fn unanswered(script: Script, change: impl Fn(Packet) -> Packet, address: &str) -> Script {
     script
         .packet(change(to(address)), Unproved)

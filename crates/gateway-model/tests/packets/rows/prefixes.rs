@@ -1,4 +1,4 @@
-//! Section 12: new connections by the prefixes that their source is in.
+//! Section 12: new connections by prefixes of their source.
 
 use super::{S4, S6, attempt, full, v4, v6};
 use crate::packets::frame::{Packet, udp};
@@ -11,12 +11,12 @@ fn rates(what: &str, change: impl FnOnce(&mut PrefixRates)) -> Script {
     case(what).service(|service| change(&mut service.new_per_prefix))
 }
 
-/// One connection a second, and so many at once.
+/// Returns a rate of one connection per second, and this many at once.
 fn burst(burst: u64) -> Rate {
     Rate::per_second(1, burst)
 }
 
-/// An opening from an address.
+/// Returns an opening from an address.
 fn from(address: &str, n: u8) -> Packet {
     match address.contains(':') {
         true => udp(&format!("[{address}]:1000"), S6, attempt(n)),

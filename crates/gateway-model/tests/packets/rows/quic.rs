@@ -121,7 +121,7 @@ fn lengths() -> Vec<Script> {
             .packet(left(initial().token_len(5000)), SmallInitial),
         case("Token Length beyond the datagram").packet(token_len(5000), BadLength),
         case("Token Length 2^62-1").packet(token_len((1 << 62) - 1), BadLength),
-        // 20 bytes invariant header and a 2-byte Token Length: 1178 are left.
+        // The invariant header has 20 bytes and the Token Length 2, so 1178 are left.
         case("token to the end: no Length").packet(token_len(1178), Truncated),
         case("token beyond the end by one").packet(token_len(1179), BadLength),
         case("Initial with a token").packet(v4(initial().token(300).fill(1200).build()), New),

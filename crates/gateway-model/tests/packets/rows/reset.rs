@@ -9,29 +9,30 @@ use crate::packets::script::{Expected, SECOND, Script, case, ring};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{QuotaPolicy, Rate, Service};
 
-/// The answer to a packet of 30 bytes to KNOWN over IPv4: worked out with other implementations of everything in it.
+/// The answer to a packet of 30 bytes to KNOWN over IPv4. Computed with other implementations of
+/// all its parts.
 const OF_30: &str = "\
     0200000000020200000000010800450000360000400040116eb50a000001c000020101bb03e8002253ed51e0b1ff294b\
     a808823bbd99254eb7c2749dded0bc04ef9fe8ea";
-/// A nanosecond later.
+/// The answer a nanosecond later.
 const OF_30_LATER: &str = "\
     0200000000020200000000010800450000370000400040116eb40a000001c000020101bb03e80023d28678655e65fa5a\
     c10b65c7bbbd99254eb7c2749dded0bc04ef9fe8ea";
-/// To the shortest that is answered.
+/// The answer to the shortest packet that is answered.
 const OF_22: &str = "\
     0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d58ac51e0b1ff29bd\
     99254eb7c2749dded0bc04ef9fe8ea";
-/// The same of a connection to another service.
+/// The answer to the same packet, to another service.
 const OF_22_TO_DNS: &str = "\
     0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d6fbe51e0b1ff29f3\
     b2dc90c663f821c28fe04f7018cecf";
-/// To one of 1200 bytes over IPv6 with two VLAN tags.
+/// The answer to a packet of 1200 bytes over IPv6 with two VLAN tags.
 const LONGEST: &str = "\
     02000000000202000000000188a800078100000786dd6000000000391140fd0000000000000000000000000000012001\
     0db800000000000000000000000101bb03e80039580a51e0b1ff294ba808823b3473921c09d716a6ebb6da768856f0d4\
     2487df7e23b529bd99254eb7c2749dded0bc04ef9fe8ea";
 
-/// Service 0 answers for dead servers, and there are none alive.
+/// Returns a service that answers for dead servers, without any live server.
 fn dead(what: &str) -> Script {
     alive(what).all_dead()
 }
@@ -47,7 +48,7 @@ fn unknown() -> Packet {
     v4(padded(&[initial().version(UNKNOWN)], 1200))
 }
 
-/// A packet of a dead server's connection, from another client than C4.
+/// Returns a packet of a dead server's connection, from another client than C4.
 fn from(client: &str) -> Packet {
     udp(client, S4, short_to(&KNOWN, 30))
 }

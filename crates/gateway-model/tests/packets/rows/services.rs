@@ -8,7 +8,7 @@ use Expected::{Of, Untouched, Verdict};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Service;
 
-/// Drops whatever is not an established connection's: tells services apart.
+/// Drops more than the default service, so that the two can be distinguished.
 fn strict() -> Service {
     Service { refuse_unknown_versions: true, require_fixed_bit: true, ..Service::default() }
 }

@@ -15,14 +15,14 @@ fn peer(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// A gateway that cuts sources by this mask.
+/// Returns a gateway with this source mask.
 fn gateway(services: &Services, v4_mask: u32) -> GatewayBinding {
     let shared = Shared::anonymous().expect("memory");
     shared.write(services);
     let settings = (Arc::new(shared), Arc::new(Shared::anonymous().expect("memory")));
     let binding =
         GatewayBinding::first(table(keying(v4_mask)), settings, None, BindingKind::InMemory);
-    // Touched before there are threads.
+    // Initialised before the threads start.
     binding.limit_for(0, peer(ONE).ip());
     binding.enforces(0);
     binding
@@ -82,7 +82,8 @@ fn a_connection_that_moves_meanwhile_counts_once() {
     });
 }
 
-/// The next gateway cuts sources finer: what was open before does not count there, and takes nothing away there.
+/// The next gateway has longer source prefixes: older connections are not counted there, and
+/// closing them subtracts nothing there.
 #[test]
 fn what_cannot_be_carried_takes_nothing_away() {
     let services = services();

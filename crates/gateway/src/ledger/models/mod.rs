@@ -1,10 +1,11 @@
-//! Models of the ledger: loom plays every order in which their threads can go, and every value that a load may give, on
-//! the code that runs (`make loom`; `crate::sync` says how).
+//! Models of the ledger. loom runs the real code in every possible order of its threads, with every
+//! value that a load may return (`make loom`; see `crate::sync`).
 //!
-//! * `table.rs`: counting, beside other threads and beside readers without a lock, as the XDP program is;
+//! * `table.rs`: counting next to other threads, and next to readers without a lock, like the XDP
+//!   program;
 //! * `bind.rs`: the move to the next gateway while connections come and go;
-//! * `places.rs`: places among the ledgers of a gateway, and whose servers are dead;
-//! * `threads.rs`: how threads of this crate are ended.
+//! * `places.rs`: slots among the ledgers of a gateway, and which servers are dead;
+//! * `threads.rs`: how this crate ends its threads.
 
 mod bind;
 mod places;
@@ -18,8 +19,8 @@ use super::source::{Keying, Source};
 use super::table::{Memory, Table};
 use crate::abi;
 
-/// Plays a model: at most this often a thread is stopped where it could go on, unless `LOOM_MAX_PREEMPTIONS` says another
-/// number. Most mistakes need one or two.
+/// Runs a model. Each run preempts threads at most 3 times, or `LOOM_MAX_PREEMPTIONS` times. Most
+/// bugs need one or two preemptions.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -31,7 +32,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// A thread of a model. Copies of a gateway's settings take more stack than loom's threads have by default.
+/// Starts a thread of a model. Copies of a gateway's settings need more stack than loom's default.
 fn spawn<T: Send + 'static>(
     thread: impl FnOnce() -> T + Send + 'static,
 ) -> loom::thread::JoinHandle<T> {
@@ -49,7 +50,7 @@ fn keying(v4_mask: u32) -> Keying {
     Keying::new(&load)
 }
 
-/// A table of two buckets, in which every source has the same 16 slots.
+/// Returns a table of two buckets, in which every source has the same 16 slots.
 fn table(keying: Keying) -> Table {
     let memory = Memory::anonymous(keying.buckets()).expect("memory");
     for slot in (0..keying.buckets()).flat_map(Memory::slots_of) {
@@ -66,7 +67,7 @@ fn table(keying: Keying) -> Table {
     Table::new(Arc::new(memory), keying)
 }
 
-/// Sources with the same first bucket, in which they take the same slots. No word of one is another's.
+/// Returns sources with the same first bucket and the same slots. No two share a word.
 fn sources<const N: usize>(keying: &Keying) -> [Source; N] {
     let of = |n: u16| keying.source(Ipv6Addr::new(n, 0, 0, 0, 0, 0, 0, n).into(), n.into());
     let mut sources = (1..).map(of).filter(|source| keying.place(source).first == 0);

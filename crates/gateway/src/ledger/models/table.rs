@@ -105,7 +105,8 @@ fn the_last_free_slot_goes_to_one_of_two() {
     });
 }
 
-/// The program sees open what it takes off the attempts under way (docs/policy.md, "Attempts under way").
+/// The program sees connections as open before it subtracts them from the attempts in progress
+/// (docs/policy.md, "Attempts under way").
 #[test]
 fn who_is_noted_as_opened_is_counted() {
     check(|| {

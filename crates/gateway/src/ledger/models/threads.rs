@@ -8,7 +8,7 @@ use crate::periodic::Periodic;
 use crate::socket::watch::Watch;
 use crate::sync::lock;
 
-/// A connection that one waits at until it ends.
+/// A connection; a thread waits until it ends.
 #[derive(Default)]
 struct Link {
     ended: Mutex<bool>,
@@ -29,14 +29,14 @@ impl Link {
     }
 }
 
-/// Whoever ends the thread ends the connection it waits at, also when that is replaced at the same moment: nobody waits
-/// at one that nobody ends. (loom says "deadlock" otherwise.)
+/// Ending the thread also ends the connection that it waits for, even if that is replaced at the
+/// same moment. Otherwise the thread would wait forever, and loom would report a deadlock.
 #[test]
 fn no_thread_waits_at_a_connection_that_nobody_ends() {
     check(|| {
         let watch = Arc::new(Watch::new());
         let link = Arc::new(Mutex::new(Arc::new(Link::default())));
-        // The gateway ends while its server does.
+        // The gateway ends at the same time as its server.
         let first = Arc::clone(&lock(&link));
         let (watching, current) = (Arc::clone(&watch), Arc::clone(&link));
         let thread = spawn(move || {
