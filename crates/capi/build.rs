@@ -1,5 +1,5 @@
-//! Leaves the XDP program as `equic_kern.o` beside `libequic.so`, where `equic_read_object` looks, and
-//! gives the library the name that programs ask the loader for (SONAME).
+//! Copies the XDP program as `equic_kern.o` next to `libequic.so`, where `equic_read_object` looks
+//! for it. Also sets the library's SONAME.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -27,21 +27,23 @@ fn leave_program() -> Result<(), String> {
     let copy = folder.join("equic_kern.o");
     println!("cargo::rerun-if-changed={}", object.display());
     println!("cargo::rerun-if-changed={}", copy.display());
-    // Written beside and renamed: a program that loads it meanwhile sees the old or the new one.
+    // Write another file and rename it, so that a program that loads it meanwhile sees the old or
+    // the new one.
     let partial = folder.join(format!(".equic_kern.o.{}", std::process::id()));
     copy_with_time(&object, &partial)
         .and_then(|()| fs::rename(&partial, &copy))
         .map_err(|e| format!("copying {} to {}: {e}", object.display(), copy.display()))
 }
 
-/// Compatible versions have the same name: by SemVer the major version, before 1.0 the minor one too.
+/// Compatible versions have the same SONAME: by SemVer the major version, and before 1.0 the minor
+/// version too.
 fn name_library() -> Result<(), String> {
     let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);
     let compatible = if major == "0" { format!("0.{minor}") } else { major };
     let name = format!("libequic.so.{compatible}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
-    // By this name the library is looked for in the build folder, too.
+    // Create a link with this name, because the library is also loaded from the build folder.
     let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let Some(link) = profile_folder(&out).map(|folder| folder.join(&name)) else {
         return Ok(());
@@ -54,13 +56,13 @@ fn name_library() -> Result<(), String> {
     }
 }
 
-/// `target/release` of `target/release/build/libequic-0123/out`.
+/// Returns `target/release` for `target/release/build/libequic-0123/out`.
 fn profile_folder(out: &Path) -> Option<&Path> {
     out.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "build"))?.parent()
 }
 
-/// With the time of the original: a copy newer than this script's run would make cargo run it again
-/// at every build.
+/// Copies a file with its modification time. If the copy was newer than this script's last run,
+/// cargo would run the script again at every build.
 fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::copy(from, to)?;
     fs::File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)

@@ -1,5 +1,5 @@
-//! Writes the headers in `include`, generated from this crate: `make header` at the root runs it. `equic.h` is the one that
-//! programs include; it includes `equic_proof.h`, where the items of [`PROOF`] are.
+//! Writes the headers in `include`, which are generated from this crate. `make header` at the root
+//! runs it. Programs include `equic.h`, which includes `equic_proof.h` with the items of [`PROOF`].
 
 use std::fs;
 use std::path::Path;
@@ -8,18 +8,18 @@ use cbindgen::{
     Bindings, Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
 };
 
-/// The sources whose items have a header of their own.
+/// The source files whose items are in `equic_proof.h`.
 const PROOF: [&str; 2] = ["src/retry.rs", "src/ids.rs"];
 
-/// Text at the top of `equic.h`, before anything generated.
+/// Text at the top of `equic.h`.
 const TOP: &str = r#"/*
- * libequic: an XDP gateway for QUIC servers. Quotas, rates and lists are enforced in the kernel,
- * driven live by the server.
+ * libequic: an XDP gateway for QUIC servers. The kernel enforces quotas, rates and lists, and the
+ * server reports its connections.
  *
- * Two APIs:
+ * There are two APIs:
  *
- * 1. The paper's, around equic_t: five calls put a gateway on an interface. Functions return
- *    nothing; errors are said on stderr and end the process with EXIT_FAILURE.
+ * 1. The paper's API, with equic_t: five calls attach a gateway to an interface. The functions
+ *    return no errors. They print errors to stderr, and end the process with EXIT_FAILURE.
  *
  *        equic_t equic;
  *        equic_get_interface(&equic, "eth0");
@@ -31,15 +31,16 @@ const TOP: &str = r#"/*
  *        equic_inc_counter(&equic, peer);   when a handshake is complete
  *        equic_dec_counter(&equic, peer);   when that connection is closed
  *
- *    UDP port 443 on every address is protected, and a source may hold 5 connections at a time, as
- *    in the paper. At the limit, what would open one more is dropped, and open connections go on;
- *    handshakes under way count, since such a program does not close what is too much (policy
- *    "underway"; equic_set_policy says what holds). Other values: equic_set_port, equic_set_limit,
- *    equic_set_policy, or, where the program calls none of these, EQUIC_PORT, EQUIC_LIMIT,
- *    EQUIC_POLICY=new|underway|strict in the environment.
+ *    This protects UDP port 443 on every address, and a source may hold 5 connections at a time,
+ *    as in the paper. At the limit, packets that would open another connection are dropped, and
+ *    open connections continue. Handshakes in progress count, because such a program does not
+ *    close excess connections (policy "underway", see equic_set_policy). To use other values, call
+ *    equic_set_port, equic_set_limit and equic_set_policy. For values without a call, set
+ *    EQUIC_PORT, EQUIC_LIMIT and EQUIC_POLICY=new|underway|strict in the environment.
  *
- * 2. Handles and error codes: equic_gateway, equic_service, equic_connection. Nothing is printed,
- *    nothing ends the process. equic_last_error_message() says what failed, why, and the mend.
+ * 2. Handles and error codes: equic_gateway, equic_service, equic_connection. These functions print
+ *    nothing and never end the process. equic_last_error_message() says what failed, why, and how
+ *    to fix it.
  *
  *        equic_options options;
  *        equic_options_init(&options, sizeof options);
@@ -54,54 +55,53 @@ const TOP: &str = r#"/*
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
- * What a server does behind a gateway that answers with Retry packets, or checks connection IDs, is in
- * equic_proof.h, which this header includes.
+ * equic_proof.h, which this header includes, is for servers behind a gateway that sends Retry
+ * packets or checks connection IDs.
  *
- * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
- * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
- * many bytes as its length, or its family, says; a handle one that this library gave and that was
- * not released yet. A pointer that is a result may be NULL if the result is not wanted, except for
- * handles.
+ * Pointers. NULL is an error, or ignored where the documentation says so. It never causes a crash.
+ * Any other pointer must be valid for its type during the call. A string must be NUL-terminated
+ * UTF-8. A sockaddr must have the number of bytes that its length, or its family, requires. A
+ * handle must be one that this library returned and that was not released yet. A pointer to a
+ * result may be NULL if the result is not needed, except for handles.
  *
- * Threads. Every function may be called from any thread at any time, also with the same handle;
- * only the call that ends a handle must be its last use. Error messages belong to the thread.
- * The library has two threads of its own, one that tells the kernel several times a second that
- * this process lives, one that cleans up (or watches the gateway that was joined); they block all
- * signals.
+ * Threads. Every function may be called from any thread at any time, even with the same handle.
+ * Only the call that releases a handle must be its last use. Each thread has its own error messages.
+ * The library runs two threads, which block all signals. One tells the kernel several times per
+ * second that this process is alive. The other cleans up, or watches the joined gateway.
  *
- * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
- * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
- * in a child end the child, and leave the program where it is.
+ * fork. A child does not inherit the gateway: it must not use handles or an equic_t from before the
+ * fork. A worker process that serves connections must call equic_gateway_join itself. In a child,
+ * the signal callbacks end only the child, and the program stays attached.
  *
- * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may
- * drop its privileges once it has its service (and then does not join the next gateway, if it found
- * this one by equic_gateway_join), and one that never had any uses equic_gateway_connect.
+ * Capabilities. Loading needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. Counting needs none, so a
+ * server may drop its privileges once it has its service. Then it cannot join the next gateway if
+ * it used equic_gateway_join. A server without any privileges uses equic_gateway_connect.
  */"#;
 
 /// Text at the top of `equic_proof.h`.
 const TOP_OF_PROOF: &str = r#"/*
- * Part of equic.h, which includes it: tokens of Retry packets, and connection IDs that prove themselves.
+ * Part of equic.h, which includes it: tokens of Retry packets, and verifiable connection IDs.
  *
- * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
- * every Initial packet that has one; the rest of the keys is the library's:
+ * A server behind a gateway that sends Retry packets declares when it joins that it checks tokens,
+ * and checks the token of every Initial packet that has one. The library handles the keys:
  *
  *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
  *        equic_gateway_ring(gateway, &ring);
  *        ...
  *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
  *
- * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
- * privileges.
+ * A ring can also be read from a file (equic_ring_read). This needs no gateway in this process and
+ * no privileges.
  *
- * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
- * by it:
+ * A server behind a gateway that checks connection IDs (check_ids) declares in the same way that it
+ * supports this, and creates all its IDs with the gateway's keys:
  *
  *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
  *        equic_gateway_ids(gateway, 0, &ids);
  *        ...
  *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
  *
- * What equic.h says of pointers, threads, fork and capabilities holds here.
+ * The rules of equic.h about pointers, threads, fork and capabilities apply here, too.
  */"#;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -109,7 +109,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, text) in generate(folder)? {
         let (path, new) = (folder.join("include").join(name), format!("{name}.new"));
         let new = path.with_file_name(new);
-        // Whoever compiles meanwhile sees the old one or the new one.
+        // Write another file and rename it, so that a compiler that reads it meanwhile sees the old
+        // or the new one.
         fs::write(&new, text)?;
         fs::rename(new, path)?;
     }
@@ -119,7 +120,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Name and text of a header.
 type Header = (&'static str, Vec<u8>);
 
-/// The headers of the crate in this folder.
+/// Generates the headers of the crate in this folder.
 pub(crate) fn generate(folder: &Path) -> Result<[Header; 2], Box<dyn std::error::Error>> {
     let mut apart = Vec::new();
     for source in PROOF {
@@ -135,7 +136,7 @@ pub(crate) fn generate(folder: &Path) -> Result<[Header; 2], Box<dyn std::error:
     Ok([("equic.h", text(main)), ("equic_proof.h", text(proof))])
 }
 
-/// Names of a source's functions, types and constants for C.
+/// Returns the names of a source's functions, types and constants in C.
 fn public_items(source: &str) -> Vec<String> {
     let kinds = [
         "pub unsafe extern \"C\" fn ",
@@ -152,7 +153,7 @@ fn public_items(source: &str) -> Vec<String> {
     source.lines().filter_map(name).collect()
 }
 
-/// `equic.h`: everything but what is in the other header.
+/// Generates `equic.h`: all items except those in the other header.
 fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::Error> {
     let mut version = env!("CARGO_PKG_VERSION").split('.');
     let mut part = || version.next().unwrap_or("0");
@@ -167,11 +168,11 @@ fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::
     );
     let mut config = Config {
         after_includes: Some(after_includes),
-        // <signal.h>: the paper's listing calls signal().
+        // <signal.h>, because the paper's listing calls signal().
         sys_includes: ["signal.h", "stddef.h", "stdint.h", "sys/socket.h"]
             .map(str::to_owned)
             .to_vec(),
-        // Behind all types that the other one needs.
+        // After all types that the other header needs.
         trailer: Some("#include \"equic_proof.h\"".to_owned()),
         ..config(TOP, "EQUIC_H")
     };
@@ -182,12 +183,12 @@ fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::
     Builder::new().with_crate(folder).with_config(config).generate()
 }
 
-/// `equic_proof.h`: the items of [`PROOF`].
+/// Generates `equic_proof.h`: the items of [`PROOF`].
 fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
     let mut config =
         Config { includes: vec!["equic.h".to_owned()], ..config(TOP_OF_PROOF, "EQUIC_PROOF_H") };
     config.export.include = vec!["equic_clock".to_owned()];
-    // As in the other header: cgo takes the two for different types.
+    // As in the other header: otherwise cgo would treat the two as different types.
     config.export.rename.insert("equic_error".to_owned(), "enum equic_error".to_owned());
     PROOF
         .iter()
@@ -196,7 +197,7 @@ fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
         .generate()
 }
 
-/// Settings that both headers are generated with.
+/// Settings of both headers.
 fn config(top: &str, guard: &str) -> Config {
     let mut config = Config {
         language: Language::C,

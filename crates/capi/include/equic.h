@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * libequic: an XDP gateway for QUIC servers. Quotas, rates and lists are enforced in the kernel,
- * driven live by the server.
+ * libequic: an XDP gateway for QUIC servers. The kernel enforces quotas, rates and lists, and the
+ * server reports its connections.
  *
- * Two APIs:
+ * There are two APIs:
  *
- * 1. The paper's, around equic_t: five calls put a gateway on an interface. Functions return
- *    nothing; errors are said on stderr and end the process with EXIT_FAILURE.
+ * 1. The paper's API, with equic_t: five calls attach a gateway to an interface. The functions
+ *    return no errors. They print errors to stderr, and end the process with EXIT_FAILURE.
  *
  *        equic_t equic;
  *        equic_get_interface(&equic, "eth0");
@@ -18,15 +18,16 @@
  *        equic_inc_counter(&equic, peer);   when a handshake is complete
  *        equic_dec_counter(&equic, peer);   when that connection is closed
  *
- *    UDP port 443 on every address is protected, and a source may hold 5 connections at a time, as
- *    in the paper. At the limit, what would open one more is dropped, and open connections go on;
- *    handshakes under way count, since such a program does not close what is too much (policy
- *    "underway"; equic_set_policy says what holds). Other values: equic_set_port, equic_set_limit,
- *    equic_set_policy, or, where the program calls none of these, EQUIC_PORT, EQUIC_LIMIT,
- *    EQUIC_POLICY=new|underway|strict in the environment.
+ *    This protects UDP port 443 on every address, and a source may hold 5 connections at a time,
+ *    as in the paper. At the limit, packets that would open another connection are dropped, and
+ *    open connections continue. Handshakes in progress count, because such a program does not
+ *    close excess connections (policy "underway", see equic_set_policy). To use other values, call
+ *    equic_set_port, equic_set_limit and equic_set_policy. For values without a call, set
+ *    EQUIC_PORT, EQUIC_LIMIT and EQUIC_POLICY=new|underway|strict in the environment.
  *
- * 2. Handles and error codes: equic_gateway, equic_service, equic_connection. Nothing is printed,
- *    nothing ends the process. equic_last_error_message() says what failed, why, and the mend.
+ * 2. Handles and error codes: equic_gateway, equic_service, equic_connection. These functions print
+ *    nothing and never end the process. equic_last_error_message() says what failed, why, and how
+ *    to fix it.
  *
  *        equic_options options;
  *        equic_options_init(&options, sizeof options);
@@ -41,28 +42,27 @@
  *        equic_opened(service, peer, peer_len, &connection, NULL, NULL);
  *        equic_connection_closed(connection);
  *
- * What a server does behind a gateway that answers with Retry packets, or checks connection IDs, is in
- * equic_proof.h, which this header includes.
+ * equic_proof.h, which this header includes, is for servers behind a gateway that sends Retry
+ * packets or checks connection IDs.
  *
- * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
- * be what its type says and live during the call: text NUL-terminated UTF-8; a sockaddr with as
- * many bytes as its length, or its family, says; a handle one that this library gave and that was
- * not released yet. A pointer that is a result may be NULL if the result is not wanted, except for
- * handles.
+ * Pointers. NULL is an error, or ignored where the documentation says so. It never causes a crash.
+ * Any other pointer must be valid for its type during the call. A string must be NUL-terminated
+ * UTF-8. A sockaddr must have the number of bytes that its length, or its family, requires. A
+ * handle must be one that this library returned and that was not released yet. A pointer to a
+ * result may be NULL if the result is not needed, except for handles.
  *
- * Threads. Every function may be called from any thread at any time, also with the same handle;
- * only the call that ends a handle must be its last use. Error messages belong to the thread.
- * The library has two threads of its own, one that tells the kernel several times a second that
- * this process lives, one that cleans up (or watches the gateway that was joined); they block all
- * signals.
+ * Threads. Every function may be called from any thread at any time, even with the same handle.
+ * Only the call that releases a handle must be its last use. Each thread has its own error messages.
+ * The library runs two threads, which block all signals. One tells the kernel several times per
+ * second that this process is alive. The other cleans up, or watches the joined gateway.
  *
- * fork. A child does not inherit the gateway: it must not use handles or an equic_t made before the
- * fork. A worker process that serves connections calls equic_gateway_join itself. Signal callbacks
- * in a child end the child, and leave the program where it is.
+ * fork. A child does not inherit the gateway: it must not use handles or an equic_t from before the
+ * fork. A worker process that serves connections must call equic_gateway_join itself. In a child,
+ * the signal callbacks end only the child, and the program stays attached.
  *
- * Capabilities. Loading takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN. Counting takes none: a server may
- * drop its privileges once it has its service (and then does not join the next gateway, if it found
- * this one by equic_gateway_join), and one that never had any uses equic_gateway_connect.
+ * Capabilities. Loading needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. Counting needs none, so a
+ * server may drop its privileges once it has its service. Then it cannot join the next gateway if
+ * it used equic_gateway_join. A server without any privileges uses equic_gateway_connect.
  */
 
 #ifndef EQUIC_H
@@ -82,28 +82,28 @@
 #define EQUIC_VERSION_PATCH 0
 
 /**
- * A flag of `equic_opened`: the source holds more connections than the service's limit. The server
- * may close this one: its handshake began before those that reached the limit were complete.
+ * A flag of `equic_opened`: the source now holds more connections than the service's limit. The
+ * server may close this one. Its handshake began before those that filled the limit were complete.
  */
 #define EQUIC_OVER_LIMIT 1
 
 /**
- * A flag of `equic_opened`: there was no room to count this connection; it does not count towards
- * the quota.
+ * A flag of `equic_opened`: there was no room to count this connection, so it does not count
+ * towards the quota.
  */
 #define EQUIC_UNTRACKED 2
 
 /**
- * What a function of the handle-based API returns. `equic_last_error_message` says more: what
- * failed, why, and what mends it. Codes are only ever added, at the end.
+ * Result of a function of the handle-based API. `equic_last_error_message` has the details: what
+ * failed, why, and how to fix it. New codes are only added at the end.
  */
 typedef enum equic_error {
         /**
-         * It worked.
+         * Success.
          */
         EQUIC_OK = 0,
         /**
-         * A pointer is NULL, a string is not UTF-8, an address or a number makes no sense.
+         * A pointer is NULL, a string is not UTF-8, or an address or a number is invalid.
          */
         EQUIC_ERROR_INVALID_ARGUMENT = 1,
         /**
@@ -111,27 +111,27 @@ typedef enum equic_error {
          */
         EQUIC_ERROR_NOT_PERMITTED = 2,
         /**
-         * There is no interface of that name in this network namespace.
+         * There is no interface of this name in this network namespace.
          */
         EQUIC_ERROR_NO_SUCH_INTERFACE = 3,
         /**
-         * Another XDP program is on that interface; it was left alone.
+         * Another XDP program is attached to the interface. It was not changed.
          */
         EQUIC_ERROR_INTERFACE_BUSY = 4,
         /**
-         * This gateway is on that interface already.
+         * This gateway is already attached to the interface.
          */
         EQUIC_ERROR_ALREADY_ATTACHED = 5,
         /**
-         * This gateway is not on that interface.
+         * This gateway is not attached to the interface.
          */
         EQUIC_ERROR_NOT_ATTACHED = 6,
         /**
-         * EQUIC_MODE_NATIVE, and the driver does not run the program.
+         * The mode is EQUIC_MODE_NATIVE, and the driver cannot run the program.
          */
         EQUIC_ERROR_NATIVE_REFUSED = 7,
         /**
-         * The kernel lacks something the program is made of.
+         * The kernel lacks a feature that the program needs.
          */
         EQUIC_ERROR_KERNEL_TOO_OLD = 8,
         /**
@@ -139,79 +139,82 @@ typedef enum equic_error {
          */
         EQUIC_ERROR_BAD_OBJECT = 9,
         /**
-         * Object file, running gateway and library are not of one version.
+         * Object file, running gateway and library have different versions.
          */
         EQUIC_ERROR_ABI_VERSION = 10,
         /**
-         * The kernel's verifier rejected the program; `equic_last_error_log` has its whole log.
+         * The kernel's verifier rejected the program. `equic_last_error_log` has the complete log.
          */
         EQUIC_ERROR_VERIFIER = 11,
         /**
-         * No gateway runs here, or none that matches.
+         * No running gateway was found, or none that matches.
          */
         EQUIC_ERROR_NO_GATEWAY = 12,
         /**
-         * Several gateways match: say which one.
+         * Several gateways match. Select one of them.
          */
         EQUIC_ERROR_AMBIGUOUS_GATEWAY = 13,
         /**
-         * The configuration, or a setting, does not hold.
+         * The configuration or a setting is invalid.
          */
         EQUIC_ERROR_CONFIG = 14,
         /**
-         * The gateway has no service of that name.
+         * The gateway has no service of this name.
          */
         EQUIC_ERROR_NO_SUCH_SERVICE = 15,
         /**
-         * A list, or the room for servers that feed the gateway, is full.
+         * A list is full, or the gateway cannot accept another server.
          */
         EQUIC_ERROR_FULL = 16,
         /**
-         * The running program is not a gateway this library understands.
+         * The running program is not a gateway, or one that this library does not support.
          */
         EQUIC_ERROR_FOREIGN_PROGRAM = 17,
         /**
-         * There is nothing of that name to forget or to read.
+         * The requested item does not exist.
          */
         EQUIC_ERROR_NOT_FOUND = 18,
         /**
-         * The gateway belongs to another process: this one joined it and cannot attach or detach it.
+         * The gateway belongs to another process. This process joined it, and cannot attach or detach
+         * it.
          */
         EQUIC_ERROR_NOT_OWNER = 19,
         /**
-         * The gateway of this service was closed.
+         * The gateway was closed.
          */
         EQUIC_ERROR_CLOSED = 20,
         /**
-         * The system refused something else.
+         * Another error of the operating system.
          */
         EQUIC_ERROR_SYSTEM = 21,
         /**
-         * A fault of this library. Please report it.
+         * A bug in this library. Please report it.
          */
         EQUIC_ERROR_INTERNAL = 22,
         /**
-         * The gateway at a socket turned this process away.
+         * The gateway at a socket rejected this process.
          */
         EQUIC_ERROR_REFUSED = 23,
         /**
-         * Nothing can be pinned there, or what is pinned there does not go with the configuration.
+         * Nothing can be pinned at the path, or the pinned objects do not match the configuration.
          */
         EQUIC_ERROR_PIN = 24,
         /**
-         * The token is of a NEW_TOKEN frame, and the server's to judge.
+         * The token is from a NEW_TOKEN frame, so the server must validate it.
          */
         EQUIC_ERROR_NEW_TOKEN = 25,
         /**
-         * The token, or the connection ID, is not of the format.
+         * The token or the connection ID has a wrong format.
          */
         EQUIC_ERROR_PROOF_MALFORMED = 26,
         /**
-         * The token's, or the connection ID's, key is not in the ring (any more).
+         * The key of the token or the connection ID is unknown: it was never in the ring, or it was
+         * rotated out.
          */
         EQUIC_ERROR_PROOF_UNKNOWN_KEY = 27,
         /**
-         * The token was not made for this client and connection ID, or the ID not by a server of the service.
+         * The token was not issued for this client and connection ID, or the connection ID was not
+         * issued by a server of the service.
          */
         EQUIC_ERROR_PROOF_FORGED = 28,
         /**
@@ -219,7 +222,7 @@ typedef enum equic_error {
          */
         EQUIC_ERROR_PROOF_EXPIRED = 29,
         /**
-         * The token was made later than now: clocks differ.
+         * The token was issued in the future: the clocks differ.
          */
         EQUIC_ERROR_PROOF_EARLY = 30,
 } equic_error;
@@ -229,17 +232,19 @@ typedef enum equic_error {
  */
 typedef enum equic_policy {
         /**
-         * What would open one more connection is dropped; established connections, and handshakes
-         * already under way, pass.
+         * Drops packets that would open another connection. Established connections, and handshakes in
+         * progress, continue.
          */
         EQUIC_POLICY_NEW = 0,
         /**
-         * The paper's Algorithm 1: with more than the limit, every packet of the source is dropped.
+         * The paper's Algorithm 1: drops every packet of a source with more connections than its
+         * limit.
          */
         EQUIC_POLICY_STRICT = 1,
         /**
-         * As EQUIC_POLICY_NEW, and handshakes under way count too, until they are complete or have taken
-         * the service's handshake_timeout (10 s): for servers that cannot close what is too much.
+         * Like EQUIC_POLICY_NEW, but handshakes in progress count, too: until they are complete, or
+         * for the service's handshake_timeout (10 s). For servers that cannot close excess
+         * connections.
          */
         EQUIC_POLICY_UNDERWAY = 2,
 } equic_policy;
@@ -249,90 +254,91 @@ typedef enum equic_policy {
  */
 typedef enum equic_mode {
         /**
-         * As the configuration says; without one, as EQUIC_MODE_AUTO.
+         * As in the configuration. Without a configuration, as EQUIC_MODE_AUTO.
          */
         EQUIC_MODE_CONFIGURED = 0,
         /**
-         * Native, or generic where the driver cannot.
+         * Native if the driver supports it, otherwise generic.
          */
         EQUIC_MODE_AUTO = 1,
         /**
-         * In the driver, before the kernel allocates anything, or not at all.
+         * Only native: in the driver, before the kernel allocates anything.
          */
         EQUIC_MODE_NATIVE = 2,
         /**
-         * Behind the driver: works on every interface, costs more.
+         * Generic: after the driver. Works on every interface, but costs more.
          */
         EQUIC_MODE_GENERIC = 3,
 } equic_mode;
 
 /**
- * What `equic_gateway_notify` tells.
+ * Events that `equic_gateway_notify` reports.
  */
 typedef enum equic_join_event {
         /**
-         * The gateway has ended: no quota holds in the kernel until the next one is joined, which happens by
-         * itself.
+         * The gateway has ended. Until the library has joined the next one, the kernel enforces no
+         * quota. The library tries to join automatically.
          */
         EQUIC_JOIN_LOST = 1,
         /**
-         * It has ended, and the next one cannot be joined; that is tried on.
+         * The gateway has ended, and the next one cannot be joined. The library keeps trying.
          */
         EQUIC_JOIN_UNREACHABLE = 2,
         /**
-         * The next one is joined.
+         * The library has joined the next gateway.
          */
         EQUIC_JOIN_JOINED = 3,
 } equic_join_event;
 
 /**
- * What a server does about the tokens of a gateway's Retry packets, and its connection IDs.
+ * What a server does with the tokens of a gateway's Retry packets, and how it creates its
+ * connection IDs.
  */
 typedef enum equic_token_keys {
         /**
-         * It does not check tokens.
+         * The server does not check tokens.
          */
         EQUIC_TOKEN_KEYS_NONE = 0,
         /**
-         * It takes the gateway's key ring (`equic_gateway_ring`) and checks tokens.
+         * The server gets the gateway's key ring (`equic_gateway_ring`) and checks tokens.
          */
         EQUIC_TOKEN_KEYS_TAKE = 1,
         /**
-         * It checks tokens, and has the ring already: from a file.
+         * The server checks tokens with a ring from another source, for example a file.
          */
         EQUIC_TOKEN_KEYS_OWN = 2,
         /**
-         * It takes the ring, checks tokens, and makes all its connection IDs with it (`equic_gateway_ids`): the
-         * gateway may check them (check_ids).
+         * The server gets the ring, checks tokens, and creates all its connection IDs with the ring
+         * (`equic_gateway_ids`). The gateway may check the IDs (check_ids).
          */
         EQUIC_TOKEN_KEYS_TAKE_FOR_IDS = 3,
         /**
-         * It takes the ring and makes all its connection IDs with it, and does not check tokens: for QUIC
-         * stacks whose tokens are their own.
+         * The server gets the ring and creates all its connection IDs with it, but does not check
+         * tokens. For QUIC stacks with their own tokens.
          */
         EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
 } equic_token_keys;
 
 /**
- * One open connection, which counts for its source until `equic_connection_closed`.
+ * An open connection. It counts for its source until `equic_connection_closed`.
  */
 typedef struct equic_connection equic_connection;
 
 /**
- * A gateway: the XDP program, its services, its lists. Made by `equic_gateway_open` and its
- * siblings, ended by `equic_gateway_close`.
+ * A gateway: the XDP program, its services and its lists. Created by `equic_gateway_open`,
+ * `equic_gateway_join` and similar functions. Freed by `equic_gateway_close`.
  */
 typedef struct equic_gateway equic_gateway;
 
 /**
- * A service of a gateway, as a server counts its connections to it.
+ * A service of a gateway, for which a server counts its connections.
  */
 typedef struct equic_service equic_service;
 
 /**
- * One network interface under protection: what the paper's listing declares on its stack. The
- * first function called with it is `equic_get_interface`, which fills it in whatever it held. It
- * may be copied; copies stand for the same interface.
+ * A protected network interface. The paper's listing declares it on its stack. The first function
+ * called with it must be `equic_get_interface`, which initialises it. It may be copied. Copies
+ * refer to the same interface.
  */
 typedef struct equic_t {
         /**
@@ -340,8 +346,8 @@ typedef struct equic_t {
          */
         int if_index;
         /**
-         * The descriptor of the XDP program from `equic_load` on, before that -1. The library's: not to
-         * be closed.
+         * Descriptor of the XDP program, or -1 before `equic_load`. The library owns it, so the caller
+         * must not close it.
          */
         int prog_fd;
         /**
@@ -351,77 +357,78 @@ typedef struct equic_t {
 } equic_t;
 
 /**
- * What `equic_gateway_open` shall make: one service. Several services, and everything else there
- * is to set, take a configuration (`equic_gateway_open_file`).
+ * Options of `equic_gateway_open`, which creates a gateway with one service. For several services
+ * and all other settings, use a configuration (`equic_gateway_open_file`).
  *
- * Call `equic_options_init` first: it fills in `size`, by which programs built with an older header
- * keep working, and defaults. Text is only read during the call. A rate is written as in the
- * configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB"; NULL means no limit.
+ * Call `equic_options_init` first. It sets the defaults, and `size`, so that programs built with
+ * an older header keep working. Strings are only read during the call. A rate is written as in the
+ * configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB". NULL means no limit.
  */
 typedef struct equic_options {
         /**
-         * sizeof(equic_options), as the caller knows it.
+         * sizeof(equic_options) of the caller.
          */
         size_t size;
         /**
-         * What `equic gateway status` calls it; NULL: "equic".
+         * Name of the gateway in `equic gateway status`. NULL: "equic".
          */
         const char *name;
         /**
-         * The name of the service in settings and reports; NULL: "quic".
+         * Name of the service in settings and reports. NULL: "quic".
          */
         const char *service;
         /**
-         * Where the server listens: ports and addresses, with commas or blanks between: `443`, or
-         * `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on any address.
+         * Ports and addresses of the server, separated by commas or blanks: `443`, or `192.0.2.1:443,
+         * [2001:db8::1]:443`. NULL: `port`, on every address.
          */
         const char *listen;
         /**
-         * The UDP port, if `listen` is NULL. By default 443.
+         * UDP port, used if `listen` is NULL. The default is 443.
          */
         uint16_t port;
         /**
-         * enum equic_policy.
+         * An enum equic_policy.
          */
         int policy;
         /**
-         * Simultaneous connections per source; 0, the default: no quota.
+         * Maximum number of simultaneous connections per source. 0, the default: no quota.
          */
         uint32_t max_connections;
         /**
-         * Not 0: count what would be dropped, drop nothing.
+         * If not 0, packets are counted as usual, but none is dropped.
          */
         int dry_run;
         /**
-         * New connections, per source.
+         * Rate of new connections, per source.
          */
         const char *new_per_source;
         /**
-         * New connections, of all sources together.
+         * Rate of new connections, of all sources in total.
          */
         const char *new_per_service;
         /**
-         * Packets, per source.
+         * Rate of packets, per source.
          */
         const char *packets_per_source;
         /**
-         * Bytes of UDP payload, per source.
+         * Rate of UDP payload in bytes, per source.
          */
         const char *bytes_per_source;
         /**
-         * The file with the XDP program; NULL: the copy inside the library.
+         * Object file with the XDP program. NULL: the copy inside the library.
          */
         const char *object;
 } equic_options;
 
 /**
- * Called with an enum equic_join_event, a line for a log (how long nobody listened, how many
- * connections count again; valid during the call), and what was given to `equic_gateway_notify`.
+ * Called with an enum equic_join_event, a line for a log (how long no gateway was joined, how many
+ * connections count again; valid during the call), and the context passed to
+ * `equic_gateway_notify`.
  */
 typedef void (*equic_join_callback)(int event, const char *message, void *context);
 
 /**
- * An interface the program is on.
+ * An interface that the program is attached to.
  */
 typedef struct equic_attachment {
         /**
@@ -429,34 +436,35 @@ typedef struct equic_attachment {
          */
         uint32_t if_index;
         /**
-         * 1: in the driver; 0: generic.
+         * 1: in the driver (native). 0: generic.
          */
         int native;
         /**
-         * The interface's name; as long as IF_NAMESIZE.
+         * The interface's name. The size is IF_NAMESIZE.
          */
         char interface[16];
         /**
-         * What its owner should know, for example why it is not native; empty if nothing. Cut at the
-         * end if it is longer.
+         * A notice for the operator, for example why the mode is not native. Empty if there is no
+         * notice. A longer text is cut.
          */
         char notice[256];
 } equic_attachment;
 
 /**
- * Packets to one service with one reason, since the gateway was loaded.
+ * Number of packets to one service with one reason, since the gateway was loaded.
  */
 typedef struct equic_counts {
         /**
-         * Packets judged so.
+         * Packets with this reason.
          */
         uint64_t packets;
         /**
-         * Their UDP payload, in bytes.
+         * UDP payload of these packets, in bytes.
          */
         uint64_t bytes;
         /**
-         * Packets really dropped: none in a dry run, and none that the gateway answered.
+         * Packets that were really dropped. Packets in a dry run, and those that the gateway answered,
+         * do not count.
          */
         uint64_t dropped;
 } equic_counts;
@@ -466,171 +474,181 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library that runs, as "0.1.0"; EQUIC_VERSION is the header's. Never freed.
+ * Returns the version of the loaded library, such as "0.1.0". EQUIC_VERSION is that of the header.
+ * The string must not be freed.
  */
 const char *equic_version(void);
 
 /**
- * What the last failure of a function in this thread was about: one line or several, UTF-8, with
- * the mend. Never NULL; empty if nothing failed yet. Functions that succeed leave it alone. Valid
- * until the next failure in this thread.
+ * Returns the message of the last failure in this thread, including how to fix it: one or several
+ * lines of UTF-8. Never NULL. Empty if no call has failed yet. Successful calls do not change it.
+ * Valid until the next failure in this thread.
  */
 const char *equic_last_error_message(void);
 
 /**
- * The verifier's whole log, if the last failure in this thread was EQUIC_ERROR_VERIFIER, else
- * NULL. Valid until the next failure in this thread.
+ * Returns the verifier's complete log if the last failure in this thread was EQUIC_ERROR_VERIFIER,
+ * otherwise NULL. Valid until the next failure in this thread.
  */
 const char *equic_last_error_log(void);
 
 /**
- * A few words for an error code (enum equic_error), for any number; never NULL, never freed.
+ * Returns a short text for an error code (enum equic_error), or for any other number. Never NULL.
+ * The string must not be freed.
  */
 const char *equic_strerror(int error);
 
 /**
- * Chooses the network interface to protect, and makes `equic` usable.
+ * Selects the network interface to protect, and initialises `equic`.
  */
 void equic_get_interface(struct equic_t *equic, const char *interface);
 
 /**
- * Reads the XDP program from an object file. A name without a slash that is not in the working
- * directory is looked for beside the library; if it is not there either, the copy inside the
- * library is used, and stderr says so. A path with a slash must exist.
+ * Reads the XDP program from an object file. A name without a slash is searched for in the working
+ * directory and in the directory of the library. If it is in neither, the copy inside the library
+ * is used, with a message on stderr. A path with a slash must exist.
  */
 void equic_read_object(struct equic_t *equic, const char *object);
 
 /**
- * Sets the UDP port to protect, before `equic_load`. Without it: EQUIC_PORT from the environment,
- * or 443. The port is protected on every address of the machine.
+ * Sets the UDP port to protect. Must be called before `equic_load`. Without this call, EQUIC_PORT
+ * from the environment or 443 is used. The port is protected on every address of the machine.
  */
 void equic_set_port(struct equic_t *equic, uint16_t port);
 
 /**
- * Sets how many connections a source may hold at a time; 0: any number. Without it: EQUIC_LIMIT
- * from the environment, or 5 as in the paper. After `equic_load`, it takes effect at once.
+ * Sets the maximum number of connections per source. 0: no limit. Without this call, EQUIC_LIMIT
+ * from the environment is used, or 5 as in the paper. After `equic_load`, the change takes effect
+ * at once.
  *
- * What happens at the limit is not quite the paper's, unless EQUIC_POLICY_STRICT is set. Algorithm 1 of
- * the paper drops a source with *more* connections than the limit (`>`), so that one more than the limit
- * is let in, and with it everything of the source is lost. By default, at the limit (`>=`) what would
- * open one more is dropped: the source holds as many as the limit, and they go on.
+ * Unless EQUIC_POLICY_STRICT is set, the behaviour at the limit differs from the paper. Algorithm
+ * 1 of the paper drops all packets of a source with *more* connections than the limit (`>`). So it
+ * admits one connection more than the limit, and then the source loses all of them. By default, a
+ * source *at* the limit (`>=`) cannot open another connection, and its open connections continue.
  */
 void equic_set_limit(struct equic_t *equic,
                      uint32_t limit);
 
 /**
- * Sets what happens to a source at its limit (enum equic_policy). Without it: EQUIC_POLICY from the
- * environment ("new", "underway" or "strict"), or EQUIC_POLICY_UNDERWAY. EQUIC_POLICY_STRICT is the
- * paper's Algorithm 1. After `equic_load`, it takes effect at once.
+ * Sets what happens to a source at its limit (enum equic_policy). Without this call, EQUIC_POLICY
+ * from the environment ("new", "underway" or "strict") or EQUIC_POLICY_UNDERWAY is used.
+ * EQUIC_POLICY_STRICT is the paper's Algorithm 1. After `equic_load`, the change takes effect at
+ * once.
  *
- * What holds, with each of them, for a source that opens many connections side by side. UNDERWAY: as
- * many as its limit come through; the others never reach the server, and open connections do not
- * suffer. It holds for servers that give handshakes up within 10 s, and a client that cheats (new
- * connection IDs within an attempt) gets up to three for one. Whoever forges the address of another
- * can hold its free places for 10 to 20 s with as many packets, but never harms what is open. NEW:
- * handshakes under way do not count, so all that begin before the first ones are counted come
- * through; a server has to close those for which `equic_inc_counter` returns 1. STRICT: all of them
- * come through as well, and then nothing of the source does, until the server closes enough of them.
+ * If a source opens many connections at the same time, the policies differ. UNDERWAY: as many
+ * connections as the limit reach the server, and the others do not. Open connections are not
+ * affected. This requires that the server gives up handshakes within 10 s. A client that cheats
+ * (new connection IDs within an attempt) gets up to three attempts for one. An attacker who forges
+ * the address of a source can occupy its free places for 10 to 20 s with as many packets, but
+ * never affects open connections. NEW: handshakes in progress do not count. So all connections
+ * that begin before the first ones are counted reach the server, which must close those for which
+ * `equic_inc_counter` returns 1. STRICT: all of them reach the server as well, and then all
+ * packets of the source are dropped until the server has closed enough of them.
  */
 void equic_set_policy(struct equic_t *equic,
                       int policy);
 
 /**
- * Loads the program and attaches it to the interface: in the driver, or behind it where the driver
- * cannot, and stderr says so. It leaves the interface when the process ends, by SIGKILL too. A
- * program of somebody else on the interface is an error, and left alone.
+ * Loads the program and attaches it to the interface: in the driver, or generic if the driver does
+ * not support it, with a message on stderr. The program is detached when the process ends, even by
+ * SIGKILL. An XDP program of another owner on the interface is an error, and is not changed.
  */
 void equic_load(struct equic_t *equic);
 
 /**
- * Takes the program off the interface and frees what stands behind `equic`. Not in the paper: its
- * programs end by a signal, and the end of the process does the same.
+ * Detaches the program from the interface and frees the state of `equic`. It is not in the paper:
+ * its programs end by a signal, and the end of the process has the same effect.
  */
 void equic_unload(struct equic_t *equic);
 
 /**
- * Counts one more connection of `peer` (a sockaddr_in or sockaddr_in6, also with an IPv4-mapped
- * address), to be called when its handshake is complete. From any thread, without a system call.
- * An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
- * and ignored: a server goes on.
+ * Counts a new connection of `peer` (a sockaddr_in or sockaddr_in6, possibly with an IPv4-mapped
+ * address). Call it when the handshake is complete. It may be called from any thread, and makes no
+ * system call. An address of another family, NULL, or an `equic` that is not loaded is ignored,
+ * with a single message on stderr, so that a server continues.
  *
- * Returns 1 if the source holds more connections than its limit now, else 0: the over-limit signal. The
- * paper's function returns nothing, and its programs need not look; one that does closes the connection,
- * and calls `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
+ * Returns 1 if the source now holds more connections than its limit, otherwise 0. The paper's
+ * function returns nothing, and its programs may ignore the result. If the program closes the
+ * connection because of it, it must call `equic_dec_counter` as usual. (Always 0 with
+ * EQUIC_POLICY_STRICT, and in a dry run.)
  */
 int equic_inc_counter(struct equic_t *equic,
                       const struct sockaddr *peer);
 
 /**
- * Counts one connection of `peer` less. Otherwise as `equic_inc_counter`.
+ * Removes a connection of `peer` from the count. Errors are handled as by `equic_inc_counter`.
  *
- * `peer` is the address that `equic_inc_counter` was called with for this connection, not the one
- * the client has now: a client may have migrated (RFC 9000 s.9), and which connection is meant only
- * the address tells. With the wrong one the old address keeps a place that nobody uses, and the new
- * one, if it has connections, one too few: so keep a copy of the address with the connection. (Or
- * count a migrated client at its new address: `equic_inc_counter` for the new one, then
- * `equic_dec_counter` for the old one. The handles of `equic_opened` do all that.)
+ * `peer` must be the address that was passed to `equic_inc_counter` for this connection, even if
+ * the client has migrated since (RFC 9000 s.9), because only the address identifies the
+ * connection. With a wrong address, the old address keeps a place for a closed connection, and the
+ * new one, if it has connections, is counted one too low. So store a copy of the address with the
+ * connection. (Alternatively, count a migrated client at its new address: `equic_inc_counter` for
+ * the new address, then `equic_dec_counter` for the old one. The handles of `equic_opened` do this
+ * automatically.)
  *
- * Returns 1 if there was a connection to take back. A source without one stays at none: returns 0,
- * and says so on stderr, once.
+ * Returns 1 if a connection was removed. If the source has none, the count stays 0, and the
+ * function returns 0, with a single message on stderr.
  */
 int equic_dec_counter(struct equic_t *equic, const struct sockaddr *peer);
 
 /**
- * For `signal(SIGINT, equic_sigint_callback)`: takes the program off every interface and ends the
- * process with EXIT_SUCCESS. Only does what a signal handler may; so nothing is flushed, and
- * exit handlers do not run.
+ * For `signal(SIGINT, equic_sigint_callback)`: detaches the program from every interface, and ends
+ * the process with EXIT_SUCCESS. It is safe in a signal handler, so it does not flush output or
+ * run exit handlers.
  */
 void equic_sigint_callback(int signal);
 
 /**
- * For `signal(SIGTERM, equic_sigterm_callback)`: as `equic_sigint_callback`.
+ * For `signal(SIGTERM, equic_sigterm_callback)`: like `equic_sigint_callback`.
  */
 void equic_sigterm_callback(int signal);
 
 /**
- * Fills in the defaults. `size` is sizeof(equic_options).
+ * Sets the defaults. `size` must be sizeof(equic_options).
  */
 enum equic_error equic_options_init(struct equic_options *options, size_t size);
 
 /**
- * Loads a gateway with one service. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, as the two below.
- * Nothing is attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
+ * Loads a gateway with one service. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, like the two
+ * functions below. Does not attach it: call `equic_gateway_attach` next. On failure, *gateway is
+ * NULL.
  */
 enum equic_error equic_gateway_open(const struct equic_options *options,
                                     struct equic_gateway **gateway);
 
 /**
- * Loads a gateway as a configuration says, given as text in the format of `equic gateway run
- * --config` (TOML).
+ * Loads a gateway from the text of a configuration, in the format of `equic gateway run --config`
+ * (TOML).
  */
 enum equic_error equic_gateway_open_config(const char *toml, struct equic_gateway **gateway);
 
 /**
- * Loads a gateway as a configuration file says.
+ * Loads a gateway from a configuration file.
  */
 enum equic_error equic_gateway_open_file(const char *path, struct equic_gateway **gateway);
 
 /**
- * Joins a gateway that another process runs, to feed it: this process counts its own connections,
- * and the quota is over the sum. `selector` is an interface, a gateway's name or a program's id;
- * NULL: the only one there is. `name` is what `equic gateway status` calls this process; NULL: its
- * process id. Needs CAP_SYS_ADMIN to find the gateway; feeding it does not.
+ * Joins a gateway of another process, to report the connections of this process. The quota applies
+ * to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
+ * program. With NULL, there must be exactly one gateway. `name` identifies this process in `equic
+ * gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
+ * Reporting needs no capabilities.
  *
- * When that gateway ends, the next one is joined by itself, with every connection that is open;
- * services and connections stay valid. It is found by `selector` if that is an interface or a name,
- * else by name and interface of the first one, and with CAP_SYS_ADMIN as that one was: a program
- * that gives it up joins by a socket. `equic_gateway_notify` tells what happened.
+ * When the gateway ends, the library joins the next one automatically, and reports all open
+ * connections to it. Services and connections stay valid. If `selector` is an interface or a name,
+ * it selects the next gateway, too. Otherwise, name and interface of the first gateway do. Finding
+ * the next gateway needs CAP_SYS_ADMIN again, so a program that drops this capability should join
+ * through a socket. `equic_gateway_notify` reports these events.
  */
 enum equic_error equic_gateway_join(const char *selector,
                                     const char *name,
                                     struct equic_gateway **gateway);
 
 /**
- * As `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets with
- * `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum
- * equic_token_keys. The gateway refuses to be set to Retry, or to check_ids, while a server has not said so, as its clients
- * would get no further.
+ * Like `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets
+ * with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
+ * enum equic_token_keys. The gateway refuses to enable Retry or check_ids while a server has
+ * joined that does not support it, because clients of that server could not connect.
  */
 enum equic_error equic_gateway_join_checking(const char *selector,
                                              const char *name,
@@ -638,23 +656,25 @@ enum equic_error equic_gateway_join_checking(const char *selector,
                                              struct equic_gateway **gateway);
 
 /**
- * Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), to feed it. Takes no
- * privileges at all. When that gateway ends, the next one at the same path is joined by itself, with
- * every connection that is open; services and connections stay valid. Settings, lists and counters
- * are out of reach (EQUIC_ERROR_NOT_OWNER). `name` as for `equic_gateway_join`.
+ * Joins the gateway at a Unix socket (`equic gateway run --socket PATH`), to report the
+ * connections of this process. Needs no privileges. When the gateway ends, the library joins the
+ * next one at the same path automatically, and reports all open connections to it. Services and
+ * connections stay valid. Settings, lists and counters are not available (EQUIC_ERROR_NOT_OWNER).
+ * `name` is as for `equic_gateway_join`.
  *
- * EQUIC_ERROR_NO_GATEWAY if nobody listens there; EQUIC_ERROR_REFUSED or EQUIC_ERROR_FULL, with the
- * gateway's reason, if it turns this process away. On failure *gateway is NULL.
+ * Returns EQUIC_ERROR_NO_GATEWAY if no gateway listens at the path. Returns EQUIC_ERROR_REFUSED or
+ * EQUIC_ERROR_FULL, with the gateway's reason, if the gateway rejects this process. On failure,
+ * *gateway is NULL.
  */
 enum equic_error equic_gateway_connect(const char *path,
                                        const char *name,
                                        struct equic_gateway **gateway);
 
 /**
- * As `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets with
- * `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum equic_token_keys. The
- * gateway gives its ring to users who may serve all its services; others join without it, and `equic_gateway_ring` and
- * `equic_gateway_ids` say so.
+ * Like `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets
+ * with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
+ * enum equic_token_keys. The gateway gives its ring only to users who may serve all its services.
+ * Other users join without it, and `equic_gateway_ring` and `equic_gateway_ids` fail.
  */
 enum equic_error equic_gateway_connect_checking(const char *path,
                                                 const char *name,
@@ -662,51 +682,54 @@ enum equic_error equic_gateway_connect_checking(const char *path,
                                                 struct equic_gateway **gateway);
 
 /**
- * Has `callback` called, from a thread of the library, when a gateway that was joined has ended and
- * when the next one is joined; in place of the callback before. It must not close the gateway, and is
- * not called any more when `equic_gateway_close` and the release of its services and connections
- * have returned. A gateway of this process's own has nothing to tell.
+ * Sets a callback, which a thread of the library calls when a joined gateway has ended and when
+ * the next one is joined. It replaces an earlier callback. It must not close the gateway. After
+ * `equic_gateway_close` and the release of all its services and connections, it is not called
+ * again. For a gateway of this process, it is never called.
  */
 enum equic_error equic_gateway_notify(const struct equic_gateway *gateway,
                                       equic_join_callback callback,
                                       void *context);
 
 /**
- * Ends a gateway: the program leaves its interfaces (one that was joined stays, and only this
- * process's counts go). Services and connections taken from it stay valid, count for nobody any
- * more, and are still to be released. NULL is ignored.
+ * Closes a gateway. One of this process is detached from its interfaces. A joined one continues,
+ * without the counts of this process. Services and connections of the gateway stay valid but no
+ * longer count, and must still be released. NULL is ignored.
  */
 void equic_gateway_close(struct equic_gateway *gateway);
 
 /**
- * Attaches the program to a network interface; may be called for several. NULL: to every interface
- * the configuration names. `mode` is an enum equic_mode. If one of several fails, those before it
- * are detached again. A program that is there already is never replaced.
+ * Attaches the program to a network interface. May be called for several. With NULL, attaches to
+ * all interfaces in the configuration. If one of these fails, those before it are detached again.
+ * `mode` is an enum equic_mode. An XDP program that is already there is never replaced.
  */
 enum equic_error equic_gateway_attach(const struct equic_gateway *gateway,
                                       const char *interface,
                                       int mode);
 
 /**
- * Detaches the program from a network interface; NULL: from all. Counts, lists and limits stay.
+ * Detaches the program from a network interface, or from all with NULL. Counts, lists and limits
+ * are kept.
  */
 enum equic_error equic_gateway_detach(const struct equic_gateway *gateway, const char *interface);
 
 /**
- * How many interfaces the program is on; 0 for a gateway that was joined.
+ * Returns the number of interfaces that the program is attached to. 0 for a joined gateway.
  */
 size_t equic_gateway_attachments(const struct equic_gateway *gateway);
 
 /**
- * One of the interfaces the program is on, by number from 0 on; EQUIC_ERROR_NOT_FOUND behind the
- * last one.
+ * Describes one of the interfaces that the program is attached to, by its index from 0. Returns
+ * EQUIC_ERROR_NOT_FOUND for an index beyond the last one.
  */
 enum equic_error equic_gateway_attachment(const struct equic_gateway *gateway,
                                           size_t number,
                                           struct equic_attachment *attachment);
 
 /**
- * The service of that name, to count connections to it; NULL: the only one there is. To be released with `equic_service_release`. On failure *service is NULL.
+ * Returns the service of this name, for counting its connections. With NULL, there must be exactly
+ * one service. The caller must release it with `equic_service_release`. On failure, *service is
+ * NULL.
  */
 enum equic_error equic_gateway_service(const struct equic_gateway *gateway,
                                        const char *name,
@@ -718,18 +741,18 @@ enum equic_error equic_gateway_service(const struct equic_gateway *gateway,
 void equic_service_release(struct equic_service *service);
 
 /**
- * The service's name, valid until it is released; NULL for NULL.
+ * Returns the service's name, which is valid until the service is released. Returns NULL for NULL.
  */
 const char *equic_service_name(const struct equic_service *service);
 
 /**
- * Connections a source may hold, as set this moment; 0: any number.
+ * Returns the current limit of connections per source. 0: no limit.
  */
 uint32_t equic_service_limit(const struct equic_service *service);
 
 /**
- * Connections the peer's source (its address, cut to the prefix the gateway is set to) holds in
- * this process. The port does not matter.
+ * Counts the connections of the peer's source in this process. The source is the peer's address,
+ * cut to the gateway's prefix length. The port does not matter.
  */
 enum equic_error equic_service_count(const struct equic_service *service,
                                      const struct sockaddr *peer,
@@ -737,21 +760,23 @@ enum equic_error equic_service_count(const struct equic_service *service,
                                      uint32_t *count);
 
 /**
- * 1 if the peer's source holds as many connections in this process as it may, so that one more
- * would be EQUIC_OVER_LIMIT; else, and for what is no address, 0. For servers that can refuse before
- * a handshake, where the address may still be forged: the answer changes nothing.
+ * Returns 1 if the peer's source holds as many connections in this process as its limit, so that
+ * another one would be EQUIC_OVER_LIMIT. Otherwise, and for an invalid address, returns 0. For
+ * servers that can refuse connections before the handshake, when the address may still be forged.
+ * The call counts nothing.
  */
 int equic_service_full(const struct equic_service *service,
                        const struct sockaddr *peer,
                        socklen_t peer_len);
 
 /**
- * Counts a connection of `peer`. To be called when its handshake is complete, so that nobody can
- * use up a source's quota by forging its address. No system call, no waiting.
+ * Counts a connection of `peer`. Call it when the handshake is complete, so that an attacker
+ * cannot use up the quota of a forged address. It makes no system call and does not block.
  *
- * `count` (may be NULL) becomes the number of connections of the source in this process, with this
- * one; `flags` (may be NULL) EQUIC_OVER_LIMIT, EQUIC_UNTRACKED, both or 0. `connection` is to be
- * ended with `equic_connection_closed`, whatever the flags say; NULL on failure.
+ * `count` (may be NULL) becomes the number of connections of the source in this process, including
+ * this one. `flags` (may be NULL) becomes EQUIC_OVER_LIMIT, EQUIC_UNTRACKED, both or 0. Whatever
+ * the flags, the caller must end `connection` with `equic_connection_closed`. On failure, it is
+ * NULL.
  */
 enum equic_error equic_opened(const struct equic_service *service,
                               const struct sockaddr *peer,
@@ -761,13 +786,15 @@ enum equic_error equic_opened(const struct equic_service *service,
                               uint32_t *flags);
 
 /**
- * Counts a connection at another address of its peer (connection migration, RFC 9000 s.9), and no longer at
- * the old one. `count` and `flags` as for `equic_opened`; EQUIC_OVER_LIMIT: the new source is at its limit, with
- * the connections of other processes. The server should close the connection.
+ * Moves the count of a connection to another address of its peer (connection migration, RFC 9000
+ * s.9). `count` and `flags` are as for `equic_opened`. EQUIC_OVER_LIMIT: the new source is at its
+ * limit, including the connections of other processes. The server should then close the
+ * connection.
  *
- * Call it only when the peer has proved that it receives at the address, by a PATH_RESPONSE. Anybody can write
- * any source address into a packet: a server that calls it when a packet arrives counts an attacker's connections
- * at the address of somebody else, who is shut out then. If the validation of a path fails, do not call it.
+ * Call it only after the peer has proved by a PATH_RESPONSE that it receives packets at the
+ * address. An attacker can forge any source address: if a server called it for every packet, it
+ * would count an attacker's connections at the address of a victim, who could then not connect. If
+ * the validation of a path fails, do not call it.
  */
 enum equic_error equic_connection_moved(const struct equic_connection *connection,
                                         const struct sockaddr *peer,
@@ -776,66 +803,69 @@ enum equic_error equic_connection_moved(const struct equic_connection *connectio
                                         uint32_t *flags);
 
 /**
- * A connection is closed and no longer counts; the handle is gone. NULL is ignored.
+ * Stops counting a connection that was closed, and frees its handle. NULL is ignored.
  */
 void equic_connection_closed(struct equic_connection *connection);
 
 /**
- * Changes a setting while the gateway runs, as `equic gateway set KEY=VALUE` does: `key` is for
- * example "max_connections", or "web.max_connections" for the service "web" alone; `value` is
- * written as in the configuration.
+ * Changes a setting of a running gateway, like `equic gateway set KEY=VALUE`. `key` is for example
+ * "max_connections", or "web.max_connections" for only the service "web". `value` is written as in
+ * the configuration.
  */
 enum equic_error equic_set(const struct equic_gateway *gateway, const char *key, const char *value);
 
 /**
- * Drops every packet of a source to the gateway's services. `prefix` is an address or a prefix:
- * "192.0.2.7", "2001:db8::/32". For `milliseconds`; 0: until it is forgotten. The longest prefix
- * that matches an address decides.
+ * Drops every packet from `prefix` to the gateway's services. `prefix` is an address or a prefix:
+ * "192.0.2.7", "2001:db8::/32". The entry lasts for `milliseconds`, or until `equic_forget` if
+ * that is 0. If several prefixes match an address, the longest decides.
  */
 enum equic_error equic_deny(const struct equic_gateway *gateway,
                             const char *prefix,
                             uint64_t milliseconds);
 
 /**
- * Exempts a source from quotas and rates. Otherwise as `equic_deny`.
+ * Exempts a source from quotas and rates. The arguments are as for `equic_deny`.
  */
 enum equic_error equic_allow(const struct equic_gateway *gateway,
                              const char *prefix,
                              uint64_t milliseconds);
 
 /**
- * Takes a prefix off the deny and allow lists. EQUIC_ERROR_NOT_FOUND if it is on neither.
+ * Removes a prefix from the deny and allow lists. Returns EQUIC_ERROR_NOT_FOUND if it is in
+ * neither.
  */
 enum equic_error equic_forget(const struct equic_gateway *gateway, const char *prefix);
 
 /**
- * How many reasons there are. They are numbered from 0 on; a later version only adds some.
+ * Returns the number of reasons. They are numbered from 0. Later versions only add reasons.
  */
 uint32_t equic_reason_count(void);
 
 /**
- * A reason's name, as reports have it: "quota", "small_initial", ...; NULL if there is no such
- * reason. Never freed.
+ * Returns a reason's name as in reports: "quota", "small_initial", ... Returns NULL if there is no
+ * such reason. The string must not be freed.
  */
 const char *equic_reason_name(uint32_t reason);
 
 /**
- * What a reason means, in one line; NULL if there is no such reason. Never freed.
+ * Returns the meaning of a reason in one line, or NULL if there is no such reason. The string must
+ * not be freed.
  */
 const char *equic_reason_meaning(uint32_t reason);
 
 /**
- * 1 if packets judged so are dropped (in a dry run: would be), else 0.
+ * Returns 1 if packets with this reason are dropped (in a dry run: would be dropped), otherwise 0.
  */
 int equic_reason_drops(uint32_t reason);
 
 /**
- * The number of the reason of that name; -1 if there is none.
+ * Returns the number of the reason of that name, or -1 if there is no such reason.
  */
 int equic_reason_find(const char *name);
 
 /**
- * How many packets to a service had a reason. EQUIC_ERROR_NOT_FOUND if there is no such reason.
+ * Counts the packets to a service with this reason. Returns EQUIC_ERROR_NOT_FOUND if there is no
+ * such reason.
  */
 enum equic_error equic_counter(const struct equic_service *service,
                                uint32_t reason,

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Part of equic.h, which includes it: tokens of Retry packets, and connection IDs that prove themselves.
+ * Part of equic.h, which includes it: tokens of Retry packets, and verifiable connection IDs.
  *
- * A server behind a gateway that answers with Retry packets says so as it joins, and checks the token of
- * every Initial packet that has one; the rest of the keys is the library's:
+ * A server behind a gateway that sends Retry packets declares when it joins that it checks tokens,
+ * and checks the token of every Initial packet that has one. The library handles the keys:
  *
  *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
  *        equic_gateway_ring(gateway, &ring);
  *        ...
  *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
  *
- * A ring can be read from a file, too (equic_ring_read), which needs no gateway in this process and no
- * privileges.
+ * A ring can also be read from a file (equic_ring_read). This needs no gateway in this process and
+ * no privileges.
  *
- * A server behind a gateway that checks connection IDs (check_ids) says so in the same way, and makes all its IDs
- * by it:
+ * A server behind a gateway that checks connection IDs (check_ids) declares in the same way that it
+ * supports this, and creates all its IDs with the gateway's keys:
  *
  *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
  *        equic_gateway_ids(gateway, 0, &ids);
  *        ...
  *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
  *
- * What equic.h says of pointers, threads, fork and capabilities holds here.
+ * The rules of equic.h about pointers, threads, fork and capabilities apply here, too.
  */
 
 #ifndef EQUIC_PROOF_H
@@ -32,7 +32,8 @@
 #include "equic.h"
 
 /**
- * Bytes of the connection IDs that a gateway checks and `equic_gateway_ids` makes.
+ * Length in bytes of the connection IDs that a gateway checks and that `equic_gateway_ids`
+ * creates.
  */
 #define EQUIC_ID_LENGTH 12
 
@@ -41,28 +42,30 @@
  */
 typedef enum equic_clock {
         /**
-         * CLOCK_MONOTONIC: gateway and servers share a machine.
+         * CLOCK_MONOTONIC: gateway and servers are on the same machine.
          */
         EQUIC_CLOCK_MONOTONIC = 0,
         /**
-         * Time since 1970: gateway and servers are on machines whose clocks agree to two seconds.
+         * Time since the Unix epoch: gateway and servers are on machines whose clocks agree within two
+         * seconds.
          */
         EQUIC_CLOCK_UNIX = 1,
 } equic_clock;
 
 /**
- * Makes the connection IDs of one server process. Two processes need server IDs of their own.
+ * Generator of the connection IDs of one server process. Two processes need different server IDs.
  */
 typedef struct equic_ids equic_ids;
 
 /**
- * Keys that a gateway and the servers behind it share. Whoever has them can make tokens and connection IDs.
+ * Keys that a gateway and its servers share. Everyone who has them can create tokens and
+ * connection IDs.
  */
 typedef struct equic_ring equic_ring;
 
 /**
- * What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3). The bytes behind a
- * length are zero.
+ * Values that a server must send to a client that presented a Retry token (RFC 9000 s.7.3). Bytes
+ * after a length are zero.
  */
 typedef struct equic_retry_proof {
         /**
@@ -74,11 +77,11 @@ typedef struct equic_retry_proof {
          */
         uint8_t retry_scid[20];
         /**
-         * Bytes of `original_dcid`.
+         * Length of `original_dcid` in bytes.
          */
         uint8_t original_dcid_len;
         /**
-         * Bytes of `retry_scid`.
+         * Length of `retry_scid` in bytes.
          */
         uint8_t retry_scid_len;
 } equic_retry_proof;
@@ -88,50 +91,58 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a ring with one key, by a clock (enum equic_clock), for whoever makes Retry packets: a gateway has its own, and hands it out.
+ * Generates a ring with one key and a clock (enum equic_clock), for servers that send Retry
+ * packets themselves. A gateway generates its own ring and gives it to servers.
  */
 enum equic_error equic_ring_generate(int clock,
                                      struct equic_ring **ring);
 
 /**
- * Reads a ring of 128 bytes that a gateway handed out (docs/retry.md s.2). EQUIC_ERROR_INVALID_ARGUMENT if
- * it is none.
+ * Reads a ring of 128 bytes that a gateway has issued (docs/retry.md s.2). Returns
+ * EQUIC_ERROR_INVALID_ARGUMENT if the bytes are not a ring.
  */
 enum equic_error equic_ring_read(const uint8_t *bytes,
                                  size_t length,
                                  struct equic_ring **ring);
 
 /**
- * The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS, or that this process
- * loaded. It is not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
- * that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
- * `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
+ * Returns the key ring of a gateway that this process has loaded, or has joined with
+ * EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS. It is not a copy: each call uses the current keys of the
+ * gateway, or of the next gateway after that one is joined. So the caller need not handle key
+ * rotation. Checking a token with it needs a system call. After `equic_gateway_close`, calls with
+ * the ring return EQUIC_ERROR_CLOSED, and the caller must still release it with `equic_ring_free`.
  *
- * EQUIC_ERROR_NOT_FOUND if the gateway was joined without asking for its ring, or has not given it: it is for
- * users who may serve all services. On failure *ring is NULL.
+ * Returns EQUIC_ERROR_NOT_FOUND if this process joined the gateway without asking for the ring, or
+ * if the gateway did not give it: it gives the ring only to users who may serve all services. On
+ * failure, *ring is NULL.
  */
 enum equic_error equic_gateway_ring(const equic_gateway *gateway,
                                     struct equic_ring **ring);
 
 /**
- * Writes a ring as 128 bytes, as it is now, for others to read. They are a secret.
+ * Writes the current ring as 128 bytes, for other processes. The bytes are secret.
  */
 enum equic_error equic_ring_write(const struct equic_ring *ring, uint8_t *bytes, size_t length);
 
 /**
- * Releases a ring and overwrites its keys. NULL is ignored.
+ * Overwrites the keys of a ring, and releases it. NULL is ignored.
  */
 void equic_ring_free(struct equic_ring *ring);
 
 /**
- * Checks the token of an Initial packet that came from `client` with the Destination Connection ID `dcid`, by
- * the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
- * transport parameters need. Otherwise it is not, and `proof` is left alone:
- * EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
- * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
- * EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read;
- * EQUIC_ERROR_NOT_FOUND: so it is, and the gateway that this process has moved on to keeps its ring to itself.
- * A packet without a token is not to be checked: the gateway did not ask its client for one.
+ * Checks the token of an Initial packet from `client` with Destination Connection ID `dcid`, by
+ * the clock of the ring. With EQUIC_OK, the client's address is validated, and `proof` has the
+ * values for the server's transport parameters. Otherwise the address is not validated, and
+ * `proof` is unchanged:
+ * EQUIC_ERROR_NEW_TOKEN: the token is from a NEW_TOKEN frame, so the server must validate it.
+ * EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close the
+ * connection with INVALID_TOKEN.
+ * EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is that of a gateway (`equic_gateway_ring`) and
+ * cannot be read.
+ * EQUIC_ERROR_NOT_FOUND: the ring is that of a gateway, and the next gateway, which this process
+ * has joined, does not give its ring.
+ * Do not call it for a packet without a token: the gateway did not send a Retry packet to its
+ * client.
  */
 enum equic_error equic_retry_verify(const struct equic_ring *ring,
                                     const struct sockaddr *client,
@@ -143,8 +154,9 @@ enum equic_error equic_retry_verify(const struct equic_ring *ring,
                                     struct equic_retry_proof *proof);
 
 /**
- * Makes the token of a Retry packet, of 80 bytes, for a server that sends Retry packets itself:
- * `original_dcid` is that of the client's packet, `retry_scid` the Source Connection ID of the answer.
+ * Creates the token of a Retry packet, 80 bytes long, for servers that send Retry packets
+ * themselves. `original_dcid` is the Destination Connection ID of the client's packet,
+ * `retry_scid` the Source Connection ID of the Retry packet.
  */
 enum equic_error equic_retry_seal(const struct equic_ring *ring,
                                   const struct sockaddr *client,
@@ -157,34 +169,37 @@ enum equic_error equic_retry_seal(const struct equic_ring *ring,
                                   size_t token_room);
 
 /**
- * The place of this process among those that feed the gateway, from 0 on: the first byte of the server ID in its
- * connection IDs (`equic_gateway_ids`). The next gateway that is joined may give another. EQUIC_ERROR_NOT_FOUND while
- * it has none.
+ * Returns the slot of this process at the gateway, from 0. It is the first byte of the server ID
+ * in its connection IDs (`equic_gateway_ids`). The next gateway may assign another slot. Returns
+ * EQUIC_ERROR_NOT_FOUND while the process has no slot.
  */
 enum equic_error equic_gateway_slot(const equic_gateway *gateway,
                                     uint32_t *slot);
 
 /**
- * What makes connection IDs for a service with check_ids, of EQUIC_ID_LENGTH bytes. The gateway was joined with
- * EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or loaded by this process; and *all* the server's IDs are made so: the
- * Source Connection ID of its handshakes, those of NEW_CONNECTION_ID frames, and that of a preferred address.
+ * Creates a generator of connection IDs for a service with check_ids. They are EQUIC_ID_LENGTH
+ * bytes long. The gateway must be joined with EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or
+ * loaded by this process. The server must create *all* its IDs with it: the Source Connection ID
+ * of its handshakes, and those in NEW_CONNECTION_ID frames and in a preferred address.
  *
- * Each ID (`equic_ids_generate`) is made with the key that the gateway uses at that moment, or the next gateway once
- * that one is joined: nobody has to follow their rotation. The two bytes behind the first are its server ID: the
- * process's place (`equic_gateway_slot`) and `instance`, 0 to 255, a number of the caller's choice that tells its sockets
- * apart. Handles of one instance share what makes its IDs: none comes twice.
+ * `equic_ids_generate` uses the current key of the gateway, or of the next gateway after that one
+ * is joined. The caller need not handle key rotation. The two bytes after the first byte of an ID
+ * are its server ID: the slot of the process (`equic_gateway_slot`), and `instance`, from 0 to
+ * 255, with which the caller distinguishes its sockets. Handles with the same instance share a
+ * generator, so no ID occurs twice.
  *
- * EQUIC_ERROR_NOT_FOUND as with `equic_gateway_ring`. After `equic_gateway_close` the handle gives
- * EQUIC_ERROR_CLOSED, and is still to be released with `equic_ids_free`. On failure *ids is NULL.
+ * Returns EQUIC_ERROR_NOT_FOUND as `equic_gateway_ring` does. After `equic_gateway_close`, calls
+ * with the handle return EQUIC_ERROR_CLOSED, and the caller must still release it with
+ * `equic_ids_free`. On failure, *ids is NULL.
  */
 enum equic_error equic_gateway_ids(const equic_gateway *gateway,
                                    uint8_t instance,
                                    struct equic_ids **ids);
 
 /**
- * Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
- * eight bytes are for what else is in an ID. It takes a copy of the ring. What a gateway can check is made by
- * `equic_gateway_ids`.
+ * Creates a generator of connection IDs of `length` bytes, 8 to 20, with `server_id`, 0 to 8
+ * bytes. At least eight bytes of an ID must remain for its other content. The generator has a copy
+ * of the ring. For IDs that a gateway can check, use `equic_gateway_ids`.
  */
 enum equic_error equic_ids_new(const struct equic_ring *ring,
                                size_t length,
@@ -193,21 +208,22 @@ enum equic_error equic_ids_new(const struct equic_ring *ring,
                                struct equic_ids **ids);
 
 /**
- * Writes a connection ID that was not given out before. `length` has to be that of `equic_ids_new`, or
- * EQUIC_ID_LENGTH for those of `equic_gateway_ids`.
+ * Writes a new connection ID, which was not issued before. `length` must be that of
+ * `equic_ids_new`, or EQUIC_ID_LENGTH for `equic_gateway_ids`.
  */
 enum equic_error equic_ids_generate(const struct equic_ids *ids,
                                     uint8_t *id,
                                     size_t length);
 
 /**
- * Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
- * EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
+ * Checks whether a server of this service issued a connection ID. Returns EQUIC_OK,
+ * EQUIC_ERROR_PROOF_MALFORMED, EQUIC_ERROR_PROOF_UNKNOWN_KEY (issued before a restart, or too old)
+ * or EQUIC_ERROR_PROOF_FORGED.
  */
 enum equic_error equic_ids_check(const struct equic_ids *ids, const uint8_t *id, size_t length);
 
 /**
- * Takes a ring whose keys were rotated: IDs are made with its current key from now on. For those of
+ * Replaces the ring after a key rotation. New IDs use its current key. Only for generators of
  * `equic_ids_new`: others follow their gateway.
  */
 enum equic_error equic_ids_set_ring(const struct equic_ids *ids, const struct equic_ring *ring);

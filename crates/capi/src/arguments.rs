@@ -1,4 +1,5 @@
-//! Arguments from C: strings, peers, places for results. Everything is checked before it is used.
+//! Arguments from C: strings, addresses, and output pointers. Everything is checked before it is
+//! used.
 
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
@@ -8,24 +9,24 @@ use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, 
 
 use crate::error::{Failure, Result};
 
-/// The handle behind a pointer.
+/// Returns the handle behind a pointer. Fails if the pointer is NULL.
 ///
 /// # Safety
-/// `handle` is NULL or valid for `'a`.
+/// `handle` must be NULL or valid for `'a`.
 pub(crate) unsafe fn handle<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
 
-/// A text that may be left out.
+/// Returns an optional string: `None` for NULL.
 ///
 /// # Safety
-/// `text` is NULL or a NUL-terminated string that lives for `'a`.
+/// `text` must be NULL or a NUL-terminated string that lives for `'a`.
 pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>> {
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL; the caller's promise.
+    // SAFETY: not NULL; the caller upholds the contract.
     let text = unsafe { CStr::from_ptr(text) };
     match text.to_str() {
         Ok(text) => Ok(Some(text)),
@@ -36,31 +37,31 @@ pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Resul
     }
 }
 
-/// A text.
+/// Returns a mandatory string.
 ///
 /// # Safety
-/// As [`optional_text`].
+/// As for [`optional_text`].
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe { optional_text(text, name) }?
         .ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to `place`. Does nothing if `place` is NULL.
 ///
 /// # Safety
-/// `place` is NULL or valid for a write.
+/// `place` must be NULL or valid for a write.
 pub(crate) unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: not NULL; the caller's promise.
+        // SAFETY: not NULL; the caller upholds the contract.
         unsafe { place.write(value) }
     }
 }
 
-/// The address of a peer, IPv4-mapped IPv6 addresses as IPv4.
+/// Returns the address of a peer. IPv4-mapped IPv6 addresses become IPv4.
 ///
 /// # Safety
-/// `peer` is NULL or points to `length` readable bytes.
+/// `peer` must be NULL or point to `length` readable bytes.
 pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<SocketAddr> {
     if peer.is_null() {
         return Err(Failure::argument("the peer's address is NULL"));
@@ -75,13 +76,13 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
     if length < family_end {
         return Err(short(family_end));
     }
-    // SAFETY: inside `length` bytes; read without asking for alignment.
+    // SAFETY: within `length` bytes. An unaligned read needs no alignment.
     let family = unsafe { (&raw const (*peer).sa_family).read_unaligned() };
     match i32::from(family) {
         AF_INET if length < size_of::<sockaddr_in>() => Err(short(size_of::<sockaddr_in>())),
         AF_INET => {
-            // SAFETY: `length` bytes are readable and the structure is no longer; all bit patterns
-            // are values.
+            // SAFETY: `length` bytes are readable and the structure is not longer. All bit patterns
+            // are valid.
             let v4 = unsafe { peer.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
@@ -99,22 +100,23 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
     }
 }
 
-/// As [`peer`], for callers that do not say how long the address is: the family tells.
+/// Like [`peer`], for callers that do not give the length of the address: the family determines it.
 ///
 /// # Safety
-/// `address` is NULL or points to a `sockaddr_in`, a `sockaddr_in6`, or to a readable family.
+/// `address` must be NULL, or point to a `sockaddr_in`, a `sockaddr_in6`, or another structure that
+/// begins with a readable family.
 pub(crate) unsafe fn peer_of_any_length(address: *const sockaddr) -> Result<SocketAddr> {
     if address.is_null() {
         return Err(Failure::argument("the peer's address is NULL"));
     }
-    // SAFETY: not NULL, and the family is readable; read without asking for alignment.
+    // SAFETY: not NULL, and the family is readable. An unaligned read needs no alignment.
     let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
     let length = match i32::from(family) {
         AF_INET => size_of::<sockaddr_in>(),
         AF_INET6 => size_of::<sockaddr_in6>(),
         _ => offset_of!(sockaddr, sa_family) + size_of::<sa_family_t>(),
     };
-    // SAFETY: the caller's promise covers the length of its family.
+    // SAFETY: the contract covers the length of this family.
     unsafe { peer(address, length as socklen_t) }
 }
 
@@ -145,7 +147,7 @@ mod tests {
         assert!(length <= size_of::<T>());
         // SAFETY: `length` bytes of `address`.
         let sized = unsafe { peer(ptr::from_ref(address).cast(), length as socklen_t) };
-        // SAFETY: a whole sockaddr_in or sockaddr_in6.
+        // SAFETY: a complete sockaddr_in or sockaddr_in6.
         let unsized_ = unsafe { peer_of_any_length(ptr::from_ref(address).cast()) };
         if let Ok(sized) = &sized {
             assert_eq!(*sized, unsized_.unwrap());
@@ -168,7 +170,7 @@ mod tests {
         for length in 0..28 {
             assert!(read(&v6("::1"), length).is_err(), "{length}");
         }
-        // SAFETY: NULL is asked for.
+        // SAFETY: NULL is permitted.
         unsafe {
             assert!(peer(ptr::null(), 128).is_err());
             assert!(peer_of_any_length(ptr::null()).is_err());
@@ -182,16 +184,16 @@ mod tests {
     fn addresses_need_no_alignment() {
         let mut bytes = [0u8; 29];
         let address = v6("2001:db8::1");
-        // SAFETY: 28 bytes fit behind the first.
+        // SAFETY: 28 bytes fit after the first.
         unsafe { bytes.as_mut_ptr().add(1).cast::<sockaddr_in6>().write_unaligned(address) };
-        // SAFETY: 28 bytes from the second on.
+        // SAFETY: 28 bytes from the second on are readable.
         let read = unsafe { peer(bytes.as_ptr().add(1).cast(), 28) };
         assert_eq!(read.unwrap(), "[2001:db8::1]:4433".parse().unwrap());
     }
 
     #[test]
     fn texts_are_utf8_and_there() {
-        // SAFETY: literals.
+        // SAFETY: string literals.
         unsafe {
             assert_eq!(text(c"eth0".as_ptr(), "interface").unwrap(), "eth0");
             assert!(

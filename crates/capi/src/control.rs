@@ -1,4 +1,4 @@
-//! Changing a gateway while it runs: limits and lists.
+//! Changes to a running gateway: settings and lists.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::arguments::{handle, text};
 use crate::error::{Failure, Result, boundary, equic_error};
 use crate::gateway::equic_gateway;
 
-/// Changes a setting while the gateway runs, as `equic gateway set KEY=VALUE` does: `key` is for
-/// example "max_connections", or "web.max_connections" for the service "web" alone; `value` is
-/// written as in the configuration.
+/// Changes a setting of a running gateway, like `equic gateway set KEY=VALUE`. `key` is for example
+/// "max_connections", or "web.max_connections" for only the service "web". `value` is written as in
+/// the configuration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set(
     gateway: *const equic_gateway,
@@ -27,9 +27,9 @@ pub unsafe extern "C" fn equic_set(
     })
 }
 
-/// Drops every packet of a source to the gateway's services. `prefix` is an address or a prefix:
-/// "192.0.2.7", "2001:db8::/32". For `milliseconds`; 0: until it is forgotten. The longest prefix
-/// that matches an address decides.
+/// Drops every packet from `prefix` to the gateway's services. `prefix` is an address or a prefix:
+/// "192.0.2.7", "2001:db8::/32". The entry lasts for `milliseconds`, or until `equic_forget` if
+/// that is 0. If several prefixes match an address, the longest decides.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_deny(
     gateway: *const equic_gateway,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn equic_deny(
     })
 }
 
-/// Exempts a source from quotas and rates. Otherwise as `equic_deny`.
+/// Exempts a source from quotas and rates. The arguments are as for `equic_deny`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_allow(
     gateway: *const equic_gateway,
@@ -57,7 +57,8 @@ pub unsafe extern "C" fn equic_allow(
     })
 }
 
-/// Takes a prefix off the deny and allow lists. EQUIC_ERROR_NOT_FOUND if it is on neither.
+/// Removes a prefix from the deny and allow lists. Returns EQUIC_ERROR_NOT_FOUND if it is in
+/// neither.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_forget(
     gateway: *const equic_gateway,
@@ -77,9 +78,9 @@ pub unsafe extern "C" fn equic_forget(
 }
 
 /// # Safety
-/// `prefix` is NULL or NUL-terminated.
+/// `prefix` must be NULL or NUL-terminated.
 unsafe fn prefix(prefix: *const c_char) -> Result<IpNet> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let text = unsafe { text(prefix, "prefix") }?;
     parse_prefix(text).map_err(|error| Failure::argument(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Reasons for which packets passed or were dropped, and counts of the packets.
+//! Reasons why packets passed or were dropped, and their counters.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::LazyLock;
@@ -9,31 +9,32 @@ use crate::arguments::{give, handle, text};
 use crate::error::{Failure, boundary, boundary_or, c_text, equic_error};
 use crate::service::equic_service;
 
-/// Packets to one service with one reason, since the gateway was loaded.
+/// Number of packets to one service with one reason, since the gateway was loaded.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct equic_counts {
-    /// Packets judged so.
+    /// Packets with this reason.
     pub packets: u64,
-    /// Their UDP payload, in bytes.
+    /// UDP payload of these packets, in bytes.
     pub bytes: u64,
-    /// Packets really dropped: none in a dry run, and none that the gateway answered.
+    /// Packets that were really dropped. Packets in a dry run, and those that the gateway answered,
+    /// do not count.
     pub dropped: u64,
 }
 
-/// Names and meanings with their NUL bytes.
+/// Names and meanings, with their terminating NUL.
 static TEXTS: LazyLock<Vec<(CString, CString)>> = LazyLock::new(|| {
     Reason::all().map(|reason| (c_text(reason.name()), c_text(reason.meaning()))).collect()
 });
 
-/// How many reasons there are. They are numbered from 0 on; a later version only adds some.
+/// Returns the number of reasons. They are numbered from 0. Later versions only add reasons.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_reason_count() -> u32 {
     boundary_or(0, || Ok(Reason::all().len() as u32))
 }
 
-/// A reason's name, as reports have it: "quota", "small_initial", ...; NULL if there is no such
-/// reason. Never freed.
+/// Returns a reason's name as in reports: "quota", "small_initial", ... Returns NULL if there is no
+/// such reason. The string must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_reason_name(reason: u32) -> *const c_char {
     let name =
@@ -41,7 +42,8 @@ pub extern "C" fn equic_reason_name(reason: u32) -> *const c_char {
     boundary_or(std::ptr::null(), name)
 }
 
-/// What a reason means, in one line; NULL if there is no such reason. Never freed.
+/// Returns the meaning of a reason in one line, or NULL if there is no such reason. The string must
+/// not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_reason_meaning(reason: u32) -> *const c_char {
     let meaning =
@@ -49,13 +51,13 @@ pub extern "C" fn equic_reason_meaning(reason: u32) -> *const c_char {
     boundary_or(std::ptr::null(), meaning)
 }
 
-/// 1 if packets judged so are dropped (in a dry run: would be), else 0.
+/// Returns 1 if packets with this reason are dropped (in a dry run: would be dropped), otherwise 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_reason_drops(reason: u32) -> c_int {
     boundary_or(0, || Ok(Reason::from_number(reason).is_some_and(Reason::drops).into()))
 }
 
-/// The number of the reason of that name; -1 if there is none.
+/// Returns the number of the reason of that name, or -1 if there is no such reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_reason_find(name: *const c_char) -> c_int {
     boundary_or(-1, || {
@@ -71,7 +73,8 @@ pub unsafe extern "C" fn equic_reason_find(name: *const c_char) -> c_int {
     })
 }
 
-/// How many packets to a service had a reason. EQUIC_ERROR_NOT_FOUND if there is no such reason.
+/// Counts the packets to a service with this reason. Returns EQUIC_ERROR_NOT_FOUND if there is no
+/// such reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_counter(
     service: *const equic_service,
@@ -108,7 +111,7 @@ mod tests {
         let count = equic_reason_count();
         assert!(count > 20);
         for number in 0..count {
-            // SAFETY: below the count, so not NULL.
+            // SAFETY: the number is below the count, so the name is not NULL.
             let name = unsafe { CStr::from_ptr(equic_reason_name(number)) };
             // SAFETY: NUL-terminated.
             assert_eq!(unsafe { equic_reason_find(name.as_ptr()) }, number as c_int);
@@ -120,7 +123,7 @@ mod tests {
             assert!(equic_reason_name(number).is_null() && equic_reason_meaning(number).is_null());
             assert_eq!(equic_reason_drops(number), 0);
         }
-        // SAFETY: a literal, and NULL.
+        // SAFETY: a string literal, and NULL.
         unsafe {
             assert_eq!(equic_reason_find(c"nonsense".as_ptr()), -1);
             assert_eq!(equic_reason_find(std::ptr::null()), -1);

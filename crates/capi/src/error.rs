@@ -1,4 +1,4 @@
-//! Error codes, the thread's last message, and the boundary no panic crosses.
+//! Error codes, the last message of each thread, and the boundary that panics do not cross.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -8,78 +8,81 @@ use std::ptr;
 
 use ::equic_gateway::{ConfigError, Error};
 
-/// What a function of the handle-based API returns. `equic_last_error_message` says more: what
-/// failed, why, and what mends it. Codes are only ever added, at the end.
+/// Result of a function of the handle-based API. `equic_last_error_message` has the details: what
+/// failed, why, and how to fix it. New codes are only added at the end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_error {
-    /// It worked.
+    /// Success.
     EQUIC_OK = 0,
-    /// A pointer is NULL, a string is not UTF-8, an address or a number makes no sense.
+    /// A pointer is NULL, a string is not UTF-8, or an address or a number is invalid.
     EQUIC_ERROR_INVALID_ARGUMENT = 1,
     /// A capability is missing.
     EQUIC_ERROR_NOT_PERMITTED = 2,
-    /// There is no interface of that name in this network namespace.
+    /// There is no interface of this name in this network namespace.
     EQUIC_ERROR_NO_SUCH_INTERFACE = 3,
-    /// Another XDP program is on that interface; it was left alone.
+    /// Another XDP program is attached to the interface. It was not changed.
     EQUIC_ERROR_INTERFACE_BUSY = 4,
-    /// This gateway is on that interface already.
+    /// This gateway is already attached to the interface.
     EQUIC_ERROR_ALREADY_ATTACHED = 5,
-    /// This gateway is not on that interface.
+    /// This gateway is not attached to the interface.
     EQUIC_ERROR_NOT_ATTACHED = 6,
-    /// EQUIC_MODE_NATIVE, and the driver does not run the program.
+    /// The mode is EQUIC_MODE_NATIVE, and the driver cannot run the program.
     EQUIC_ERROR_NATIVE_REFUSED = 7,
-    /// The kernel lacks something the program is made of.
+    /// The kernel lacks a feature that the program needs.
     EQUIC_ERROR_KERNEL_TOO_OLD = 8,
     /// The object file is not the gateway's program.
     EQUIC_ERROR_BAD_OBJECT = 9,
-    /// Object file, running gateway and library are not of one version.
+    /// Object file, running gateway and library have different versions.
     EQUIC_ERROR_ABI_VERSION = 10,
-    /// The kernel's verifier rejected the program; `equic_last_error_log` has its whole log.
+    /// The kernel's verifier rejected the program. `equic_last_error_log` has the complete log.
     EQUIC_ERROR_VERIFIER = 11,
-    /// No gateway runs here, or none that matches.
+    /// No running gateway was found, or none that matches.
     EQUIC_ERROR_NO_GATEWAY = 12,
-    /// Several gateways match: say which one.
+    /// Several gateways match. Select one of them.
     EQUIC_ERROR_AMBIGUOUS_GATEWAY = 13,
-    /// The configuration, or a setting, does not hold.
+    /// The configuration or a setting is invalid.
     EQUIC_ERROR_CONFIG = 14,
-    /// The gateway has no service of that name.
+    /// The gateway has no service of this name.
     EQUIC_ERROR_NO_SUCH_SERVICE = 15,
-    /// A list, or the room for servers that feed the gateway, is full.
+    /// A list is full, or the gateway cannot accept another server.
     EQUIC_ERROR_FULL = 16,
-    /// The running program is not a gateway this library understands.
+    /// The running program is not a gateway, or one that this library does not support.
     EQUIC_ERROR_FOREIGN_PROGRAM = 17,
-    /// There is nothing of that name to forget or to read.
+    /// The requested item does not exist.
     EQUIC_ERROR_NOT_FOUND = 18,
-    /// The gateway belongs to another process: this one joined it and cannot attach or detach it.
+    /// The gateway belongs to another process. This process joined it, and cannot attach or detach
+    /// it.
     EQUIC_ERROR_NOT_OWNER = 19,
-    /// The gateway of this service was closed.
+    /// The gateway was closed.
     EQUIC_ERROR_CLOSED = 20,
-    /// The system refused something else.
+    /// Another error of the operating system.
     EQUIC_ERROR_SYSTEM = 21,
-    /// A fault of this library. Please report it.
+    /// A bug in this library. Please report it.
     EQUIC_ERROR_INTERNAL = 22,
-    /// The gateway at a socket turned this process away.
+    /// The gateway at a socket rejected this process.
     EQUIC_ERROR_REFUSED = 23,
-    /// Nothing can be pinned there, or what is pinned there does not go with the configuration.
+    /// Nothing can be pinned at the path, or the pinned objects do not match the configuration.
     EQUIC_ERROR_PIN = 24,
-    /// The token is of a NEW_TOKEN frame, and the server's to judge.
+    /// The token is from a NEW_TOKEN frame, so the server must validate it.
     EQUIC_ERROR_NEW_TOKEN = 25,
-    /// The token, or the connection ID, is not of the format.
+    /// The token or the connection ID has a wrong format.
     EQUIC_ERROR_PROOF_MALFORMED = 26,
-    /// The token's, or the connection ID's, key is not in the ring (any more).
+    /// The key of the token or the connection ID is unknown: it was never in the ring, or it was
+    /// rotated out.
     EQUIC_ERROR_PROOF_UNKNOWN_KEY = 27,
-    /// The token was not made for this client and connection ID, or the ID not by a server of the service.
+    /// The token was not issued for this client and connection ID, or the connection ID was not
+    /// issued by a server of the service.
     EQUIC_ERROR_PROOF_FORGED = 28,
     /// The token has expired.
     EQUIC_ERROR_PROOF_EXPIRED = 29,
-    /// The token was made later than now: clocks differ.
+    /// The token was issued in the future: the clocks differ.
     EQUIC_ERROR_PROOF_EARLY = 30,
 }
 
 use equic_error::*;
 
-/// Codes by number, with a short text each.
+/// The codes in order, each with a short text.
 const TEXTS: [(equic_error, &CStr); 31] = [
     (EQUIC_OK, c"success"),
     (EQUIC_ERROR_INVALID_ARGUMENT, c"invalid argument"),
@@ -114,12 +117,12 @@ const TEXTS: [(equic_error, &CStr); 31] = [
     (EQUIC_ERROR_PROOF_EARLY, c"the token was made in the future"),
 ];
 
-/// Reason that a function of this library failed.
+/// A failure of a function of this library.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: equic_error,
     pub(crate) message: String,
-    /// The verifier's whole log.
+    /// The complete log of the verifier.
     log: Option<String>,
 }
 
@@ -177,7 +180,7 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// A thread's last failure.
+/// The last failure of a thread.
 struct Last {
     message: CString,
     log: Option<CString>,
@@ -187,19 +190,19 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// Text without its NUL bytes.
+/// Converts text to a C string, without its NUL bytes.
 pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
 fn remember(failure: &Failure) {
     let last = Last { message: c_text(&failure.message), log: failure.log.as_deref().map(c_text) };
-    // A thread that is ending has no message any more; the code still tells.
+    // A thread that is ending has no message any longer, but the code is still returned.
     let _ = LAST.try_with(|slot| slot.replace(Some(last)));
 }
 
-/// Runs the body of a function of the C API: failures become codes and the thread's message, and so
-/// does a panic.
+/// Runs the body of a function of the C API. Failures and panics become error codes, with a message
+/// for the thread.
 pub(crate) fn boundary(body: impl FnOnce() -> Result<()>) -> equic_error {
     let failure = match caught(body) {
         Ok(()) => return EQUIC_OK,
@@ -209,7 +212,7 @@ pub(crate) fn boundary(body: impl FnOnce() -> Result<()>) -> equic_error {
     failure.code
 }
 
-/// As [`boundary`], for functions that return a value; `otherwise` after a failure.
+/// Like [`boundary`], for functions that return a value. Returns `otherwise` after a failure.
 pub(crate) fn boundary_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
     caught(body).unwrap_or_else(|failure| {
         remember(&failure);
@@ -217,10 +220,10 @@ pub(crate) fn boundary_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> 
     })
 }
 
-/// A panic as a failure.
+/// Converts a panic to a failure.
 pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Unwind safety: handles keep their state in types that stay consistent (atomics, locks whose
-    // poisoning is looked through), and after an internal error the caller is told so.
+    // Unwind safety: handles keep their state in types that stay consistent (atomics, and locks
+    // whose poisoning is ignored). After a panic, the caller gets an internal error.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(internal(&*payload)))
 }
 
@@ -233,16 +236,16 @@ fn internal(payload: &(dyn Any + Send)) -> Failure {
     Failure::new(EQUIC_ERROR_INTERNAL, format!("internal error, please report it: {what}"))
 }
 
-/// What the last failure of a function in this thread was about: one line or several, UTF-8, with
-/// the mend. Never NULL; empty if nothing failed yet. Functions that succeed leave it alone. Valid
-/// until the next failure in this thread.
+/// Returns the message of the last failure in this thread, including how to fix it: one or several
+/// lines of UTF-8. Never NULL. Empty if no call has failed yet. Successful calls do not change it.
+/// Valid until the next failure in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_last_error_message() -> *const c_char {
     last(|last| last.message.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The verifier's whole log, if the last failure in this thread was EQUIC_ERROR_VERIFIER, else
-/// NULL. Valid until the next failure in this thread.
+/// Returns the verifier's complete log if the last failure in this thread was EQUIC_ERROR_VERIFIER,
+/// otherwise NULL. Valid until the next failure in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_last_error_log() -> *const c_char {
     last(|last| last.log.as_ref().map_or(ptr::null(), |log| log.as_ptr())).unwrap_or(ptr::null())
@@ -252,7 +255,8 @@ fn last<T>(read: impl FnOnce(&Last) -> T) -> Option<T> {
     LAST.try_with(|slot| slot.borrow().as_ref().map(read)).ok().flatten()
 }
 
-/// A few words for an error code (enum equic_error), for any number; never NULL, never freed.
+/// Returns a short text for an error code (enum equic_error), or for any other number. Never NULL.
+/// The string must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_strerror(error: c_int) -> *const c_char {
     TEXTS
@@ -266,7 +270,7 @@ mod tests {
     use super::*;
 
     fn message() -> String {
-        // SAFETY: never NULL, NUL-terminated, and nothing fails meanwhile in this thread.
+        // SAFETY: never NULL, NUL-terminated, and no other call in this thread fails meanwhile.
         unsafe { CStr::from_ptr(equic_last_error_message()) }.to_str().unwrap().to_owned()
     }
 

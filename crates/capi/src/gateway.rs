@@ -1,4 +1,4 @@
-//! Gateways: one that this process loads, or one that another process runs and this one feeds.
+//! Gateways: one that this process has loaded, or one of another process that this one has joined.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -16,34 +16,35 @@ use crate::error::{Failure, Result, boundary, boundary_or, c_text, equic_error};
 use crate::options::{equic_options, mode, to_config};
 use crate::service::equic_service;
 
-/// A gateway: the XDP program, its services, its lists. Made by `equic_gateway_open` and its
-/// siblings, ended by `equic_gateway_close`.
+/// A gateway: the XDP program, its services and its lists. Created by `equic_gateway_open`,
+/// `equic_gateway_join` and similar functions. Freed by `equic_gateway_close`.
 pub struct equic_gateway {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The gateway that services refer back to, weakly: closing it detaches it whatever is still held.
+/// The gateway. Services have only weak references to it, so that closing it detaches it even if
+/// they still exist.
 pub(crate) struct Inner {
-    /// The socket where servers join, if the configuration has one.
+    /// The socket for servers that join, if the configuration has one.
     _host: Option<SocketHost>,
     pub(crate) kind: Kind,
-    /// Interfaces of the configuration, to attach to if the caller names none.
+    /// Interfaces of the configuration, used if the caller names none.
     interfaces: Vec<String>,
     mode: Mode,
-    /// Makers of connection IDs, by the number of the instance.
+    /// Generators of connection IDs, by instance number.
     ids: Mutex<HashMap<u8, ConnectionIds>>,
 }
 
 pub(crate) enum Kind {
     Owned(Box<Gateway>),
-    /// With a handle of the gateway the ledger was in when it was asked last.
+    /// The ledger, with a control handle of the gateway that the ledger used at the last call.
     Joined(Mutex<Control>, Ledger),
-    /// At its socket, where it can be fed and nothing else.
+    /// Joined through its socket, where this process can only report connections.
     Connected(Ledger),
 }
 
 impl Inner {
-    /// Of another process's gateway.
+    /// Creates the handle of another process's gateway.
     fn feeding(kind: Kind) -> Inner {
         Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto, ids: Mutex::default() }
     }
@@ -55,7 +56,7 @@ impl Inner {
                 let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(program) = ledger.program_id().filter(|id| *id != control.program_id())
                 {
-                    // The ledger has moved on to the next gateway.
+                    // The ledger now uses another gateway, so open that one.
                     *control = Control::open(Some(&program.to_string()))?;
                 }
                 Ok(control.clone())
@@ -76,7 +77,7 @@ impl Inner {
         }
     }
 
-    /// The ring of the gateway's Retry tokens, as it is now.
+    /// Returns the current key ring of the gateway.
     pub(crate) fn key_ring(&self) -> Result<KeyRing> {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway.control().key_ring()?),
@@ -86,7 +87,8 @@ impl Inner {
         }
     }
 
-    /// What makes the connection IDs of an instance: one for all who ask, so that no ID comes twice.
+    /// Returns the generator of connection IDs of an instance. All callers share it, so that no ID
+    /// occurs twice.
     pub(crate) fn connection_ids(&self, instance: u8) -> Result<ConnectionIds> {
         let mut all = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ids) = all.get(&instance) {
@@ -123,7 +125,7 @@ fn no_ring() -> Failure {
 /// Loads a gateway.
 ///
 /// # Safety
-/// `gateway` is NULL or valid for a write.
+/// `gateway` must be NULL or valid for a write.
 unsafe fn open(
     gateway: *mut *mut equic_gateway,
     config: impl FnOnce() -> Result<(Config, ObjectSource)>,
@@ -132,7 +134,7 @@ unsafe fn open(
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL; the caller's promise.
+        // SAFETY: not NULL; the caller upholds the contract.
         unsafe { gateway.write(std::ptr::null_mut()) };
         let (config, object) = config()?;
         let loaded = Gateway::load(&config, object)?;
@@ -148,8 +150,9 @@ unsafe fn open(
     })
 }
 
-/// Loads a gateway with one service. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, as the two below.
-/// Nothing is attached yet: that is `equic_gateway_attach`. On failure *gateway is NULL.
+/// Loads a gateway with one service. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, like the two
+/// functions below. Does not attach it: call `equic_gateway_attach` next. On failure, *gateway is
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_open(
     options: *const equic_options,
@@ -159,8 +162,8 @@ pub unsafe extern "C" fn equic_gateway_open(
     unsafe { open(gateway, || to_config(options)) }
 }
 
-/// Loads a gateway as a configuration says, given as text in the format of `equic gateway run
-/// --config` (TOML).
+/// Loads a gateway from the text of a configuration, in the format of `equic gateway run --config`
+/// (TOML).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_open_config(
     toml: *const c_char,
@@ -170,7 +173,7 @@ pub unsafe extern "C" fn equic_gateway_open_config(
     unsafe { open(gateway, || Ok((Config::parse(text(toml, "toml")?)?, ObjectSource::Embedded))) }
 }
 
-/// Loads a gateway as a configuration file says.
+/// Loads a gateway from a configuration file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_open_file(
     path: *const c_char,
@@ -184,15 +187,17 @@ pub unsafe extern "C" fn equic_gateway_open_file(
     }
 }
 
-/// Joins a gateway that another process runs, to feed it: this process counts its own connections,
-/// and the quota is over the sum. `selector` is an interface, a gateway's name or a program's id;
-/// NULL: the only one there is. `name` is what `equic gateway status` calls this process; NULL: its
-/// process id. Needs CAP_SYS_ADMIN to find the gateway; feeding it does not.
+/// Joins a gateway of another process, to report the connections of this process. The quota applies
+/// to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
+/// program. With NULL, there must be exactly one gateway. `name` identifies this process in `equic
+/// gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
+/// Reporting needs no capabilities.
 ///
-/// When that gateway ends, the next one is joined by itself, with every connection that is open;
-/// services and connections stay valid. It is found by `selector` if that is an interface or a name,
-/// else by name and interface of the first one, and with CAP_SYS_ADMIN as that one was: a program
-/// that gives it up joins by a socket. `equic_gateway_notify` tells what happened.
+/// When the gateway ends, the library joins the next one automatically, and reports all open
+/// connections to it. Services and connections stay valid. If `selector` is an interface or a name,
+/// it selects the next gateway, too. Otherwise, name and interface of the first gateway do. Finding
+/// the next gateway needs CAP_SYS_ADMIN again, so a program that drops this capability should join
+/// through a socket. `equic_gateway_notify` reports these events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_join(
     selector: *const c_char,
@@ -204,25 +209,26 @@ pub unsafe extern "C" fn equic_gateway_join(
     unsafe { equic_gateway_join_checking(selector, name, none, gateway) }
 }
 
-/// What a server does about the tokens of a gateway's Retry packets, and its connection IDs.
+/// What a server does with the tokens of a gateway's Retry packets, and how it creates its
+/// connection IDs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_token_keys {
-    /// It does not check tokens.
+    /// The server does not check tokens.
     EQUIC_TOKEN_KEYS_NONE = 0,
-    /// It takes the gateway's key ring (`equic_gateway_ring`) and checks tokens.
+    /// The server gets the gateway's key ring (`equic_gateway_ring`) and checks tokens.
     EQUIC_TOKEN_KEYS_TAKE = 1,
-    /// It checks tokens, and has the ring already: from a file.
+    /// The server checks tokens with a ring from another source, for example a file.
     EQUIC_TOKEN_KEYS_OWN = 2,
-    /// It takes the ring, checks tokens, and makes all its connection IDs with it (`equic_gateway_ids`): the
-    /// gateway may check them (check_ids).
+    /// The server gets the ring, checks tokens, and creates all its connection IDs with the ring
+    /// (`equic_gateway_ids`). The gateway may check the IDs (check_ids).
     EQUIC_TOKEN_KEYS_TAKE_FOR_IDS = 3,
-    /// It takes the ring and makes all its connection IDs with it, and does not check tokens: for QUIC
-    /// stacks whose tokens are their own.
+    /// The server gets the ring and creates all its connection IDs with it, but does not check
+    /// tokens. For QUIC stacks with their own tokens.
     EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
 }
 
-/// The number of an `equic_token_keys`.
+/// Converts the number of an `equic_token_keys`.
 fn token_keys(number: c_int) -> Result<TokenKeys> {
     use equic_token_keys::*;
     [
@@ -238,10 +244,10 @@ fn token_keys(number: c_int) -> Result<TokenKeys> {
     .ok_or_else(|| Failure::argument(format!("no enum equic_token_keys has the number {number}")))
 }
 
-/// As `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets with
-/// `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum
-/// equic_token_keys. The gateway refuses to be set to Retry, or to check_ids, while a server has not said so, as its clients
-/// would get no further.
+/// Like `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets
+/// with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
+/// enum equic_token_keys. The gateway refuses to enable Retry or check_ids while a server has
+/// joined that does not support it, because clients of that server could not connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_join_checking(
     selector: *const c_char,
@@ -260,10 +266,10 @@ pub unsafe extern "C" fn equic_gateway_join_checking(
     }
 }
 
-/// Joins a gateway of another process, by `join`.
+/// Joins a gateway of another process with the function `join`.
 ///
 /// # Safety
-/// `gateway` is NULL or valid for a write, `name` NULL or a string of C.
+/// `gateway` must be NULL or valid for a write, and `name` NULL or a C string.
 unsafe fn joined(
     gateway: *mut *mut equic_gateway,
     name: *const c_char,
@@ -274,7 +280,7 @@ unsafe fn joined(
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL; the caller's promise, here and below.
+        // SAFETY: not NULL; the caller upholds the contract, here and below.
         unsafe { gateway.write(std::ptr::null_mut()) };
         // SAFETY: as above.
         let name = unsafe { optional_text(name, "name") }?;
@@ -286,13 +292,15 @@ unsafe fn joined(
     })
 }
 
-/// Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), to feed it. Takes no
-/// privileges at all. When that gateway ends, the next one at the same path is joined by itself, with
-/// every connection that is open; services and connections stay valid. Settings, lists and counters
-/// are out of reach (EQUIC_ERROR_NOT_OWNER). `name` as for `equic_gateway_join`.
+/// Joins the gateway at a Unix socket (`equic gateway run --socket PATH`), to report the
+/// connections of this process. Needs no privileges. When the gateway ends, the library joins the
+/// next one at the same path automatically, and reports all open connections to it. Services and
+/// connections stay valid. Settings, lists and counters are not available (EQUIC_ERROR_NOT_OWNER).
+/// `name` is as for `equic_gateway_join`.
 ///
-/// EQUIC_ERROR_NO_GATEWAY if nobody listens there; EQUIC_ERROR_REFUSED or EQUIC_ERROR_FULL, with the
-/// gateway's reason, if it turns this process away. On failure *gateway is NULL.
+/// Returns EQUIC_ERROR_NO_GATEWAY if no gateway listens at the path. Returns EQUIC_ERROR_REFUSED or
+/// EQUIC_ERROR_FULL, with the gateway's reason, if the gateway rejects this process. On failure,
+/// *gateway is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_connect(
     path: *const c_char,
@@ -304,10 +312,10 @@ pub unsafe extern "C" fn equic_gateway_connect(
     unsafe { equic_gateway_connect_checking(path, name, none, gateway) }
 }
 
-/// As `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets with
-/// `equic_retry_verify`, or makes its connection IDs with `equic_gateway_ids`: `keys` is an enum equic_token_keys. The
-/// gateway gives its ring to users who may serve all its services; others join without it, and `equic_gateway_ring` and
-/// `equic_gateway_ids` say so.
+/// Like `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets
+/// with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
+/// enum equic_token_keys. The gateway gives its ring only to users who may serve all its services.
+/// Other users join without it, and `equic_gateway_ring` and `equic_gateway_ids` fail.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_connect_checking(
     path: *const c_char,
@@ -324,25 +332,26 @@ pub unsafe extern "C" fn equic_gateway_connect_checking(
     }
 }
 
-/// What `equic_gateway_notify` tells.
+/// Events that `equic_gateway_notify` reports.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_join_event {
-    /// The gateway has ended: no quota holds in the kernel until the next one is joined, which happens by
-    /// itself.
+    /// The gateway has ended. Until the library has joined the next one, the kernel enforces no
+    /// quota. The library tries to join automatically.
     EQUIC_JOIN_LOST = 1,
-    /// It has ended, and the next one cannot be joined; that is tried on.
+    /// The gateway has ended, and the next one cannot be joined. The library keeps trying.
     EQUIC_JOIN_UNREACHABLE = 2,
-    /// The next one is joined.
+    /// The library has joined the next gateway.
     EQUIC_JOIN_JOINED = 3,
 }
 
-/// Called with an enum equic_join_event, a line for a log (how long nobody listened, how many
-/// connections count again; valid during the call), and what was given to `equic_gateway_notify`.
+/// Called with an enum equic_join_event, a line for a log (how long no gateway was joined, how many
+/// connections count again; valid during the call), and the context passed to
+/// `equic_gateway_notify`.
 pub type equic_join_callback =
     Option<unsafe extern "C" fn(event: c_int, message: *const c_char, context: *mut c_void)>;
 
-/// The context of a callback, which the caller promises to be for any thread.
+/// The context of a callback. The caller guarantees that any thread may use it.
 struct Context(*mut c_void);
 
 // SAFETY: the contract of `equic_gateway_notify`.
@@ -356,10 +365,10 @@ impl Context {
     }
 }
 
-/// Has `callback` called, from a thread of the library, when a gateway that was joined has ended and
-/// when the next one is joined; in place of the callback before. It must not close the gateway, and is
-/// not called any more when `equic_gateway_close` and the release of its services and connections
-/// have returned. A gateway of this process's own has nothing to tell.
+/// Sets a callback, which a thread of the library calls when a joined gateway has ended and when
+/// the next one is joined. It replaces an earlier callback. It must not close the gateway. After
+/// `equic_gateway_close` and the release of all its services and connections, it is not called
+/// again. For a gateway of this process, it is never called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_notify(
     gateway: *const equic_gateway,
@@ -379,7 +388,7 @@ pub unsafe extern "C" fn equic_gateway_notify(
                     _ => equic_join_event::EQUIC_JOIN_UNREACHABLE,
                 };
                 let message = c_text(&event.to_string());
-                // SAFETY: the caller's function, with what it was promised.
+                // SAFETY: the caller's function, with the arguments that its contract describes.
                 unsafe { callback(number as c_int, message.as_ptr(), context.pointer()) };
             });
         }
@@ -387,18 +396,18 @@ pub unsafe extern "C" fn equic_gateway_notify(
     })
 }
 
-/// Ends a gateway: the program leaves its interfaces (one that was joined stays, and only this
-/// process's counts go). Services and connections taken from it stay valid, count for nobody any
-/// more, and are still to be released. NULL is ignored.
+/// Closes a gateway. One of this process is detached from its interfaces. A joined one continues,
+/// without the counts of this process. Services and connections of the gateway stay valid but no
+/// longer count, and must still be released. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_close(gateway: *mut equic_gateway) {
     boundary(|| {
         if gateway.is_null() {
             return Ok(());
         }
-        // SAFETY: made by `Box::into_raw` in this module, and closed once.
+        // SAFETY: created by `Box::into_raw` in this module, and closed once.
         let gateway = unsafe { Box::from_raw(gateway) };
-        // Another thread may hold it for a moment longer, reading a counter.
+        // Another thread may still hold it for a moment, for example to read a counter.
         for attached in gateway.inner.attached() {
             gateway.inner.owned()?.detach(&attached.interface)?;
         }
@@ -406,9 +415,9 @@ pub unsafe extern "C" fn equic_gateway_close(gateway: *mut equic_gateway) {
     });
 }
 
-/// Attaches the program to a network interface; may be called for several. NULL: to every interface
-/// the configuration names. `mode` is an enum equic_mode. If one of several fails, those before it
-/// are detached again. A program that is there already is never replaced.
+/// Attaches the program to a network interface. May be called for several. With NULL, attaches to
+/// all interfaces in the configuration. If one of these fails, those before it are detached again.
+/// `mode` is an enum equic_mode. An XDP program that is already there is never replaced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_attach(
     gateway: *const equic_gateway,
@@ -431,7 +440,7 @@ pub unsafe extern "C" fn equic_gateway_attach(
         for (index, interface) in wanted.iter().enumerate() {
             if let Err(error) = owned.attach(interface, mode) {
                 for before in &wanted[..index] {
-                    // It was attached a moment ago; if it is gone by now, so much the better.
+                    // It was attached just now. If it is already gone, that is fine.
                     let _ = owned.detach(before);
                 }
                 return Err(error.into());
@@ -441,7 +450,8 @@ pub unsafe extern "C" fn equic_gateway_attach(
     })
 }
 
-/// Detaches the program from a network interface; NULL: from all. Counts, lists and limits stay.
+/// Detaches the program from a network interface, or from all with NULL. Counts, lists and limits
+/// are kept.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_detach(
     gateway: *const equic_gateway,
@@ -464,30 +474,30 @@ pub unsafe extern "C" fn equic_gateway_detach(
     })
 }
 
-/// An interface the program is on.
+/// An interface that the program is attached to.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct equic_attachment {
     /// The interface's index.
     pub if_index: u32,
-    /// 1: in the driver; 0: generic.
+    /// 1: in the driver (native). 0: generic.
     pub native: c_int,
-    /// The interface's name; as long as IF_NAMESIZE.
+    /// The interface's name. The size is IF_NAMESIZE.
     pub interface: [c_char; 16],
-    /// What its owner should know, for example why it is not native; empty if nothing. Cut at the
-    /// end if it is longer.
+    /// A notice for the operator, for example why the mode is not native. Empty if there is no
+    /// notice. A longer text is cut.
     pub notice: [c_char; 256],
 }
 
-/// How many interfaces the program is on; 0 for a gateway that was joined.
+/// Returns the number of interfaces that the program is attached to. 0 for a joined gateway.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_attachments(gateway: *const equic_gateway) -> usize {
     // SAFETY: the contract of the API.
     boundary_or(0, || Ok(unsafe { handle(gateway, "gateway") }?.inner.attached().len()))
 }
 
-/// One of the interfaces the program is on, by number from 0 on; EQUIC_ERROR_NOT_FOUND behind the
-/// last one.
+/// Describes one of the interfaces that the program is attached to, by its index from 0. Returns
+/// EQUIC_ERROR_NOT_FOUND for an index beyond the last one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_attachment(
     gateway: *const equic_gateway,
@@ -516,7 +526,7 @@ pub unsafe extern "C" fn equic_gateway_attachment(
     })
 }
 
-/// Text in an array, NUL-terminated, cut between characters if it is too long.
+/// Copies text to an array, NUL-terminated. Longer text is cut between characters.
 fn fixed<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     let end = (0..N.min(text.len() + 1)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -526,7 +536,9 @@ fn fixed<const N: usize>(text: &str) -> [c_char; N] {
     array
 }
 
-/// The service of that name, to count connections to it; NULL: the only one there is. To be released with `equic_service_release`. On failure *service is NULL.
+/// Returns the service of this name, for counting its connections. With NULL, there must be exactly
+/// one service. The caller must release it with `equic_service_release`. On failure, *service is
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_service(
     gateway: *const equic_gateway,

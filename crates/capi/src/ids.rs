@@ -1,5 +1,5 @@
-//! Connection IDs that prove themselves: those that the gateway which was joined can check, or of a ring that
-//! was copied.
+//! Verifiable connection IDs, which a gateway can check. They are created with the ring of a joined
+//! gateway, or with a copy of a ring.
 
 use std::sync::{Arc, Weak};
 
@@ -12,18 +12,19 @@ use crate::gateway::{Inner, equic_gateway};
 use crate::retry::{bytes_at, equic_ring, give_handle};
 use equic_error::*;
 
-/// Bytes of the connection IDs that a gateway checks and `equic_gateway_ids` makes.
+/// Length in bytes of the connection IDs that a gateway checks and that `equic_gateway_ids`
+/// creates.
 pub const EQUIC_ID_LENGTH: usize = 12;
 
 const _: () = assert!(EQUIC_ID_LENGTH == ConnectionIds::LEN, "a macro of C says it in figures");
 
-/// Makes the connection IDs of one server process. Two processes need server IDs of their own.
+/// Generator of the connection IDs of one server process. Two processes need different server IDs.
 pub struct equic_ids(Maker);
 
 enum Maker {
-    /// With a ring that was handed over.
+    /// With a copy of a ring.
     Copy(IdGenerator),
-    /// With a gateway's, as it is whenever one is made; of an instance of this process.
+    /// With the current ring of a gateway, for this instance of the process.
     Of(Weak<Inner>, u8),
 }
 
@@ -36,7 +37,7 @@ impl equic_ids {
     }
 }
 
-/// What makes the IDs of a gateway that is open.
+/// Returns the generator of a gateway, which must be open.
 fn of(gateway: &Weak<Inner>, instance: u8) -> Result<ConnectionIds> {
     let closed = || Failure::new(EQUIC_ERROR_CLOSED, "the gateway whose IDs these are was closed");
     gateway.upgrade().ok_or_else(closed)?.connection_ids(instance)
@@ -55,9 +56,9 @@ impl From<IdError> for Failure {
     }
 }
 
-/// The place of this process among those that feed the gateway, from 0 on: the first byte of the server ID in its
-/// connection IDs (`equic_gateway_ids`). The next gateway that is joined may give another. EQUIC_ERROR_NOT_FOUND while
-/// it has none.
+/// Returns the slot of this process at the gateway, from 0. It is the first byte of the server ID
+/// in its connection IDs (`equic_gateway_ids`). The next gateway may assign another slot. Returns
+/// EQUIC_ERROR_NOT_FOUND while the process has no slot.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_slot(
     gateway: *const equic_gateway,
@@ -73,17 +74,20 @@ pub unsafe extern "C" fn equic_gateway_slot(
     })
 }
 
-/// What makes connection IDs for a service with check_ids, of EQUIC_ID_LENGTH bytes. The gateway was joined with
-/// EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or loaded by this process; and *all* the server's IDs are made so: the
-/// Source Connection ID of its handshakes, those of NEW_CONNECTION_ID frames, and that of a preferred address.
+/// Creates a generator of connection IDs for a service with check_ids. They are EQUIC_ID_LENGTH
+/// bytes long. The gateway must be joined with EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or
+/// loaded by this process. The server must create *all* its IDs with it: the Source Connection ID
+/// of its handshakes, and those in NEW_CONNECTION_ID frames and in a preferred address.
 ///
-/// Each ID (`equic_ids_generate`) is made with the key that the gateway uses at that moment, or the next gateway once
-/// that one is joined: nobody has to follow their rotation. The two bytes behind the first are its server ID: the
-/// process's place (`equic_gateway_slot`) and `instance`, 0 to 255, a number of the caller's choice that tells its sockets
-/// apart. Handles of one instance share what makes its IDs: none comes twice.
+/// `equic_ids_generate` uses the current key of the gateway, or of the next gateway after that one
+/// is joined. The caller need not handle key rotation. The two bytes after the first byte of an ID
+/// are its server ID: the slot of the process (`equic_gateway_slot`), and `instance`, from 0 to
+/// 255, with which the caller distinguishes its sockets. Handles with the same instance share a
+/// generator, so no ID occurs twice.
 ///
-/// EQUIC_ERROR_NOT_FOUND as with `equic_gateway_ring`. After `equic_gateway_close` the handle gives
-/// EQUIC_ERROR_CLOSED, and is still to be released with `equic_ids_free`. On failure *ids is NULL.
+/// Returns EQUIC_ERROR_NOT_FOUND as `equic_gateway_ring` does. After `equic_gateway_close`, calls
+/// with the handle return EQUIC_ERROR_CLOSED, and the caller must still release it with
+/// `equic_ids_free`. On failure, *ids is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_ids(
     gateway: *const equic_gateway,
@@ -102,9 +106,9 @@ pub unsafe extern "C" fn equic_gateway_ids(
     })
 }
 
-/// Makes a generator of connection IDs of `length` bytes, 8 to 20, that say `server_id`, 0 to 8 bytes. At least
-/// eight bytes are for what else is in an ID. It takes a copy of the ring. What a gateway can check is made by
-/// `equic_gateway_ids`.
+/// Creates a generator of connection IDs of `length` bytes, 8 to 20, with `server_id`, 0 to 8
+/// bytes. At least eight bytes of an ID must remain for its other content. The generator has a copy
+/// of the ring. For IDs that a gateway can check, use `equic_gateway_ids`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_new(
     ring: *const equic_ring,
@@ -126,8 +130,8 @@ pub unsafe extern "C" fn equic_ids_new(
     })
 }
 
-/// Writes a connection ID that was not given out before. `length` has to be that of `equic_ids_new`, or
-/// EQUIC_ID_LENGTH for those of `equic_gateway_ids`.
+/// Writes a new connection ID, which was not issued before. `length` must be that of
+/// `equic_ids_new`, or EQUIC_ID_LENGTH for `equic_gateway_ids`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_generate(
     ids: *const equic_ids,
@@ -145,14 +149,15 @@ pub unsafe extern "C" fn equic_ids_generate(
             Maker::Copy(generator) => generator.generate(),
             Maker::Of(gateway, instance) => of(gateway, *instance)?.generate(),
         };
-        // SAFETY: there is room for as many; the contract of the API.
+        // SAFETY: there is room for `expected` bytes, by the contract of the API.
         unsafe { std::ptr::copy_nonoverlapping(made.as_bytes().as_ptr(), id, expected) };
         Ok(())
     })
 }
 
-/// Checks that a server of this service made a connection ID: EQUIC_OK, EQUIC_ERROR_PROOF_MALFORMED,
-/// EQUIC_ERROR_PROOF_UNKNOWN_KEY (from before a restart, or too old) or EQUIC_ERROR_PROOF_FORGED.
+/// Checks whether a server of this service issued a connection ID. Returns EQUIC_OK,
+/// EQUIC_ERROR_PROOF_MALFORMED, EQUIC_ERROR_PROOF_UNKNOWN_KEY (issued before a restart, or too old)
+/// or EQUIC_ERROR_PROOF_FORGED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_check(
     ids: *const equic_ids,
@@ -170,7 +175,7 @@ pub unsafe extern "C" fn equic_ids_check(
     })
 }
 
-/// Takes a ring whose keys were rotated: IDs are made with its current key from now on. For those of
+/// Replaces the ring after a key rotation. New IDs use its current key. Only for generators of
 /// `equic_ids_new`: others follow their gateway.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_set_ring(
@@ -193,7 +198,7 @@ pub unsafe extern "C" fn equic_ids_set_ring(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_free(ids: *mut equic_ids) {
     if !ids.is_null() {
-        // SAFETY: the contract of the API: one of ours, for the last time.
+        // SAFETY: the contract of the API: created by this library, and freed once.
         drop(unsafe { Box::from_raw(ids) });
     }
 }

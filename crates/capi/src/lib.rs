@@ -1,13 +1,16 @@
-//! libequic: the eQUIC gateway for programs in C and everything that speaks C's calling convention.
+//! libequic: the eQUIC gateway for programs in C, and for languages that can call C functions.
 //!
-//! Two APIs over the crate `equic-gateway`, both described in the generated header `include/equic.h`:
-//! * the paper's, `equic_t`: `paper/mod.rs`. It prints to stderr and ends the process on errors;
-//! * handles and error codes, which does neither: `gateway.rs` (start there), `options.rs`,
+//! It has two APIs over the crate `equic-gateway`. The generated header `include/equic.h` describes
+//! both:
+//! * the paper's API, `equic_t`: `paper/mod.rs`. It prints to stderr, and ends the process on
+//!   errors;
+//! * handles and error codes, without these effects: `gateway.rs` (start there), `options.rs`,
 //!   `control.rs`, `service.rs`, `counters.rs`, `retry.rs`, `ids.rs`.
 //!
-//! Below both: `error.rs` (codes, messages, the boundary no panic crosses) and `arguments.rs` (what
-//! C hands in, checked). `examples/equic_header.rs` prints the header, `tests/header.rs` compares it with
-//! the committed one; the tests in C are in `tests/c/`, run by the Makefile here.
+//! Both use `error.rs` (codes, messages, and the boundary that panics do not cross) and
+//! `arguments.rs` (checked arguments from C). `examples/equic_header.rs` writes the headers, and
+//! `tests/header.rs` compares them with the committed ones. The C tests are in `tests/c/`, and the
+//! Makefile here runs them.
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
 #![allow(
     clippy::missing_safety_doc,
@@ -16,7 +19,7 @@
 
 mod arguments;
 
-// In the header's order, which is the order of these lines.
+// The order of these lines is the order of the header.
 mod error;
 
 mod paper;
@@ -53,7 +56,8 @@ const VERSION: &CStr =
         Err(_) => c"",
     };
 
-/// The version of the library that runs, as "0.1.0"; EQUIC_VERSION is the header's. Never freed.
+/// Returns the version of the loaded library, such as "0.1.0". EQUIC_VERSION is that of the header.
+/// The string must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_version() -> *const c_char {
     VERSION.as_ptr()

@@ -1,4 +1,4 @@
-//! Options of a gateway, as a C structure that can grow.
+//! Options of a gateway, in a C structure to which later versions can add fields.
 
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
@@ -15,13 +15,15 @@ use crate::error::{Failure, Result, boundary, equic_error};
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_policy {
-    /// What would open one more connection is dropped; established connections, and handshakes
-    /// already under way, pass.
+    /// Drops packets that would open another connection. Established connections, and handshakes in
+    /// progress, continue.
     EQUIC_POLICY_NEW = 0,
-    /// The paper's Algorithm 1: with more than the limit, every packet of the source is dropped.
+    /// The paper's Algorithm 1: drops every packet of a source with more connections than its
+    /// limit.
     EQUIC_POLICY_STRICT = 1,
-    /// As EQUIC_POLICY_NEW, and handshakes under way count too, until they are complete or have taken
-    /// the service's handshake_timeout (10 s): for servers that cannot close what is too much.
+    /// Like EQUIC_POLICY_NEW, but handshakes in progress count, too: until they are complete, or
+    /// for the service's handshake_timeout (10 s). For servers that cannot close excess
+    /// connections.
     EQUIC_POLICY_UNDERWAY = 2,
 }
 
@@ -29,51 +31,51 @@ pub enum equic_policy {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_mode {
-    /// As the configuration says; without one, as EQUIC_MODE_AUTO.
+    /// As in the configuration. Without a configuration, as EQUIC_MODE_AUTO.
     EQUIC_MODE_CONFIGURED = 0,
-    /// Native, or generic where the driver cannot.
+    /// Native if the driver supports it, otherwise generic.
     EQUIC_MODE_AUTO = 1,
-    /// In the driver, before the kernel allocates anything, or not at all.
+    /// Only native: in the driver, before the kernel allocates anything.
     EQUIC_MODE_NATIVE = 2,
-    /// Behind the driver: works on every interface, costs more.
+    /// Generic: after the driver. Works on every interface, but costs more.
     EQUIC_MODE_GENERIC = 3,
 }
 
-/// What `equic_gateway_open` shall make: one service. Several services, and everything else there
-/// is to set, take a configuration (`equic_gateway_open_file`).
+/// Options of `equic_gateway_open`, which creates a gateway with one service. For several services
+/// and all other settings, use a configuration (`equic_gateway_open_file`).
 ///
-/// Call `equic_options_init` first: it fills in `size`, by which programs built with an older header
-/// keep working, and defaults. Text is only read during the call. A rate is written as in the
-/// configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB"; NULL means no limit.
+/// Call `equic_options_init` first. It sets the defaults, and `size`, so that programs built with
+/// an older header keep working. Strings are only read during the call. A rate is written as in the
+/// configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB". NULL means no limit.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct equic_options {
-    /// sizeof(equic_options), as the caller knows it.
+    /// sizeof(equic_options) of the caller.
     pub size: usize,
-    /// What `equic gateway status` calls it; NULL: "equic".
+    /// Name of the gateway in `equic gateway status`. NULL: "equic".
     pub name: *const c_char,
-    /// The name of the service in settings and reports; NULL: "quic".
+    /// Name of the service in settings and reports. NULL: "quic".
     pub service: *const c_char,
-    /// Where the server listens: ports and addresses, with commas or blanks between: `443`, or
-    /// `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on any address.
+    /// Ports and addresses of the server, separated by commas or blanks: `443`, or `192.0.2.1:443,
+    /// [2001:db8::1]:443`. NULL: `port`, on every address.
     pub listen: *const c_char,
-    /// The UDP port, if `listen` is NULL. By default 443.
+    /// UDP port, used if `listen` is NULL. The default is 443.
     pub port: u16,
-    /// enum equic_policy.
+    /// An enum equic_policy.
     pub policy: c_int,
-    /// Simultaneous connections per source; 0, the default: no quota.
+    /// Maximum number of simultaneous connections per source. 0, the default: no quota.
     pub max_connections: u32,
-    /// Not 0: count what would be dropped, drop nothing.
+    /// If not 0, packets are counted as usual, but none is dropped.
     pub dry_run: c_int,
-    /// New connections, per source.
+    /// Rate of new connections, per source.
     pub new_per_source: *const c_char,
-    /// New connections, of all sources together.
+    /// Rate of new connections, of all sources in total.
     pub new_per_service: *const c_char,
-    /// Packets, per source.
+    /// Rate of packets, per source.
     pub packets_per_source: *const c_char,
-    /// Bytes of UDP payload, per source.
+    /// Rate of UDP payload in bytes, per source.
     pub bytes_per_source: *const c_char,
-    /// The file with the XDP program; NULL: the copy inside the library.
+    /// Object file with the XDP program. NULL: the copy inside the library.
     pub object: *const c_char,
 }
 
@@ -97,12 +99,12 @@ impl Default for equic_options {
     }
 }
 
-/// The size of the first version of the structure: nobody has a smaller one.
+/// Size of the first version of the structure. No caller has a smaller one.
 const FIRST_SIZE: usize = size_of::<equic_options>();
-/// Larger than the structure will ever be: a size beyond it was never initialised.
+/// Upper limit for the size of the structure. A larger `size` means that it was not initialised.
 const LAST_SIZE: usize = 4096;
 
-/// Fills in the defaults. `size` is sizeof(equic_options).
+/// Sets the defaults. `size` must be sizeof(equic_options).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_options_init(
     options: *mut equic_options,
@@ -115,7 +117,8 @@ pub unsafe extern "C" fn equic_options_init(
         check_size(size)?;
         let known = size.min(size_of::<equic_options>());
         let defaults = equic_options { size, ..equic_options::default() };
-        // SAFETY: the caller's structure has `size` bytes, `known` is no more than that and than ours.
+        // SAFETY: the caller's structure has `size` bytes, and `known` exceeds neither that nor our
+        // size.
         unsafe {
             ptr::write_bytes(options.cast::<u8>(), 0, size);
             ptr::copy_nonoverlapping(
@@ -137,23 +140,24 @@ fn check_size(size: usize) -> Result<()> {
     )))
 }
 
-/// The caller's options as this version of the library knows them.
+/// Returns the caller's options in the form of this version of the library.
 ///
 /// # Safety
-/// `options` is NULL or points to a `size` and as many bytes as it says.
+/// `options` must be NULL, or point to a structure that begins with `size` and has that many bytes.
 unsafe fn read(options: *const equic_options) -> Result<equic_options> {
-    // SAFETY: every version begins with `size`.
+    // SAFETY: every version of the structure begins with `size`.
     let size = *unsafe { handle((&raw const (*options).size).cast::<usize>(), "options") }?;
     check_size(size)?;
     let mut known = equic_options::default();
-    // SAFETY: `size` bytes are readable, and no more than ours are written.
+    // SAFETY: `size` bytes are readable, and at most our size is written.
     unsafe {
         let bytes = size.min(size_of::<equic_options>());
         ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
     }
-    // A newer caller asks for something this library does not know: better an error than silence.
+    // A newer caller uses an option that this library does not know: return an error instead of
+    // ignoring it.
     for index in size_of::<equic_options>()..size {
-        // SAFETY: below `size`.
+        // SAFETY: `index` is below `size`.
         if unsafe { options.cast::<u8>().add(index).read() } != 0 {
             return Err(Failure::argument(
                 "the options ask for something newer than this library: install the libequic the program was built with",
@@ -163,12 +167,12 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
     Ok(known)
 }
 
-/// Options as a configuration and the program to load.
+/// Converts options to a configuration, and the source of the program.
 ///
 /// # Safety
-/// `options` is NULL or points to options whose texts are NULL or NUL-terminated.
+/// `options` must be NULL, or point to options whose strings are NULL or NUL-terminated.
 pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config, ObjectSource)> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller upholds the contract, here and below.
     let options = unsafe { read(options) }?;
     let mut config = Config::for_port(options.port);
     // SAFETY: as above.
@@ -227,7 +231,7 @@ where
     })
 }
 
-/// A policy of the C API, by its number.
+/// Converts the number of a policy of the C API.
 pub(crate) fn policy(number: c_int) -> Result<Policy> {
     const NEW: c_int = equic_policy::EQUIC_POLICY_NEW as c_int;
     const STRICT: c_int = equic_policy::EQUIC_POLICY_STRICT as c_int;
@@ -242,7 +246,7 @@ pub(crate) fn policy(number: c_int) -> Result<Policy> {
     }
 }
 
-/// A mode of the C API, by its number.
+/// Converts the number of a mode of the C API.
 pub(crate) fn mode(number: c_int, configured: Mode) -> Result<Mode> {
     const CONFIGURED: c_int = equic_mode::EQUIC_MODE_CONFIGURED as c_int;
     const AUTO: c_int = equic_mode::EQUIC_MODE_AUTO as c_int;
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
     use equic_error::*;
 
-    /// A caller of a future version: more fields behind ours.
+    /// A caller of a future version, with more fields after ours.
     #[repr(C)]
     struct Newer {
         known: equic_options,
@@ -272,7 +276,7 @@ mod tests {
     }
 
     fn config(options: &equic_options) -> Result<Config> {
-        // SAFETY: texts in these tests are literals.
+        // SAFETY: the strings in these tests are literals.
         unsafe { to_config(options) }.map(|(config, _)| config)
     }
 
@@ -359,14 +363,14 @@ mod tests {
             assert_eq!(failure.code, code, "{}", failure.message);
             assert!(failure.message.contains(part), "{} has no {part}", failure.message);
         }
-        // SAFETY: NULL is asked for.
+        // SAFETY: NULL is permitted.
         assert!(unsafe { to_config(ptr::null()) }.is_err());
     }
 
     #[test]
     fn a_newer_caller_is_served_while_it_asks_for_nothing_newer() {
         let mut newer = Newer { known: equic_options::default(), more: [0xaa; 24] };
-        // SAFETY: as many bytes as the size says.
+        // SAFETY: the structure has `size` bytes.
         let code = unsafe { equic_options_init((&raw mut newer).cast(), size_of::<Newer>()) };
         assert_eq!(code, EQUIC_OK);
         assert_eq!(

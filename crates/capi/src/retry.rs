@@ -1,5 +1,5 @@
-//! Key rings, and the Retry tokens that a gateway makes with one. They need only the ring: that of a gateway that
-//! was joined, or a copy, which needs no gateway, no kernel and no privileges.
+//! Key rings, and the Retry tokens that a gateway creates with a ring. The functions need only a
+//! ring: that of a joined gateway, or a copy, which needs no gateway, kernel support or privileges.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -19,24 +19,26 @@ use equic_error::*;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_clock {
-    /// CLOCK_MONOTONIC: gateway and servers share a machine.
+    /// CLOCK_MONOTONIC: gateway and servers are on the same machine.
     EQUIC_CLOCK_MONOTONIC = 0,
-    /// Time since 1970: gateway and servers are on machines whose clocks agree to two seconds.
+    /// Time since the Unix epoch: gateway and servers are on machines whose clocks agree within two
+    /// seconds.
     EQUIC_CLOCK_UNIX = 1,
 }
 
-/// Keys that a gateway and the servers behind it share. Whoever has them can make tokens and connection IDs.
+/// Keys that a gateway and its servers share. Everyone who has them can create tokens and
+/// connection IDs.
 pub struct equic_ring(Keys);
 
 enum Keys {
-    /// A ring that was made or read here, and changes no more.
+    /// A ring that was generated or read here. It does not change.
     Copy(KeyRing),
-    /// The ring of a gateway, as it is whenever it is asked for.
+    /// The ring of a gateway, as it is at the time of each call.
     Of(Weak<Inner>),
 }
 
 impl equic_ring {
-    /// The keys as they are now.
+    /// Returns the current keys.
     pub(crate) fn keys(&self) -> Result<Cow<'_, KeyRing>> {
         match &self.0 {
             Keys::Copy(ring) => Ok(Cow::Borrowed(ring)),
@@ -50,8 +52,8 @@ impl equic_ring {
     }
 }
 
-/// What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3). The bytes behind a
-/// length are zero.
+/// Values that a server must send to a client that presented a Retry token (RFC 9000 s.7.3). Bytes
+/// after a length are zero.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct equic_retry_proof {
@@ -59,9 +61,9 @@ pub struct equic_retry_proof {
     pub original_dcid: [u8; 20],
     /// The transport parameter retry_source_connection_id: the packet's Destination Connection ID.
     pub retry_scid: [u8; 20],
-    /// Bytes of `original_dcid`.
+    /// Length of `original_dcid` in bytes.
     pub original_dcid_len: u8,
-    /// Bytes of `retry_scid`.
+    /// Length of `retry_scid` in bytes.
     pub retry_scid_len: u8,
 }
 
@@ -95,10 +97,10 @@ impl From<SealError> for Failure {
     }
 }
 
-/// Bytes of the caller's.
+/// Returns bytes of the caller.
 ///
 /// # Safety
-/// `bytes` is NULL, or points to `length` readable bytes that live for `'a`.
+/// `bytes` must be NULL, or point to `length` readable bytes that live for `'a`.
 pub(crate) unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&'a [u8]> {
     if length == 0 {
         return Ok(&[]);
@@ -106,22 +108,22 @@ pub(crate) unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -
     if bytes.is_null() || length > isize::MAX as usize {
         return Err(Failure::argument(format!("`{name}` is NULL or endless")));
     }
-    // SAFETY: not NULL and not too long; the caller's promise.
+    // SAFETY: not NULL and not too long; the caller upholds the contract.
     Ok(unsafe { slice::from_raw_parts(bytes, length) })
 }
 
 /// # Safety
-/// As [`bytes_at`].
+/// As for [`bytes_at`].
 unsafe fn id_at(bytes: *const u8, length: usize, name: &str) -> Result<ConnectionId> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let bytes = unsafe { bytes_at(bytes, length, name) }?;
     ConnectionId::new(bytes).map_err(|_| Failure::argument(format!("`{name}` has over 20 bytes")))
 }
 
-/// Puts a handle where the caller wants it, and NULL if there is none.
+/// Writes a handle to `place`, or NULL after a failure.
 ///
 /// # Safety
-/// `place` is NULL or valid for a write.
+/// `place` must be NULL or valid for a write.
 pub(crate) unsafe fn give_handle<T>(
     place: *mut *mut T,
     make: impl FnOnce() -> Result<T>,
@@ -129,7 +131,7 @@ pub(crate) unsafe fn give_handle<T>(
     if place.is_null() {
         return Err(Failure::argument("the place for the handle is NULL"));
     }
-    // SAFETY: not NULL; the caller's promise.
+    // SAFETY: not NULL; the caller upholds the contract.
     unsafe { place.write(std::ptr::null_mut()) };
     let made = Box::into_raw(Box::new(make()?));
     // SAFETY: as above.
@@ -137,7 +139,8 @@ pub(crate) unsafe fn give_handle<T>(
     Ok(())
 }
 
-/// Makes a ring with one key, by a clock (enum equic_clock), for whoever makes Retry packets: a gateway has its own, and hands it out.
+/// Generates a ring with one key and a clock (enum equic_clock), for servers that send Retry
+/// packets themselves. A gateway generates its own ring and gives it to servers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_generate(
     clock: c_int,
@@ -157,8 +160,8 @@ pub unsafe extern "C" fn equic_ring_generate(
     boundary(|| unsafe { give_handle(ring, make) })
 }
 
-/// Reads a ring of 128 bytes that a gateway handed out (docs/retry.md s.2). EQUIC_ERROR_INVALID_ARGUMENT if
-/// it is none.
+/// Reads a ring of 128 bytes that a gateway has issued (docs/retry.md s.2). Returns
+/// EQUIC_ERROR_INVALID_ARGUMENT if the bytes are not a ring.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_read(
     bytes: *const u8,
@@ -176,13 +179,15 @@ pub unsafe extern "C" fn equic_ring_read(
     })
 }
 
-/// The key ring of a gateway that was joined with EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS, or that this process
-/// loaded. It is not a copy: every call with it goes by the keys that the gateway has at that moment, or the next gateway once
-/// that one is joined, so that nobody has to follow their rotation. Checking a token then takes a system call. After
-/// `equic_gateway_close` it gives EQUIC_ERROR_CLOSED, and is still to be released with `equic_ring_free`.
+/// Returns the key ring of a gateway that this process has loaded, or has joined with
+/// EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS. It is not a copy: each call uses the current keys of the
+/// gateway, or of the next gateway after that one is joined. So the caller need not handle key
+/// rotation. Checking a token with it needs a system call. After `equic_gateway_close`, calls with
+/// the ring return EQUIC_ERROR_CLOSED, and the caller must still release it with `equic_ring_free`.
 ///
-/// EQUIC_ERROR_NOT_FOUND if the gateway was joined without asking for its ring, or has not given it: it is for
-/// users who may serve all services. On failure *ring is NULL.
+/// Returns EQUIC_ERROR_NOT_FOUND if this process joined the gateway without asking for the ring, or
+/// if the gateway did not give it: it gives the ring only to users who may serve all services. On
+/// failure, *ring is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_ring(
     gateway: *const equic_gateway,
@@ -200,7 +205,7 @@ pub unsafe extern "C" fn equic_gateway_ring(
     })
 }
 
-/// Writes a ring as 128 bytes, as it is now, for others to read. They are a secret.
+/// Writes the current ring as 128 bytes, for other processes. The bytes are secret.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_write(
     ring: *const equic_ring,
@@ -214,29 +219,34 @@ pub unsafe extern "C" fn equic_ring_write(
             return Err(Failure::argument("a ring needs room for 128 bytes"));
         }
         let content = ring.keys()?.to_bytes();
-        // SAFETY: there is room for as many; the contract of the API.
+        // SAFETY: there is room for these bytes, by the contract of the API.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), bytes, KeyRing::LEN) };
         Ok(())
     })
 }
 
-/// Releases a ring and overwrites its keys. NULL is ignored.
+/// Overwrites the keys of a ring, and releases it. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_free(ring: *mut equic_ring) {
     if !ring.is_null() {
-        // SAFETY: the contract of the API: one of ours, for the last time.
+        // SAFETY: the contract of the API: created by this library, and freed once.
         drop(unsafe { Box::from_raw(ring) });
     }
 }
 
-/// Checks the token of an Initial packet that came from `client` with the Destination Connection ID `dcid`, by
-/// the clock of the ring. With EQUIC_OK the client's address is validated, and `proof` has what the server's
-/// transport parameters need. Otherwise it is not, and `proof` is left alone:
-/// EQUIC_ERROR_NEW_TOKEN: the token is of a NEW_TOKEN frame, and the server's to judge;
-/// EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close with INVALID_TOKEN;
-/// EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is a gateway's (`equic_gateway_ring`) and cannot be read;
-/// EQUIC_ERROR_NOT_FOUND: so it is, and the gateway that this process has moved on to keeps its ring to itself.
-/// A packet without a token is not to be checked: the gateway did not ask its client for one.
+/// Checks the token of an Initial packet from `client` with Destination Connection ID `dcid`, by
+/// the clock of the ring. With EQUIC_OK, the client's address is validated, and `proof` has the
+/// values for the server's transport parameters. Otherwise the address is not validated, and
+/// `proof` is unchanged:
+/// EQUIC_ERROR_NEW_TOKEN: the token is from a NEW_TOKEN frame, so the server must validate it.
+/// EQUIC_ERROR_PROOF_MALFORMED, _UNKNOWN_KEY, _FORGED, _EXPIRED, _EARLY: the server may close the
+/// connection with INVALID_TOKEN.
+/// EQUIC_ERROR_CLOSED, EQUIC_ERROR_SYSTEM: the ring is that of a gateway (`equic_gateway_ring`) and
+/// cannot be read.
+/// EQUIC_ERROR_NOT_FOUND: the ring is that of a gateway, and the next gateway, which this process
+/// has joined, does not give its ring.
+/// Do not call it for a packet without a token: the gateway did not send a Retry packet to its
+/// client.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_retry_verify(
     ring: *const equic_ring,
@@ -270,13 +280,14 @@ fn told(token: &RetryToken) -> equic_retry_proof {
     let (original, retry) = (token.original.as_bytes(), token.retry_source.as_bytes());
     proof.original_dcid[..original.len()].copy_from_slice(original);
     proof.retry_scid[..retry.len()].copy_from_slice(retry);
-    // At most 20 each.
+    // Each is at most 20 bytes long.
     (proof.original_dcid_len, proof.retry_scid_len) = (original.len() as u8, retry.len() as u8);
     proof
 }
 
-/// Makes the token of a Retry packet, of 80 bytes, for a server that sends Retry packets itself:
-/// `original_dcid` is that of the client's packet, `retry_scid` the Source Connection ID of the answer.
+/// Creates the token of a Retry packet, 80 bytes long, for servers that send Retry packets
+/// themselves. `original_dcid` is the Destination Connection ID of the client's packet,
+/// `retry_scid` the Source Connection ID of the Retry packet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_retry_seal(
     ring: *const equic_ring,
@@ -303,7 +314,7 @@ pub unsafe extern "C" fn equic_retry_seal(
             return Err(Failure::argument("a Retry token needs room for 80 bytes"));
         }
         let sealed = RetryToken::new(client, original, retry, ring.now()).seal(&ring)?;
-        // SAFETY: there is room for as many; the contract of the API.
+        // SAFETY: there is room for these bytes, by the contract of the API.
         unsafe { std::ptr::copy_nonoverlapping(sealed.as_ptr(), token, sealed.len()) };
         Ok(())
     })

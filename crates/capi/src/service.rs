@@ -1,4 +1,4 @@
-//! Services and their connections: what a server tells the gateway.
+//! Services and their connections: what a server reports to the gateway.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -10,14 +10,14 @@ use crate::arguments::{give, handle, peer};
 use crate::error::{Failure, Result, boundary, boundary_or, c_text, equic_error};
 use crate::gateway::Inner;
 
-/// A flag of `equic_opened`: the source holds more connections than the service's limit. The server
-/// may close this one: its handshake began before those that reached the limit were complete.
+/// A flag of `equic_opened`: the source now holds more connections than the service's limit. The
+/// server may close this one. Its handshake began before those that filled the limit were complete.
 pub const EQUIC_OVER_LIMIT: u32 = 1;
-/// A flag of `equic_opened`: there was no room to count this connection; it does not count towards
-/// the quota.
+/// A flag of `equic_opened`: there was no room to count this connection, so it does not count
+/// towards the quota.
 pub const EQUIC_UNTRACKED: u32 = 2;
 
-/// A service of a gateway, as a server counts its connections to it.
+/// A service of a gateway, for which a server counts its connections.
 pub struct equic_service {
     service: Service,
     name: CString,
@@ -34,7 +34,7 @@ impl equic_service {
         self.service.name()
     }
 
-    /// The gateway, while it is open.
+    /// Returns the gateway. Fails if it was closed.
     pub(crate) fn gateway(&self) -> Result<std::sync::Arc<Inner>> {
         self.gateway.upgrade().ok_or_else(|| {
             let message = format!("the gateway of the service `{}` was closed", self.name());
@@ -43,7 +43,7 @@ impl equic_service {
     }
 }
 
-/// One open connection, which counts for its source until `equic_connection_closed`.
+/// An open connection. It counts for its source until `equic_connection_closed`.
 pub struct equic_connection {
     guard: Mutex<Guard>,
 }
@@ -53,29 +53,29 @@ pub struct equic_connection {
 pub unsafe extern "C" fn equic_service_release(service: *mut equic_service) {
     boundary(|| {
         if !service.is_null() {
-            // SAFETY: made by `Box::into_raw` in `equic_gateway_service`, and released once.
+            // SAFETY: created by `Box::into_raw` in `equic_gateway_service`, and released once.
             drop(unsafe { Box::from_raw(service) });
         }
         Ok(())
     });
 }
 
-/// The service's name, valid until it is released; NULL for NULL.
+/// Returns the service's name, which is valid until the service is released. Returns NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_name(service: *const equic_service) -> *const c_char {
     // SAFETY: the contract of the API.
     boundary_or(std::ptr::null(), || Ok(unsafe { handle(service, "service") }?.name.as_ptr()))
 }
 
-/// Connections a source may hold, as set this moment; 0: any number.
+/// Returns the current limit of connections per source. 0: no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_limit(service: *const equic_service) -> u32 {
     // SAFETY: the contract of the API.
     boundary_or(0, || Ok(unsafe { handle(service, "service") }?.service.limit()))
 }
 
-/// Connections the peer's source (its address, cut to the prefix the gateway is set to) holds in
-/// this process. The port does not matter.
+/// Counts the connections of the peer's source in this process. The source is the peer's address,
+/// cut to the gateway's prefix length. The port does not matter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_count(
     service: *const equic_service,
@@ -92,9 +92,10 @@ pub unsafe extern "C" fn equic_service_count(
     })
 }
 
-/// 1 if the peer's source holds as many connections in this process as it may, so that one more
-/// would be EQUIC_OVER_LIMIT; else, and for what is no address, 0. For servers that can refuse before
-/// a handshake, where the address may still be forged: the answer changes nothing.
+/// Returns 1 if the peer's source holds as many connections in this process as its limit, so that
+/// another one would be EQUIC_OVER_LIMIT. Otherwise, and for an invalid address, returns 0. For
+/// servers that can refuse connections before the handshake, when the address may still be forged.
+/// The call counts nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_full(
     service: *const equic_service,
@@ -108,12 +109,13 @@ pub unsafe extern "C" fn equic_service_full(
     })
 }
 
-/// Counts a connection of `peer`. To be called when its handshake is complete, so that nobody can
-/// use up a source's quota by forging its address. No system call, no waiting.
+/// Counts a connection of `peer`. Call it when the handshake is complete, so that an attacker
+/// cannot use up the quota of a forged address. It makes no system call and does not block.
 ///
-/// `count` (may be NULL) becomes the number of connections of the source in this process, with this
-/// one; `flags` (may be NULL) EQUIC_OVER_LIMIT, EQUIC_UNTRACKED, both or 0. `connection` is to be
-/// ended with `equic_connection_closed`, whatever the flags say; NULL on failure.
+/// `count` (may be NULL) becomes the number of connections of the source in this process, including
+/// this one. `flags` (may be NULL) becomes EQUIC_OVER_LIMIT, EQUIC_UNTRACKED, both or 0. Whatever
+/// the flags, the caller must end `connection` with `equic_connection_closed`. On failure, it is
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_opened(
     service: *const equic_service,
@@ -142,13 +144,15 @@ pub unsafe extern "C" fn equic_opened(
     })
 }
 
-/// Counts a connection at another address of its peer (connection migration, RFC 9000 s.9), and no longer at
-/// the old one. `count` and `flags` as for `equic_opened`; EQUIC_OVER_LIMIT: the new source is at its limit, with
-/// the connections of other processes. The server should close the connection.
+/// Moves the count of a connection to another address of its peer (connection migration, RFC 9000
+/// s.9). `count` and `flags` are as for `equic_opened`. EQUIC_OVER_LIMIT: the new source is at its
+/// limit, including the connections of other processes. The server should then close the
+/// connection.
 ///
-/// Call it only when the peer has proved that it receives at the address, by a PATH_RESPONSE. Anybody can write
-/// any source address into a packet: a server that calls it when a packet arrives counts an attacker's connections
-/// at the address of somebody else, who is shut out then. If the validation of a path fails, do not call it.
+/// Call it only after the peer has proved by a PATH_RESPONSE that it receives packets at the
+/// address. An attacker can forge any source address: if a server called it for every packet, it
+/// would count an attacker's connections at the address of a victim, who could then not connect. If
+/// the validation of a path fails, do not call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_connection_moved(
     connection: *const equic_connection,
@@ -169,12 +173,12 @@ pub unsafe extern "C" fn equic_connection_moved(
     })
 }
 
-/// A connection is closed and no longer counts; the handle is gone. NULL is ignored.
+/// Stops counting a connection that was closed, and frees its handle. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_connection_closed(connection: *mut equic_connection) {
     boundary(|| {
         if !connection.is_null() {
-            // SAFETY: made by `Box::into_raw` in `equic_opened`, and closed once.
+            // SAFETY: created by `Box::into_raw` in `equic_opened`, and closed once.
             drop(unsafe { Box::from_raw(connection) });
         }
         Ok(())
@@ -182,7 +186,7 @@ pub unsafe extern "C" fn equic_connection_closed(connection: *mut equic_connecti
 }
 
 /// # Safety
-/// Both are NULL or valid for a write.
+/// Both must be NULL or valid for a write.
 unsafe fn tell(guard: &Guard, count: *mut u32, flags: *mut u32) {
     let mut said = 0;
     if guard.over_limit() {
@@ -191,7 +195,7 @@ unsafe fn tell(guard: &Guard, count: *mut u32, flags: *mut u32) {
     if guard.untracked() {
         said |= EQUIC_UNTRACKED;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         give(count, guard.count());
         give(flags, said);

@@ -1,5 +1,5 @@
-//! Draws one plot of each kind, from made-up data, into the folder given (or the one for temporary
-//! files): `cargo run -p equic-report --example gallery -- FOLDER`.
+//! Draws one plot of each kind from invented data, into the given folder or the temporary one:
+//! `cargo run -p equic-report --example gallery -- FOLDER`.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A rate in windows of 200 ms over four phases of 15 s, with some noise.
+/// Returns a rate in windows of 200 ms over four phases of 15 s, with some noise.
 fn rate(rng: &mut StdRng, levels: [f64; 4]) -> Vec<(f64, f64)> {
     let mut point = |window: u32| {
         let level = levels[window as usize / 75];
@@ -54,7 +54,7 @@ fn lines(rng: &mut StdRng, log: bool) -> Result<equic_report::plot::Svg, PlotErr
 }
 
 fn ecdf(rng: &mut StdRng) -> Result<equic_report::plot::Svg, PlotError> {
-    // A product of uniform numbers has the long tail of a latency.
+    // A product of uniform numbers has a long tail, like a latency.
     let mut sample = |least: f64| -> Sample {
         let mut value =
             || least / rng.random_range(0.05_f64..1.0).sqrt() / rng.random_range(0.1..1.0);

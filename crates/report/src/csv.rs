@@ -1,18 +1,18 @@
-//! Rows for a spreadsheet or a statistics program: comma-separated values (RFC 4180).
+//! Comma-separated values (RFC 4180), for spreadsheets and statistics programs.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-/// Rows could not be turned into CSV.
+/// Error of writing rows as CSV.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
-    /// A row does not fit a line of cells: nested maps or lists of different lengths.
+    /// A row does not fit the columns: it has nested maps, or lists of different lengths.
     #[error("row {row} does not fit a CSV line: {reason}; give rows flat fields")]
     Row {
-        /// Counted from 1, without the header.
+        /// Number of the row, counted from 1 without the header.
         row: usize,
-        /// Reason for which the row does not fit.
+        /// Reason why the row does not fit.
         reason: String,
     },
     /// The file could not be written.
@@ -20,11 +20,12 @@ pub enum CsvError {
     Write(#[from] crate::WriteError),
 }
 
-/// The rows as CSV, with the field names of the first one as a header. No rows give an empty text:
-/// the header is not known then.
+/// Returns the rows as CSV, with the field names of the first row as header. Without rows, the text
+/// is empty, because the header is unknown.
 ///
 /// # Errors
-/// [`CsvError::Row`] when a row has a nested map, or lists of another length than the first row's.
+/// Fails with [`CsvError::Row`] if a row has a nested map, or a list of another length than in the
+/// first row.
 pub fn to_string<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<String, CsvError> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let wrap = |row: usize, reason: String| CsvError::Row { row, reason };
@@ -37,10 +38,10 @@ pub fn to_string<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<Stri
     String::from_utf8(bytes).map_err(|error| wrap(last, error.to_string()))
 }
 
-/// [`to_string`] into a file, replaced as a whole.
+/// Writes the rows to a file, like [`to_string`]. The file is replaced atomically.
 ///
 /// # Errors
-/// As [`to_string`], and [`CsvError::Write`].
+/// Fails as [`to_string`] does, and with [`CsvError::Write`].
 pub fn write<T: Serialize>(
     path: impl AsRef<Path>,
     rows: impl IntoIterator<Item = T>,

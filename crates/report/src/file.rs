@@ -1,4 +1,4 @@
-//! Writing a result file so that a reader never sees half of it.
+//! Atomic writing of result files: a reader never sees half a file.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}; check that the folder exists and may be written to", path.display())]
 pub struct WriteError {
-    /// The file that was to be written.
+    /// The file to write.
     pub path: PathBuf,
-    /// Error from the system.
+    /// Error of the operating system.
     pub source: std::io::Error,
 }
 
-/// Writes `bytes` to `path` through a temporary file beside it and a rename: whoever reads `path`
-/// finds the old content or the new, also when the writer dies in between.
+/// Writes `bytes` to `path`, with a temporary file in the same directory and a rename. A reader of
+/// `path` sees the old content or the new one, even if the writer dies.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let wrap = |source| WriteError { path: path.to_owned(), source };
     let name = path.file_name().ok_or_else(|| wrap(std::io::ErrorKind::InvalidInput.into()))?;
@@ -26,7 +26,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|source| {
-        // The rename's own error is what the caller has to know; a left-over is tidied if it can be.
+        // Report the error of the rename. An error of this clean-up does not matter.
         let _ = fs::remove_file(&temporary);
         wrap(source)
     })

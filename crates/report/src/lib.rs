@@ -1,15 +1,17 @@
-//! Results: how measurements are kept, summed up and shown.
+//! Results: storing, summarising and displaying measurements.
 //!
-//! Contents, from numbers to pictures:
+//! The modules, from numbers to pictures:
 //!
-//! * [`stats`]: one sample of numbers and what can be said about it; [`timeline`]: events into rates.
-//! * [`schema`]: the versioned envelope every JSON result travels in, and the machine it was made on.
-//! * [`csv`]: rows for a spreadsheet; [`table`]: rows for a terminal; [`number`]: figures with units.
+//! * [`stats`]: statistics of a sample of numbers; [`timeline`]: rates from events.
+//! * [`schema`]: the versioned envelope of all JSON results, with a description of the machine.
+//! * [`csv`]: rows for a spreadsheet; [`table`]: rows for a terminal; [`number`]: numbers with
+//!   units.
 //! * [`plot`]: line plots with phases, distributions and grouped bars, as SVG and PNG files.
 //!
-//! Start with [`stats::Sample`] and [`schema::Report`]. Nothing here prints, reads a clock or draws a
-//! random number of its own: text, time and generator are the caller's. [`table::Style::stdout`],
-//! [`schema::Machine::read`] and the `write` methods are the only ones that look outside.
+//! Start with [`stats::Sample`] and [`schema::Report`]. The crate does not print, read a clock or
+//! draw random numbers by itself: the caller passes in the time and the generator, and prints the
+//! text. Only [`table::Style::stdout`], [`schema::Machine::read`] and the `write` methods use the
+//! operating system.
 //!
 //! ```
 //! use equic_report::stats::Sample;

@@ -1,22 +1,22 @@
-//! Figures for people: three significant digits, a unit, a space between.
+//! Numbers for people: three significant digits, a space, and a unit.
 //!
-//! Quantities that were measured go through [`si`] and its friends: `1.23 k/s`, `4.50 ms`, `12.3 MB`.
-//! Things that were counted go through [`count`], exact with thousands apart: `1,234,567`. Prefixes are
-//! decimal (k = 1,000). What is not finite, or was not measured, is [`MISSING`].
+//! Measured quantities are formatted by [`si`] and similar functions: `1.23 k/s`, `4.50 ms`, `12.3
+//! MB`. Counts are formatted exactly by [`count`], with separators: `1,234,567`. Prefixes are
+//! decimal (k = 1,000). A value that is not finite, or was not measured, is [`MISSING`].
 //!
-//! Three digits everywhere keep a column comparable; a figure never rounds into a claim: 99.97 % is
+//! Three digits everywhere keep a column comparable. Rounding never overstates a result: 99.97 % is
 //! `>99.9 %`, not `100 %`, and 0.01 % is `<0.1 %`, not `0.0 %`.
 
 use std::time::Duration;
 
-/// Stands where there is no figure.
+/// Placeholder for a missing number.
 pub const MISSING: &str = "-";
 
 const LARGE: [&str; 6] = ["", "k", "M", "G", "T", "P"];
 const SMALL: [&str; 4] = ["", "m", "\u{b5}", "n"];
 
-/// `value` with three significant digits and a decimal prefix before `unit`: `si(1234.0, "/s")` is
-/// `1.23 k/s`, `si(0.0045, "s")` is `4.50 ms`, `si(12.0, "")` is `12.0`.
+/// Formats `value` with three significant digits and a decimal prefix before `unit`: `si(1234.0,
+/// "/s")` is `1.23 k/s`, `si(0.0045, "s")` is `4.50 ms`, `si(12.0, "")` is `12.0`.
 #[must_use]
 pub fn si(value: f64, unit: &str) -> String {
     if !value.is_finite() {
@@ -26,26 +26,27 @@ pub fn si(value: f64, unit: &str) -> String {
     join(&three_digits(scaled), &format!("{prefix}{unit}"))
 }
 
-/// A rate per second: `1.23 k/s`.
+/// Formats a rate per second: `1.23 k/s`.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
     si(per_second, "/s")
 }
 
-/// An amount of data: `12.3 MB`; exact below 1 kB: `512 B`.
+/// Formats an amount of data: `12.3 MB`. Exact below 1 kB: `512 B`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     if bytes < 1000 { format!("{bytes} B") } else { si(bytes as f64, "B") }
 }
 
-/// A bit rate: `1.23 Gbit/s`.
+/// Formats a bit rate: `1.23 Gbit/s`.
 #[must_use]
 pub fn bit_rate(bits_per_second: f64) -> String {
     si(bits_per_second, "bit/s")
 }
 
-/// A measured value in the unit that records and schemas name: `bit/s`, `1/s` (`1.23 k/s`), `s`, `B`, or
-/// another. What is not finite says so, as nobody should have written it.
+/// Formats a measured value in the unit that records and schemas name: `bit/s`, `1/s` (`1.23 k/s`),
+/// `s`, `B`, or another. A value that is not finite is shown as such, because it indicates a bug in
+/// the writer.
 #[must_use]
 pub fn measured(value: f64, unit: &str) -> String {
     match unit {
@@ -56,8 +57,8 @@ pub fn measured(value: f64, unit: &str) -> String {
     }
 }
 
-/// A duration given in seconds: `340 ns`, `4.50 ms`, `12.3 s`; from two minutes on `2 min 05 s`, from
-/// an hour on `1 h 05 min`.
+/// Formats a duration in seconds: `340 ns`, `4.50 ms`, `12.3 s`, from two minutes on `2 min 05 s`,
+/// from an hour on `1 h 05 min`.
 #[must_use]
 pub fn seconds(seconds: f64) -> String {
     if !seconds.is_finite() {
@@ -75,13 +76,13 @@ pub fn seconds(seconds: f64) -> String {
     format!("{sign}{} h {:02} min", (minutes / 60.0).floor(), minutes % 60.0)
 }
 
-/// A duration, as [`seconds`].
+/// Formats a duration like [`seconds`].
 #[must_use]
 pub fn duration(duration: Duration) -> String {
     seconds(duration.as_secs_f64())
 }
 
-/// A count, exact: `1,234,567`.
+/// Formats an exact count: `1,234,567`.
 #[must_use]
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
@@ -95,13 +96,14 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// A count and what was counted, in the singular or plural: `1 service`, `1,200 services`.
+/// Formats a count with a noun in the singular or plural: `1 service`, `1,200 services`.
 #[must_use]
 pub fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { several })
 }
 
-/// A share of a whole, given as a fraction: `12.3 %`. Only nothing is `0 %` and only all is `100 %`.
+/// Formats a fraction as a percentage: `12.3 %`. Only an exact zero is `0 %`, and only an exact one
+/// is `100 %`.
 #[must_use]
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
@@ -120,22 +122,23 @@ pub fn percent(fraction: f64) -> String {
     if percent.abs() < 999.5 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// A share of counted things; [`MISSING`] when there were none: `percent_of(1, 8)` is `12.5 %`.
+/// Formats `part` of `whole` as a percentage, or returns [`MISSING`] if `whole` is zero:
+/// `percent_of(1, 8)` is `12.5 %`.
 #[must_use]
 pub fn percent_of(part: u64, whole: u64) -> String {
     percent(part as f64 / whole as f64)
 }
 
-/// Difference of `new` from `old`, relative to `old`: `+30.9 %`, `-65.0 %`; [`MISSING`] when `old`
-/// is zero.
+/// Formats the relative change from `old` to `new`: `+30.9 %`, `-65.0 %`. Returns [`MISSING`] if
+/// `old` is zero.
 #[must_use]
 pub fn change(old: f64, new: f64) -> String {
     let percent = (new - old) / old.abs() * 100.0;
     if percent.is_finite() { format!("{percent:+.1} %") } else { MISSING.to_owned() }
 }
 
-/// Scales into the range of a decimal prefix. The range is chosen after rounding to three digits, so
-/// that 999.9 becomes `1.00 k` and not `1000`.
+/// Scales a value into the range of a decimal prefix. The prefix is chosen after rounding to three
+/// digits, so that 999.9 becomes `1.00 k` and not `1000`.
 fn prefixed(value: f64) -> (f64, &'static str) {
     let magnitude = value.abs();
     if magnitude == 0.0 {
@@ -159,7 +162,7 @@ fn prefixed(value: f64) -> (f64, &'static str) {
     (scaled, SMALL[index])
 }
 
-/// Three significant digits where the number is from 1 to 999; whole above, two decimals below.
+/// Formats three significant digits for numbers from 1 to 999, no decimals above, and two below.
 fn three_digits(value: f64) -> String {
     let magnitude = value.abs();
     let decimals = if value == 0.0 || magnitude >= 99.95 {
@@ -170,7 +173,7 @@ fn three_digits(value: f64) -> String {
         2
     };
     let text = format!("{value:.decimals$}");
-    // A negative number too small to show is not "-0.00".
+    // Avoids "-0.00" for negative numbers that are too small to show.
     if text.trim_start_matches(['-', '0', '.']).is_empty() {
         text.trim_start_matches('-').to_owned()
     } else {

@@ -1,8 +1,8 @@
-//! The envelope every result travels in: what it is, when, where and how it was made.
+//! The envelope of every result: its schema, and when, where and how it was made.
 //!
-//! `equic.demo/1` names the shape of `data`: the part after the slash goes up by one when a field
-//! changes its meaning or goes away; new fields alone do not change it, and readers ignore fields they
-//! do not know.
+//! A name such as `equic.demo/1` identifies the shape of `data`. The number after the slash
+//! increases when a field changes its meaning or is removed. New fields do not change it, and
+//! readers ignore unknown fields.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,29 @@ use std::time::SystemTime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A report could not be made, read or written.
+/// Error of creating, reading or writing a report.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// The name of a schema is not of the form `equic.NAME/VERSION`.
+    /// The name of a schema does not have the form `equic.NAME/VERSION`.
     #[error("`{0}` is not a schema name: write equic.NAME/VERSION, such as equic.demo/1")]
     Name(String),
-    /// A point in time is not written as RFC 3339 says, in UTC.
+    /// A timestamp is not in the UTC form of RFC 3339.
     #[error("`{0}` is not a time in UTC as of RFC 3339: write it as 2024-05-06T07:08:09Z")]
     Time(String),
-    /// The data has no JSON form, such as a map whose keys are not strings.
+    /// The data cannot be encoded as JSON, for example a map whose keys are not strings.
     #[error("the report has no JSON form: {0}")]
     Encode(#[source] serde_json::Error),
-    /// The text is not JSON, or not the shape its schema promises.
+    /// The text is not JSON, or does not have the shape that its schema demands.
     #[error("not a report: {0}")]
     Decode(#[source] serde_json::Error),
-    /// The report is another kind, or another version, than the reader knows.
+    /// The report has another schema, or another version, than the reader supports.
     #[error(
         "the report is `{found}`, and `{expected}` is needed: use the release of eQUIC that wrote it"
     )]
     Mismatch {
-        /// Schema that the reader knows.
+        /// Schema that the reader supports.
         expected: SchemaName,
-        /// Schema that the report says it has.
+        /// Schema of the report.
         found: SchemaName,
     },
     /// The file could not be written.
@@ -84,13 +84,14 @@ impl fmt::Display for SchemaName {
     }
 }
 
-/// A point in time, written as RFC 3339 says, in UTC: `2024-05-06T07:08:09Z`.
+/// A UTC time in the form of RFC 3339: `2024-05-06T07:08:09Z`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(String);
 
 impl Timestamp {
-    /// `time` to the second. `None` before 1970 and after 9999, which RFC 3339 has no form for here.
+    /// Converts `time`, with a resolution of a second. Returns `None` before 1970 and after 9999,
+    /// because this form has four-digit years.
     #[must_use]
     pub fn new(time: SystemTime) -> Option<Self> {
         const YEAR_10000: u64 = 253_402_300_800;
@@ -137,22 +138,22 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The machine a result was made on.
+/// The machine on which a result was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Kernel release, as `uname -r` says.
+    /// Kernel release, as reported by `uname -r`.
     pub kernel: String,
-    /// Processor architecture, as Rust names it: `x86_64`, `aarch64`.
+    /// Processor architecture in Rust's terms: `x86_64`, `aarch64`.
     pub architecture: String,
-    /// Processor model, or `unknown` where the kernel does not name it (most ARM machines).
+    /// Processor model, or `unknown` if the kernel does not report it (most ARM machines).
     pub cpu_model: String,
-    /// Logical processors online.
+    /// Number of logical processors online.
     pub cores: u32,
-    /// Memory the kernel manages, in bytes.
+    /// Memory managed by the kernel, in bytes.
     pub memory_bytes: u64,
 }
 
-/// The machine could not be described.
+/// Error of describing the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file of /proc cannot be read.
@@ -163,33 +164,33 @@ pub enum MachineError {
         /// Error from the system.
         source: std::io::Error,
     },
-    /// A file of /proc lacks what should be in it.
+    /// A file of /proc lacks an expected entry.
     #[error("{} has no {what}", path.display())]
     Missing {
         /// File that lacks the entry.
         path: PathBuf,
-        /// Entry that was looked for.
+        /// The missing entry.
         what: &'static str,
     },
 }
 
 impl Machine {
-    /// This machine, from /proc.
+    /// Describes this machine, from /proc.
     ///
     /// # Errors
-    /// [`MachineError`] where /proc is not mounted or not as Linux writes it.
+    /// Fails with [`MachineError`] if /proc is not mounted or has an unexpected format.
     pub fn read() -> Result<Self, MachineError> {
         Self::read_from(Path::new("/proc"))
     }
 
-    /// As [`Machine::read`], with a folder laid out as /proc is.
+    /// Like [`Machine::read`], for a folder with the layout of /proc.
     ///
     /// # Errors
-    /// As [`Machine::read`].
+    /// Fails as [`Machine::read`] does.
     pub fn read_from(proc: &Path) -> Result<Self, MachineError> {
         let read = |name: &str| {
             let path = proc.join(name);
-            // Lossy: firmware writes what it likes into the model name.
+            // Lossy, because the model name comes from firmware and may be invalid UTF-8.
             std::fs::read(&path)
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .map_err(|source| MachineError::Read { path, source })
@@ -224,7 +225,7 @@ impl Machine {
 }
 
 impl fmt::Display for Machine {
-    /// One line: `2 x Intel(R) Xeon(R) CPU, 8.35 GB, Linux 6.1.0 (x86_64)`.
+    /// Writes one line: `2 x Intel(R) Xeon(R) CPU, 8.35 GB, Linux 6.1.0 (x86_64)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = crate::number::bytes(self.memory_bytes);
         let Self { kernel, architecture, cpu_model, cores, .. } = self;
@@ -237,58 +238,58 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     (key.trim() == name).then(|| value.trim())
 }
 
-/// A result with its circumstances.
+/// A result with the circumstances of its measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report<T> {
     /// The shape of `data`.
     pub schema: SchemaName,
-    /// Time at which the measurement began.
+    /// Start time of the measurement.
     pub created: Timestamp,
-    /// Machine that the measurement was made on.
+    /// Machine of the measurement.
     pub machine: Machine,
-    /// The command line that made it, one argument each.
+    /// The command line of the measurement, one element per argument.
     pub command: Vec<String>,
     /// The result.
     pub data: T,
 }
 
 impl<T: Serialize> Report<T> {
-    /// The report as indented JSON, with a newline at the end. Numbers that are not finite become
-    /// `null`, so fields that may be are to be `Option`s.
+    /// Returns the report as indented JSON, with a newline at the end. Numbers that are not finite
+    /// become `null`, so fields that may have them must be `Option`s.
     ///
     /// # Errors
-    /// [`SchemaError::Encode`] when the data has no JSON form.
+    /// Fails with [`SchemaError::Encode`] if the data cannot be encoded as JSON.
     pub fn to_json(&self) -> Result<String, SchemaError> {
         let mut text = serde_json::to_string_pretty(self).map_err(SchemaError::Encode)?;
         text.push('\n');
         Ok(text)
     }
 
-    /// The report as JSON on one line, into a file that is replaced as a whole: for long series.
+    /// Writes the report as JSON on one line, for long series. The file is replaced atomically.
     ///
     /// # Errors
-    /// As [`Report::to_json`], and [`SchemaError::Write`].
+    /// Fails as [`Report::to_json`] does, and with [`SchemaError::Write`].
     pub fn write_compact(&self, path: impl AsRef<Path>) -> Result<(), SchemaError> {
         let mut text = serde_json::to_string(self).map_err(SchemaError::Encode)?;
         text.push('\n');
         Ok(crate::file::write(path.as_ref(), text.as_bytes())?)
     }
 
-    /// [`Report::to_json`] into a file, replaced as a whole.
+    /// Writes the result of [`Report::to_json`] to a file. The file is replaced atomically.
     ///
     /// # Errors
-    /// As [`Report::to_json`], and [`SchemaError::Write`].
+    /// Fails as [`Report::to_json`] does, and with [`SchemaError::Write`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), SchemaError> {
         Ok(crate::file::write(path.as_ref(), self.to_json()?.as_bytes())?)
     }
 }
 
 impl<T: DeserializeOwned> Report<T> {
-    /// Reads a report of the schema `expected`. The name is looked at before the data, so a report of
-    /// another kind is called that and not a parse error.
+    /// Parses a report with schema `expected`. Checks the schema before the data, so that the error
+    /// for another kind of report is a mismatch, not a parse error.
     ///
     /// # Errors
-    /// [`SchemaError::Decode`] and [`SchemaError::Mismatch`].
+    /// Fails with [`SchemaError::Decode`] or [`SchemaError::Mismatch`].
     pub fn from_json(text: &str, expected: &SchemaName) -> Result<Self, SchemaError> {
         #[derive(Deserialize)]
         struct Head {

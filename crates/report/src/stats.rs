@@ -1,12 +1,12 @@
 //! Statistics of one sample of numbers.
 //!
-//! [`Sample`] holds the finite values, sorted; each statistic is a method that returns `None` where it
-//! has no value (an empty sample, a percentile outside 0 to 100). Definitions:
+//! [`Sample`] holds the finite values, sorted. Each statistic is a method, which returns `None` if
+//! it is undefined (for an empty sample, or a percentile outside 0 to 100). Definitions:
 //!
 //! * [`Sample::percentile`] interpolates linearly (type 7 of Hyndman and Fan 1996; the default of R's
 //!   `quantile` and NumPy's `percentile`): with `h = (n - 1) p / 100` counted from 0, the value at
 //!   `floor(h)`, plus `h - floor(h)` of the way to the next one.
-//! * [`Sample::nearest_rank`] is always a value that occurred: the one at rank `ceil(n p / 100)`
+//! * [`Sample::nearest_rank`] is always an observed value: the one at rank `ceil(n p / 100)`,
 //!   counted from 1. Use it for latencies, where an interpolated tail was never observed.
 //! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R:
 //!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
@@ -26,14 +26,15 @@ pub mod ranks;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Factor on a median absolute deviation that estimates the standard deviation of a normal
-/// distribution: 1 / (the 0.75 quantile of the standard normal distribution).
+/// Factor that converts a median absolute deviation to an estimate of the standard deviation, for
+/// normally distributed values: 1 / (the 0.75 quantile of the standard normal distribution).
 pub const MAD_TO_SIGMA: f64 = 1.482_602_218_505_602;
 
-/// Number of resamples that gives a 95 % interval whose ends are stable to about two digits.
+/// Number of resamples for a 95 % interval whose ends are stable to about two digits.
 pub const RESAMPLES: usize = 2_000;
 
-/// A sample: finite values in ascending order, and how many were left out because they were not finite.
+/// A sample: finite values in ascending order, and the number of values left out because they were
+/// not finite.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     sorted: Vec<f64>,
@@ -122,7 +123,7 @@ impl Sample {
         Some(self.len() as f64 / inverse)
     }
 
-    /// The standard deviation of the sample (divisor n - 1). `None` under two values.
+    /// The standard deviation of the sample (divisor n - 1). `None` with fewer than two values.
     #[must_use]
     pub fn standard_deviation(&self) -> Option<f64> {
         let mean = self.mean()?;
@@ -133,7 +134,7 @@ impl Sample {
         Some((squares / (self.len() - 1) as f64).sqrt())
     }
 
-    /// The median: the middle value, or the mean of the middle two.
+    /// The median: the middle value, or the mean of the two middle values.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         quantile(&self.sorted, 0.5)
@@ -145,13 +146,15 @@ impl Sample {
         quantile(&self.sorted, p / 100.0)
     }
 
-    /// The `p`-th percentile as the nearest rank, `p` from 0 to 100; for 0 the smallest value.
+    /// The `p`-th percentile as nearest rank, with `p` from 0 to 100. For 0, it is the smallest
+    /// value.
     #[must_use]
     pub fn nearest_rank(&self, p: f64) -> Option<f64> {
         if !(0.0..=100.0).contains(&p) {
             return None;
         }
-        // A hair less: 0.07 * 100 is 7.000000000000001 in binary, and its rank is 7.
+        // The subtraction corrects rounding: 0.07 * 100 is 7.000000000000001 in binary, but its
+        // rank is 7.
         let rank = (p * self.len() as f64 / 100.0 - 1e-9).ceil().max(1.0) as usize;
         self.sorted.get(rank - 1).copied()
     }
@@ -164,8 +167,8 @@ impl Sample {
         deviations.median()
     }
 
-    /// The empirical distribution: for each distinct value, ascending, the fraction of the sample that
-    /// is no larger. The last fraction is 1.
+    /// The empirical distribution: for each distinct value in ascending order, the fraction of the
+    /// sample up to and including it. The last fraction is 1.
     #[must_use]
     pub fn ecdf(&self) -> Vec<(f64, f64)> {
         let total = self.len() as f64;
@@ -179,12 +182,13 @@ impl Sample {
             .collect()
     }
 
-    /// A 95 % interval for `statistic`: it is computed on `resamples` samples of the same size drawn
-    /// from this one with replacement, and the interval runs from the 2.5th to the 97.5th percentile
-    /// of the results (type 7). Resamples for which it is `None` are left out.
+    /// Returns a 95 % bootstrap interval for `statistic`. It is computed on `resamples` samples of
+    /// the same size, drawn with replacement. The interval is from the 2.5th to the 97.5th
+    /// percentile of the results (type 7). Resamples without a result are ignored.
     ///
-    /// The same generator state gives the same interval. Cost: `resamples` times drawing, sorting
-    /// and `statistic`. `None` when the sample is empty, or no resample has the statistic.
+    /// The same generator state gives the same interval. The cost is `resamples` times drawing,
+    /// sorting and `statistic`. Returns `None` if the sample is empty, or if no resample has a
+    /// result.
     #[must_use]
     pub fn bootstrap_95<R: Rng + ?Sized>(
         &self,
@@ -195,7 +199,7 @@ impl Sample {
         if self.is_empty() {
             return None;
         }
-        // u64: the draws are the same on machines of any word size.
+        // A `u64`, so that the draws are the same on machines of any word size.
         let size = self.len() as u64;
         let mut drawn = Sample { sorted: Vec::with_capacity(self.len()), left_out: 0 };
         let results: Sample = (0..resamples)
@@ -211,7 +215,8 @@ impl Sample {
         Some(Interval { low: results.percentile(2.5)?, high: results.percentile(97.5)? })
     }
 
-    /// The usual figures in one structure, for a result file. `None` for an empty sample.
+    /// Returns the usual statistics in one structure, for a result file. `None` for an empty
+    /// sample.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         Some(Summary {
@@ -237,8 +242,8 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The usual figures of a sample, in its unit. The median interpolates; p90, p95 and p99 are nearest
-/// ranks, values that occurred.
+/// The usual statistics of a sample, in its unit. The median interpolates. p90, p95 and p99 are
+/// nearest ranks, that is, observed values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of values.
@@ -267,7 +272,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     }
     let n = values.len() as f64;
     let sum: f64 = values.iter().sum();
-    // Finite values may add up to more than f64 holds; their mean does not.
+    // The sum of finite values can overflow, their mean cannot.
     Some(if sum.is_finite() { sum / n } else { values.iter().map(|value| value / n).sum() })
 }
 
@@ -279,8 +284,8 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let below = sorted[h.floor() as usize];
     let above = sorted[h.ceil() as usize];
     let between = h - h.floor();
-    // Weighted, not `below + (above - below) * between`: the difference may overflow. The clamp takes
-    // back what rounding adds.
+    // A weighted sum, because the difference in `below + (above - below) * between` may overflow.
+    // The clamp corrects rounding errors.
     Some(((1.0 - between) * below + between * above).clamp(below, above))
 }
 

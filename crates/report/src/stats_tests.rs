@@ -1,4 +1,4 @@
-//! Known samples: values worked out by hand, with the R expression that gives the same.
+//! Known samples: values computed by hand, with the R expressions that give the same.
 
 use super::*;
 use rand::SeedableRng;
@@ -52,7 +52,7 @@ fn percentiles_of_nearest_rank() {
     {
         close(x.nearest_rank(p), expected);
     }
-    // Whole ranks stay whole although p * n / 100 is not exact in binary.
+    // Whole ranks stay whole, although p * n / 100 is not exact in binary.
     let hundred: Sample = (1..=100).map(f64::from).collect();
     for p in 1..=100 {
         close(hundred.nearest_rank(f64::from(p)), f64::from(p));
@@ -134,8 +134,8 @@ fn bootstrap_follows_the_seed_and_the_spread() {
         |seed| x.bootstrap_95(&mut StdRng::seed_from_u64(seed), RESAMPLES, Sample::mean).unwrap();
     assert_eq!(interval(7), interval(7));
     assert_ne!(interval(7), interval(8));
-    // The standard error of the mean is sd / 10 = 28.87 / 10 (population sd, as resampling sees it),
-    // so the interval is close to 49.5 -+ 1.96 * 2.887 = 43.84 .. 55.16.
+    // The standard error of the mean is sd / 10 = 28.87 / 10 (with the population's sd, as in
+    // resampling), so the interval is close to 49.5 -+ 1.96 * 2.887 = 43.84 .. 55.16.
     let Interval { low, high } = interval(7);
     assert!((low - 43.84).abs() < 0.6 && (high - 55.16).abs() < 0.6, "{low} .. {high}");
     let constant =

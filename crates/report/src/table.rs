@@ -1,9 +1,10 @@
 //! Aligned tables for a terminal.
 //!
-//! A [`Table`] has [`Column`]s (text to the left, numbers to the right, the unit in the header) and rows
-//! of [`Cell`]s, and [`Table::render`]s to text for a [`Style`]: colours or none, line drawing or
-//! ASCII, and the width to fit. Widths are those of a terminal: `é` is one column wide, `漢` two.
-//! [`Style::stdout`] is the one to print with; tests and files use [`Style::plain`].
+//! A [`Table`] has [`Column`]s (text is left-aligned, numbers are right-aligned with the unit in
+//! the header) and rows of [`Cell`]s. [`Table::render`] formats it for a [`Style`]: with or without
+//! colours, with Unicode or ASCII lines, and for a given width. Widths are terminal columns: `é`
+//! takes one, `漢` two. Use [`Style::stdout`] for printing, and [`Style::plain`] for tests and
+//! files.
 
 use std::io::IsTerminal as _;
 
@@ -14,24 +15,24 @@ use comfy_table::{
 /// Style in which a table is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Use colours and bold.
+    /// Whether to use colours and bold text.
     pub colour: bool,
-    /// Draw lines with Unicode characters; ASCII otherwise.
+    /// Whether to draw lines with Unicode characters instead of ASCII.
     pub unicode: bool,
-    /// Columns of the terminal; text wraps to fit, numbers never do. `None`: as wide as it gets.
+    /// Terminal width in columns. Text wraps to fit, numbers do not. `None`: unlimited.
     pub width: Option<u16>,
 }
 
 impl Style {
-    /// Neither colour nor limit: for files, pipes and tests.
+    /// Returns a style without colours and without a width limit: for files, pipes and tests.
     #[must_use]
     pub const fn plain() -> Self {
         Self { colour: false, unicode: true, width: None }
     }
 
-    /// For standard output as it is now: colours only on a terminal that is not `dumb` and where
-    /// `NO_COLOR` is unset or empty (<https://no-color.org>), its width, and Unicode lines unless the
-    /// locale's character set is another.
+    /// Returns the style for the current standard output. Colours are used only on a terminal that
+    /// is not `dumb`, if `NO_COLOR` is unset or empty (<https://no-color.org>). The width is the
+    /// terminal's. Lines are Unicode, unless the locale names another character set.
     #[must_use]
     pub fn stdout() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -53,8 +54,8 @@ impl Style {
         locale: Option<&str>,
         width: Option<u16>,
     ) -> Self {
-        // `C` and `POSIX` say nothing about the terminal's character set on a Linux of today, but a
-        // locale that names a set other than UTF-8 means it.
+        // On current Linux systems, `C` and `POSIX` say nothing about the terminal's character set.
+        // A locale that explicitly names another set than UTF-8 does.
         let charset = locale.and_then(|locale| locale.split_once('.')).map(|(_, charset)| charset);
         let unicode = charset.is_none_or(|charset| {
             let charset = charset.to_ascii_lowercase();
@@ -69,25 +70,26 @@ impl Style {
     }
 }
 
-/// Meaning of a cell's colour. Without colour nothing is lost: tones only repeat what the text says.
+/// Meaning of a cell's colour. Tones only repeat what the text says, so nothing is lost without
+/// colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing in particular.
+    /// No special meaning.
     #[default]
     Normal,
-    /// As it should be (green).
+    /// Good (green).
     Good,
-    /// To be looked at (yellow).
+    /// Needs attention (yellow).
     Warning,
     /// Wrong (red).
     Bad,
-    /// The figure the table is about (bold).
+    /// The main value of the table (bold).
     Strong,
-    /// Of little weight (grey).
+    /// Unimportant (grey).
     Faint,
 }
 
-/// One cell: a text and its tone.
+/// A cell: a text and its tone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -95,14 +97,14 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell with a text; control characters are shown as escapes, so that a name taken from the
-    /// network or a file cannot drive the terminal. A line feed starts a new line in the cell.
+    /// Creates a cell. Control characters are shown as escapes, so that a name from the network or
+    /// a file cannot control the terminal. A line feed begins a new line in the cell.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: printable(&text.into()), tone: Tone::Normal }
     }
 
-    /// The cell in a tone.
+    /// Sets the tone.
     #[must_use]
     pub fn tone(mut self, tone: Tone) -> Self {
         self.tone = tone;
@@ -125,20 +127,20 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of text, to the left.
+    /// Creates a left-aligned column of text.
     #[must_use]
     pub fn text(title: impl Into<String>) -> Self {
         Self { title: printable(&title.into()), unit: None, number: false }
     }
 
-    /// A column of figures, to the right; they are never broken over lines.
+    /// Creates a right-aligned column of numbers, which never wrap.
     #[must_use]
     pub fn number(title: impl Into<String>) -> Self {
         Self { number: true, ..Self::text(title) }
     }
 
-    /// The unit all figures of the column share, shown under the title. Leave it out where the cells
-    /// carry their own.
+    /// Sets the unit of all numbers in the column, shown under the title. Omit it if the cells have
+    /// their own units.
     #[must_use]
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = Some(printable(&unit.into()));
@@ -155,20 +157,20 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self { title: None, columns: columns.into_iter().collect(), rows: Vec::new() }
     }
 
-    /// A line above the table.
+    /// Sets a title, which is shown above the table.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(printable(&title.into()));
         self
     }
 
-    /// Adds a row. Cells beyond the columns are left out, missing ones are empty.
+    /// Adds a row. Ignores additional cells. Missing ones are empty.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Self {
         let mut row: Vec<Cell> =
             cells.into_iter().map(Into::into).take(self.columns.len()).collect();
@@ -189,10 +191,10 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as text, lines ended by line feeds. Without columns: the title alone.
+    /// Returns the table as text with line feeds. A table without columns consists of its title.
     ///
-    /// All lines of the frame are equally wide, and no wider than `style.width` unless the numbers
-    /// alone need more.
+    /// All lines of the frame have the same width, which is at most `style.width` unless the
+    /// numbers need more.
     #[must_use]
     pub fn render(&self, style: Style) -> String {
         let mut text = self.title.clone().map(|title| heading(title, style)).unwrap_or_default();
@@ -228,8 +230,8 @@ impl Table {
         text
     }
 
-    /// The table as GitHub Flavored Markdown (section 4.10): the title as a line above, the unit behind
-    /// the column's title. Tones are not shown.
+    /// Returns the table as GitHub Flavored Markdown (section 4.10). The title is a line above, and
+    /// units follow the column titles. Tones are not shown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', " ");
@@ -256,7 +258,7 @@ fn frame(style: Style) -> TableStyle {
 }
 
 fn heading(title: String, style: Style) -> String {
-    // The two sequences a terminal knows for "bold" and "as before" (ECMA-48, SGR 1 and 0).
+    // Terminal sequences for bold and for reset (ECMA-48, SGR 1 and 0).
     if style.colour { format!("\x1b[1m{title}\x1b[0m\n") } else { format!("{title}\n") }
 }
 
@@ -284,8 +286,8 @@ fn draw(cell: &Cell, style: Style) -> comfy_table::Cell {
     }
 }
 
-/// Control characters as escapes, except the line feed. The characters that reverse the direction of
-/// writing go the same way: they make a terminal show something else than what is there.
+/// Shows control characters, except the line feed, as escapes. The same applies to characters that
+/// change the writing direction, because they can make a terminal show misleading text.
 fn printable(text: &str) -> String {
     let hostile = |c: char| {
         (c.is_control() && c != '\n')

@@ -1,18 +1,18 @@
-//! Events into a rate over time: what a throughput plot is drawn from.
+//! Rates over time from events, for throughput plots.
 
-/// Counts events in windows of `width` seconds from `start` to `end` and returns, for each window,
-/// its middle (seconds) and the rate in it (events per second). The last window may be shorter; its
-/// rate is of its own length. Events outside and values that are not finite are left out.
+/// Counts events in windows of `width` seconds from `start` to `end`. Returns the middle (in
+/// seconds) and the rate (in events per second) of each window. The last window may be shorter; its
+/// rate uses its real length. Events outside the span and values that are not finite are ignored.
 ///
-/// `None` when the span or the width is not a positive number, or when there would be more than
+/// Returns `None` if the span or the width is not a positive number, or if there would be more than
 /// [`MAX_WINDOWS`] windows.
 #[must_use]
 pub fn rate(events: &[f64], start: f64, end: f64, width: f64) -> Option<Vec<(f64, f64)>> {
     sum(events.iter().map(|&at| (at, 1.0)), start, end, width)
 }
 
-/// As [`rate`], for events that weigh something, such as (time in seconds, bytes): the sum of the
-/// weights per second. Weights that are not finite are left out.
+/// Like [`rate`], for weighted events such as (time in seconds, bytes). Returns the sum of the
+/// weights per second. Weights that are not finite are ignored.
 #[must_use]
 pub fn sum(
     events: impl IntoIterator<Item = (f64, f64)>,
@@ -25,8 +25,8 @@ pub fn sum(
     if !positive(span) || !positive(width) || !start.is_finite() {
         return None;
     }
-    // A hair less: 0.3 / 0.1 is 2.9999999999999996 in binary, 0.6 / 0.2 is 2.9999999999999996 too,
-    // 0.7 / 0.1 is 6.999999999999999, and 0.3 / 0.1 + rounding must not open an empty fourth window.
+    // The subtraction corrects rounding: 0.7 / 0.1 is 6.999999999999999 in binary, and other
+    // quotients are slightly too large, which would add an empty window.
     let windows = (span / width - 1e-9).ceil().max(1.0);
     if windows > MAX_WINDOWS as f64 {
         return None;
@@ -47,7 +47,7 @@ pub fn sum(
     Some(points.collect())
 }
 
-/// More windows than this are a mistake in the arguments, not a plot.
+/// Maximum number of windows. More indicate a mistake in the arguments.
 pub const MAX_WINDOWS: usize = 1_000_000;
 
 #[cfg(test)]

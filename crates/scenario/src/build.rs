@@ -1,4 +1,4 @@
-//! From a description to the simulator's network, and to who is at the ends of each flow.
+//! Builds the simulator's network from a description, and assigns nodes to the ends of each flow.
 
 use equic_sim::{
     Application, Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate,
@@ -7,24 +7,24 @@ use equic_sim::{
 
 use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
 
-/// QUIC asks of a path that it carries UDP payloads of so many bytes (RFC 9000 s.14).
+/// Smallest UDP payload that a path must carry for QUIC, in bytes (RFC 9000 s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
 
-/// Bytes of a packet around a DATAGRAM frame's data: short header, the longest connection ID, packet number, tag, type
-/// and length (RFC 9000 s.17.3, RFC 9221 s.4).
+/// Overhead of a packet with one DATAGRAM frame, in bytes: short header, longest connection ID,
+/// packet number, tag, frame type and length (RFC 9000 s.17.3, RFC 9221 s.4).
 const AROUND_MESSAGE: u32 = 1 + 20 + 4 + 16 + 3;
 
-/// TCP with all its options needs room for some payload.
+/// Smallest segment size for TCP, in bytes: room for all options and some payload.
 const LEAST_SEGMENT: u32 = 128;
 
-/// The part of a description that is wrong.
+/// The part of a description that has the mistake.
 pub(crate) enum Whose {
     Network,
     Flow(usize),
     Traffic(usize),
 }
 
-/// Reason for which a description cannot be played.
+/// Reason why a description cannot be simulated.
 pub(crate) struct Impossible {
     pub(crate) whose: Whose,
     pub(crate) message: String,
@@ -36,44 +36,47 @@ impl Impossible {
     }
 }
 
-/// The network of a scenario as the simulator has it, with the ends of all connections.
+/// The network of a scenario for the simulator, with the ends of all connections.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Place {
     /// Nodes and links.
     pub topology: equic_sim::Topology,
-    /// Links whose ports are measured, with their names: bottlenecks; of a graph, all.
+    /// Links whose ports are measured, with their names: the bottlenecks, or all links of a graph.
     pub watched: Vec<(String, LinkId)>,
-    /// For each flow of the description: client and server of each of its connections.
+    /// For each flow: the client and server nodes of each of its connections.
     pub flows: Vec<Vec<(NodeId, NodeId)>>,
-    /// For each traffic of the description: the nodes that it goes from and to.
+    /// For each traffic source: its source and destination node.
     pub traffic: Vec<(NodeId, NodeId)>,
-    /// The largest UDP payload that all links take, in bytes.
+    /// The largest UDP payload that fits all links, in bytes.
     pub datagram: u16,
-    /// The largest TCP segment that all links take, without headers and with options, in bytes.
+    /// The largest TCP segment that fits all links, in bytes, including options and without the
+    /// header.
     pub mss: u16,
-    /// Bytes that the network may hold between two ends, roughly.
+    /// Estimate of the bytes that the network can hold between two ends.
     pub holds: u64,
 }
 
-/// Bounds of the window that the network asks for, in bytes.
+/// Limits of the default flow-control window, in bytes.
 const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
 
 impl Place {
-    /// The network of a scenario.
+    /// Builds the network of a scenario.
     ///
     /// # Errors
-    /// Reason for which there is none: never for a scenario as it was read.
+    /// Returns the reason why it cannot be built. This does not happen for a scenario that was read
+    /// without errors.
     pub fn of(scenario: &Scenario) -> Result<Place, String> {
         Place::find(scenario).map_err(|error| error.message)
     }
 
-    /// The flow-control window that the network asks for, in bytes: twice what it may hold, from 1 to 128 MiB.
+    /// The default flow-control window for this network, in bytes: twice what it can hold, from 1
+    /// to 128 MiB.
     pub fn window(&self) -> u64 {
         self.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
     }
 
-    /// The largest window of a flow, in bytes: its own option, or what the network asks for.
+    /// The largest window of a flow, in bytes: its own option, or the network's default.
     pub fn window_of(&self, flow: &Flow) -> u64 {
         let own = match flow.protocol {
             Protocol::Quic => flow.quic.window,
@@ -82,7 +85,7 @@ impl Place {
         own.unwrap_or_else(|| self.window())
     }
 
-    /// Ports that are measured, both directions of each watched link, with their names.
+    /// The measured ports, both directions of each watched link, with their names.
     pub fn ports(&self) -> Vec<(String, PortId)> {
         let both = |(name, link): &(String, LinkId)| {
             [(format!("{name}, there"), link.there()), (format!("{name}, back"), link.back())]
@@ -90,11 +93,12 @@ impl Place {
         self.watched.iter().flat_map(both).collect()
     }
 
-    /// Attaches the scenario's other traffic to a run of this network: the flow of each, in the order of the
-    /// description.
+    /// Attaches the scenario's background traffic to a run of this network. Returns the flow of
+    /// each traffic source, in the order of the description.
     ///
     /// # Errors
-    /// Reason for which the run refuses it: never for a scenario as it was read.
+    /// Returns the reason why the run rejects it. This does not happen for a scenario that was read
+    /// without errors.
     pub fn attach_traffic(
         &self,
         run: &mut Simulation,
@@ -130,7 +134,7 @@ fn attach(
 }
 
 impl Place {
-    /// Makes the network, and finds all ends and ways.
+    /// Builds the network, and finds all ends and routes.
     pub(crate) fn find(scenario: &Scenario) -> Result<Place, Impossible> {
         let (named, watched) = make(&scenario.network.topology);
         let mut topology = named.topology;
@@ -139,7 +143,7 @@ impl Place {
         let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
         let datagram = mtu.saturating_sub(topology.ip.header() + 8);
         let mss = mtu.saturating_sub(topology.ip.header() + 20);
-        // QUIC first: of a scenario with both protocols it needs the larger MTU.
+        // QUIC first: in a scenario with both protocols, it needs the larger MTU.
         let has = |protocol| scenario.flows.iter().any(|flow| flow.protocol == protocol);
         let needs = |name: &str, least: u32| {
             let message = format!("{name} needs an MTU of {least} bytes, and a link has {mtu}");
@@ -151,7 +155,7 @@ impl Place {
         if has(Protocol::Tcp) && mss < LEAST_SEGMENT {
             return needs("TCP", LEAST_SEGMENT + topology.ip.header() + 20);
         }
-        // Routes are checked where flows are: by the simulator itself.
+        // The simulator itself checks the routes when flows are created.
         let mut run = Simulation::new(topology.clone(), 0).map_err(Impossible::network)?;
         let pairs: Vec<(NodeId, NodeId)> =
             named.clients.iter().copied().zip(named.servers.iter().copied()).collect();
@@ -205,7 +209,7 @@ impl Place {
     }
 }
 
-/// Error if the messages of a call over QUIC are too large: each has to fit into one packet.
+/// Returns an error if the messages of a call over QUIC do not fit into one packet each.
 fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let Some(Application::Call(call)) =
         flow.application.as_ref().filter(|_| flow.protocol == Protocol::Quic)
@@ -220,7 +224,7 @@ fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     (call.message > most).then_some(told)
 }
 
-/// The ends of one connection.
+/// Returns the two ends of one connection.
 fn between(
     route: &Route,
     topology: &equic_sim::Topology,
@@ -246,7 +250,7 @@ fn between(
     }
 }
 
-/// All directions that are described; those of access links once.
+/// Returns all described directions. Those of the access links occur once.
 fn directions(topology: &Topology) -> Vec<&Direction> {
     let links: Vec<&Link> = match topology {
         Topology::Simple(link) => vec![&**link],
@@ -260,8 +264,8 @@ fn directions(topology: &Topology) -> Vec<&Direction> {
     links.into_iter().flat_map(|link| [&link.there, &link.back]).collect()
 }
 
-/// A bound of what is in flight on the longest way: the highest rate of the narrow links, of which all ways pass
-/// one, times all delays, and the longest queue.
+/// Upper bound of the bytes in flight on the longest path: the highest rate of a bottleneck, which
+/// every path crosses, times the sum of all delays, plus the longest queue.
 fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
     let narrow = match topology {
         Topology::Dumbbell { .. } => 2,
@@ -282,7 +286,7 @@ fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
     ((fastest * delay / 8.0) as u64).saturating_add(queue.max().unwrap_or(0))
 }
 
-/// The network, and the links whose ports are looked at.
+/// Builds the network. Returns it with the links whose ports are measured.
 fn make(topology: &Topology) -> (Named, Vec<(String, LinkId)>) {
     let mut backs: Vec<&Direction> = Vec::new();
     let (mut named, access) = match topology {

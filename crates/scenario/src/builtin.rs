@@ -1,13 +1,13 @@
-//! Scenarios that come with the simulator, by name.
+//! Built-in scenarios, by name.
 
 use crate::model::Scenario;
 
-/// A scenario that can be run by its name.
+/// A built-in scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltIn {
     /// The name.
     pub name: &'static str,
-    /// Its description, as a file would have it.
+    /// Its description, as in a file.
     pub text: &'static str,
 }
 
@@ -17,26 +17,26 @@ macro_rules! built_in {
     };
 }
 
-/// All scenarios, in the order of their names.
+/// Returns all built-in scenarios, sorted by name.
 pub fn built_in() -> &'static [BuiltIn] {
     built_in!("cross-traffic" "dumbbell" "fairness" "imc17" "late-comer" "lossy" "parking-lot" "quic-and-tcp" "simple" "wireless")
 }
 
 impl BuiltIn {
-    /// The scenario of this name, if there is one.
+    /// Returns the scenario of this name, or `None`.
     pub fn find(name: &str) -> Option<BuiltIn> {
         built_in().iter().copied().find(|one| one.name == name)
     }
 
-    /// Names that are near this one.
+    /// Returns names similar to this one.
     pub fn near(name: &str) -> Vec<&'static str> {
         crate::problem::similar(name, built_in().iter().map(|one| one.name))
     }
 
-    /// The scenario.
+    /// Parses the scenario.
     ///
     /// # Panics
-    /// Never: tests read them all.
+    /// Never panics, because tests parse all of them.
     pub fn scenario(&self) -> Scenario {
         Scenario::parse(self.text).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }

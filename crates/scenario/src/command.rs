@@ -1,14 +1,15 @@
-//! The command line of `equic sim`: `equic` shows it in help, man pages and completions, `equic-sim` carries it out.
+//! The command line of `equic sim`. `equic` uses it for help, man pages and completions, and
+//! `equic-sim` runs it.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// Prints help or a version to standard output, where that was asked for; else gives what is wrong with a command line, for
-/// standard error: none, if it was printed.
+/// Prints help or a version to standard output if that was requested, and returns `None`. Otherwise
+/// returns the error message for standard error.
 pub fn usage(error: &clap::Error) -> Option<String> {
     if !error.use_stderr() {
-        // A closed pipe: whoever asked has read enough.
+        // If the pipe is closed, the reader has read enough.
         let _ = error.print();
         return None;
     }
@@ -145,7 +146,7 @@ pub struct Shard {
     pub count: usize,
 }
 
-/// The most parts.
+/// Largest number of parts.
 const MAX_SHARDS: usize = 100_000;
 
 fn shard(text: &str) -> Result<Shard, String> {

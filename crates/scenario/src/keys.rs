@@ -1,7 +1,7 @@
-//! All keys of a description: the reader knows no others, and docs/simulator.md has this list.
-//! `applications.rs` has those of what a flow carries.
+//! All keys of a description. The reader accepts only these, and docs/simulator.md lists them.
+//! `applications.rs` has the keys of applications.
 
-/// A table of keys, a line each: name, values that it takes, default, meaning.
+/// Defines a table of keys. Each line has a name, accepted values, default, and meaning.
 macro_rules! section {
     ($constant:ident, $shown:literal { $($name:literal: $value:literal, $default:literal, $meaning:literal;)* }) => {
         pub(crate) const $constant: crate::keys::Section = crate::keys::Section {
@@ -23,20 +23,20 @@ pub(crate) use applications::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, VIDEO};
 /// One key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Name in its table.
+    /// Name of the key in its table.
     pub name: &'static str,
-    /// Values that it takes.
+    /// Accepted values.
     pub value: &'static str,
-    /// Value where it is not written; empty: it has to be.
+    /// Default value. Empty if the key is mandatory.
     pub default: &'static str,
-    /// Its meaning, in a sentence.
+    /// Meaning, in one sentence.
     pub meaning: &'static str,
 }
 
-/// Keys of one kind of table.
+/// The keys of one kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// The table or tables, as they are written.
+    /// Name of the table or tables, as written.
     pub name: &'static str,
     /// Its keys.
     pub keys: &'static [Key],
@@ -198,7 +198,7 @@ pub fn sections() -> &'static [Section] {
     ]
 }
 
-/// The list as docs/simulator.md has it.
+/// Returns the list in the form of docs/simulator.md.
 pub fn markdown() -> String {
     let mut text = String::new();
     for section in sections() {

@@ -1,4 +1,4 @@
-//! Scenarios: one TOML description of a network, the flows in it, and the seeds of its runs.
+//! Scenarios: a TOML description of a network, its flows, and the seeds of its runs.
 //!
 //! ```
 //! let scenario = equic_scenario::Scenario::parse(r#"
@@ -14,13 +14,14 @@
 //! # Ok::<(), equic_scenario::ScenarioError>(())
 //! ```
 //!
-//! A description that contradicts itself is refused before anything runs, each mistake with its line. All keys are in
-//! `docs/simulator.md`.
+//! A description with mistakes is rejected before anything runs, and each mistake is reported with
+//! its line. `docs/simulator.md` lists all keys.
 //!
-//! * `model.rs`: the description as types; `keys.rs`: all keys; `read/`: from text; `build.rs`: to a network;
+//! * `model.rs`: the description as types; `keys.rs`: all keys; `read/`: the parser; `build.rs`:
+//!   the network;
 //! * `builtin.rs`: scenarios by name; `problem.rs`: mistakes, with their lines; `locate.rs`: the line of a key;
-//! * `results/`, with the feature `results`: what came of runs, in virtual or in real time;
-//! * `transport.rs`, with the feature `transport`: how QUIC's endpoints are configured;
+//! * `results/`, with the feature `results`: results of runs in virtual or real time;
+//! * `transport.rs`, with the feature `transport`: the configuration of QUIC endpoints;
 //! * `play/`, with the feature `play`: runs in virtual time, and their results;
 //! * `command.rs`, with the feature `command`: the command line of `equic sim`.
 

@@ -1,12 +1,14 @@
-//! The line of a key in a text that was read before, for those who cannot play what it asks for.
+//! Finds the line of a key in a text that was already parsed, for callers that cannot run what the
+//! key asks for.
 
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{Problem, ScenarioError};
 
 impl ScenarioError {
-    /// Complaints about keys of a description, such as `network.link.rate` or `flow[2].tcp.mss` (the second flow),
-    /// each with the line of its key; where the key is not in the text, with that of the table around it.
+    /// Returns mistakes about keys of a description, such as `network.link.rate` or
+    /// `flow[2].tcp.mss` (the second flow). Each has the line of its key, or of the enclosing table
+    /// if the key is not in the text.
     pub fn about(
         text: &str,
         complaints: impl IntoIterator<Item = (String, String)>,
@@ -21,7 +23,7 @@ impl ScenarioError {
     }
 }
 
-/// Offset in the text of the longest part of a key that is there.
+/// Offset of the longest prefix of the key that is in the text.
 fn offset(document: &DeTable<'_>, key: &str) -> usize {
     let (mut offset, mut table) = (0, Some(document));
     for step in key.split('.') {

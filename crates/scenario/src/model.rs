@@ -1,33 +1,33 @@
-//! The description as types, after it was read and checked.
+//! The description as types, after parsing and checking.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
 
-/// A network, its flows, and what is to be written down.
+/// A network, its flows, and what to record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// One sentence about it; may be empty.
+    /// A one-sentence description. May be empty.
     pub description: String,
-    /// Seeds of the runs, each once.
+    /// Seeds of the runs, without duplicates.
     pub seeds: Vec<u64>,
-    /// Virtual time at which a run ends, whatever is under way.
+    /// Virtual time at which a run ends, even if flows are still in progress.
     pub limit: Duration,
     /// Nodes and links.
     pub network: Network,
-    /// Connections that are studied.
+    /// Connections under study.
     pub flows: Vec<Flow>,
-    /// Other traffic.
+    /// Background traffic.
     pub traffic: Vec<Traffic>,
-    /// Interval of time series.
+    /// Sampling interval of time series.
     pub interval: Duration,
 }
 
 /// Both directions of a link, each as seen from its sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Direction from the clients' side, or from the node named first.
+    /// Direction from the clients' side, or from the first node.
     pub there: Direction,
     /// The opposite direction.
     pub back: Direction,
@@ -38,7 +38,7 @@ pub struct Link {
 pub struct Network {
     /// Version of IP of all nodes.
     pub ip: IpVersion,
-    /// Shape of the network: its nodes, and the links between them.
+    /// Shape of the network: nodes and links.
     pub topology: Topology,
 }
 
@@ -47,41 +47,41 @@ pub struct Network {
 pub enum Topology {
     /// Two nodes and a link.
     Simple(Box<Link>),
-    /// Pairs that share one link between two routers.
+    /// Pairs that share a link between two routers.
     Dumbbell {
         /// Number of pairs.
         pairs: usize,
-        /// Link that is shared.
+        /// The shared link.
         bottleneck: Box<Link>,
-        /// Link of each host to its router.
+        /// Link between each host and its router.
         access: Box<Link>,
     },
-    /// A row of routers: the first pair goes all the way, each other pair over one link.
+    /// A row of routers. The first pair crosses all links, each other pair crosses one.
     ParkingLot {
         /// Links between routers.
         links: Vec<Link>,
-        /// Link of each host to its router.
+        /// Link between each host and its router.
         access: Box<Link>,
     },
-    /// A client and a server with two ways between them.
+    /// A client and a server with two paths between them.
     TwoPath(Box<[Link; 2]>),
-    /// Nodes and links by hand.
+    /// Nodes and links listed one by one.
     Graph {
-        /// Nodes with their names, and whether they forward.
+        /// Node names, and whether each node forwards.
         nodes: Vec<(String, bool)>,
-        /// Links: first node, second node, by their place among the nodes.
+        /// Links: indices of the first and second node, and the link.
         links: Vec<(usize, usize, Link)>,
     },
 }
 
-/// Ends of a flow or of other traffic.
+/// Ends of a flow or of background traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Between the hosts of a pair, counted from 0.
+    /// The hosts of a pair, counted from 0.
     Pair(usize),
-    /// Pairs in turn: the first flow takes the first pair.
+    /// Pairs in turn. The first flow gets the first pair.
     NextPair,
-    /// Between two nodes by their names.
+    /// Two nodes, by name.
     Nodes {
         /// Node that opens the connection and sends.
         from: String,
@@ -93,14 +93,14 @@ pub enum Route {
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// QUIC: the transport of this tree.
+    /// QUIC: `equic-transport`.
     Quic,
-    /// TCP as Linux has it, with TLS above it or without.
+    /// TCP as in Linux, with or without TLS.
     Tcp,
 }
 
 impl Protocol {
-    /// The name, as in a description.
+    /// Returns the name used in descriptions.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Quic => "quic",
@@ -124,16 +124,18 @@ pub enum Controller {
     Vegas,
     /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
     Westwood,
-    /// CUBIC as Google QUIC had it: behaves as two connections do, and begins with 32 packets (Kakhki et al., IMC 2017).
+    /// CUBIC as in Google QUIC: it emulates two connections, and begins with 32 packets (Kakhki et
+    /// al., IMC 2017).
     GoogleQuic,
-    /// Coupled over the paths of a QUIC connection, which together are no more aggressive than one (RFC 6356).
+    /// Coupled over the paths of a QUIC connection. Together they are no more aggressive than one
+    /// connection (RFC 6356).
     Lia,
-    /// As [`Controller::Lia`], and quicker off congested paths (Khalili et al., CoNEXT 2012).
+    /// Like [`Controller::Lia`], but leaves congested paths faster (Khalili et al., CoNEXT 2012).
     Olia,
 }
 
 impl Controller {
-    /// The name, as in a description.
+    /// Returns the name used in descriptions.
     pub const fn name(self) -> &'static str {
         match self {
             Controller::NewReno => "newreno",
@@ -149,12 +151,12 @@ impl Controller {
     }
 }
 
-/// Connections that are alike.
+/// A group of equal connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Name in results.
     pub name: String,
-    /// Number of such connections.
+    /// Number of connections.
     pub count: usize,
     /// Hosts at its ends.
     pub route: Route,
@@ -162,13 +164,14 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Congestion control.
     pub controller: Controller,
-    /// Application of each connection; none: one transfer of `size` bytes.
+    /// Application of each connection, or `None` for a single transfer of `size` bytes.
     pub application: Option<Application>,
-    /// Bytes that each sends; none: as many as go until the run ends. Of applications other than a transfer: none.
+    /// Bytes that each connection sends. `None` for a transfer without end, and for all other
+    /// applications.
     pub size: Option<u64>,
-    /// Time at which the first begins.
+    /// Start time of the first connection.
     pub start: Duration,
-    /// Time from the start of one to that of the next.
+    /// Time between the starts of two connections.
     pub stagger: Duration,
     /// Options of QUIC.
     pub quic: QuicOptions,
@@ -176,42 +179,43 @@ pub struct Flow {
     pub tcp: TcpOptions,
 }
 
-/// Protection of the packets of a QUIC flow in virtual time; in real time it is always TLS.
+/// Packet protection of a QUIC flow in virtual time. In real time, it is always TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// None: packets and handshakes are as long as with TLS.
+    /// No protection. Packets and handshakes are as long as with TLS.
     #[default]
     None,
     /// TLS 1.3.
     Tls,
 }
 
-/// Options of QUIC that a study varies.
+/// Options of QUIC for a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuicOptions {
-    /// Protection of packets.
+    /// Packet protection.
     pub protection: Protection,
-    /// Initial congestion window in bytes; none: as RFC 9002 s.7.2 has it.
+    /// Initial congestion window in bytes, or `None` for the default (RFC 9002 s.7.2).
     pub initial_window: Option<u64>,
-    /// UDP payload of a full packet in bytes; none: what the smallest MTU of the network takes.
+    /// UDP payload of a full packet in bytes, or `None` for the largest that fits the network's
+    /// smallest MTU.
     pub mtu: Option<u16>,
-    /// True if connections begin with 1,200 bytes and search for more.
+    /// True if connections begin with 1,200 bytes and probe for a larger size.
     pub mtu_discovery: bool,
-    /// Largest flow-control window, and the most that waits to be sent, in bytes; none: by the network.
+    /// Largest flow-control window and send buffer, in bytes. `None`: derived from the network.
     pub window: Option<u64>,
     /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// True if a receiver with a large window is asked to acknowledge less often.
+    /// True if a receiver with a large window is asked to send fewer acknowledgements.
     pub ack_frequency: bool,
-    /// Time without a word after which a connection is given up.
+    /// Idle timeout of the connection.
     pub idle_timeout: Duration,
-    /// True if the client has a session of an earlier connection, so that the server sends no certificate.
+    /// True if the client resumes a session, so that the server sends no certificate.
     pub resumption: bool,
-    /// True if it sends early data with that (0-RTT).
+    /// True if the client sends 0-RTT data with that session.
     pub early_data: bool,
-    /// Paths of each connection (RFC 10069).
+    /// Number of paths per connection (RFC 10069).
     pub paths: usize,
-    /// Way to divide what is sent among them.
+    /// How data is distributed over the paths.
     pub scheduler: Scheduler,
     /// Plugins of the client.
     pub client_plugins: Vec<PluginFile>,
@@ -219,38 +223,39 @@ pub struct QuicOptions {
     pub server_plugins: Vec<PluginFile>,
 }
 
-/// A plugin, as it was read.
+/// A plugin, as read from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginFile {
-    /// Name of its file, as the description has it.
+    /// File name, as in the description.
     pub name: String,
-    /// Content of its file: a bundle (docs/plugins.md).
+    /// Content of the file: a bundle (docs/plugins.md).
     pub bundle: Arc<[u8]>,
 }
 
-/// Way to divide what is sent among several paths.
+/// How data is distributed over several paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
-    /// The path with the lowest round-trip time of those that have room.
+    /// The path with the lowest round-trip time among those with room.
     #[default]
     LowestRtt,
-    /// The paths that have room in turn.
+    /// The paths with room, in turn.
     RoundRobin,
-    /// All data on every path.
+    /// All data on each path.
     Redundant,
-    /// All on the first path; the others stand by.
+    /// All data on the first path. The others are backups.
     Backup,
 }
 
-/// Default of `ecn`, the same for both protocols, so that a comparison under AQM is equal.
+/// Default of `ecn`. It is the same for both protocols, so that comparisons under AQM are fair.
 pub(crate) const ECN: bool = true;
 
-/// Options of TCP that a study varies. `None`: as Linux has it.
+/// Options of TCP for a study. `None`: as in Linux.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpOptions {
     /// Initial window in segments.
     pub initial_window: Option<u32>,
-    /// Maximum segment size in bytes; none: what the smallest MTU of the network takes.
+    /// Maximum segment size in bytes, or `None` for the largest that fits the network's smallest
+    /// MTU.
     pub mss: Option<u16>,
     /// Selective acknowledgements.
     pub sack: Option<bool>,
@@ -258,21 +263,23 @@ pub struct TcpOptions {
     pub timestamps: Option<bool>,
     /// Window scaling.
     pub window_scaling: Option<bool>,
-    /// True if the client asks for ECN, which is the default. Linux' own default is false.
+    /// True if the client asks for ECN. This is the default; in Linux, the default is false.
     pub ecn: bool,
-    /// True if segments are paced, whatever the controller.
+    /// Whether to pace segments with every controller.
     pub pacing: Option<bool>,
     /// Tail loss probes.
     pub tail_loss_probe: Option<bool>,
-    /// Least time of the retransmission timer beyond the round trip.
+    /// Minimum that the retransmission timeout adds to the round-trip time.
     pub min_rto: Option<Duration>,
-    /// Time for which an acknowledgement may wait.
+    /// Delay of acknowledgements.
     pub delayed_ack: Option<Duration>,
-    /// Largest receive window, and the most that is outstanding, in bytes; none: by the network.
+    /// Largest receive window and limit on outstanding data, in bytes. `None`: derived from the
+    /// network.
     pub window: Option<u64>,
-    /// True if data goes with the SYN, by a cookie of an earlier connection (RFC 7413).
+    /// True if the client sends data with its SYN, with a cookie of an earlier connection (RFC
+    /// 7413).
     pub fast_open: bool,
-    /// TLS above the connection; none: the bytes themselves.
+    /// TLS above the connection, or `None` for plain TCP.
     pub tls: Option<Tls>,
 }
 
@@ -296,18 +303,19 @@ impl Default for TcpOptions {
     }
 }
 
-/// TLS above TCP: round trips and bytes of its handshake, and bytes of its records.
+/// TLS above TCP: the round trips and bytes of its handshake, and the overhead of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// Version of TLS.
     pub version: TlsVersion,
-    /// True if the client has a session of an earlier connection.
+    /// True if the client resumes a session.
     pub resumption: bool,
-    /// TLS 1.3: whether it sends early data with that.
+    /// TLS 1.3: whether the client sends early data with that session.
     pub early_data: bool,
-    /// TLS 1.2: whether the client sends data before the server's Finished has come (RFC 7918).
+    /// TLS 1.2: whether the client sends data before it has received the server's Finished (RFC
+    /// 7918).
     pub false_start: bool,
-    /// Bytes of the server's certificates.
+    /// Size of the server's certificates in bytes.
     pub certificates: u64,
 }
 
@@ -320,7 +328,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Other traffic.
+/// Background traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     /// Name in results.
@@ -331,11 +339,11 @@ pub struct Traffic {
     pub kind: TrafficKind,
 }
 
-/// Kind of other traffic.
+/// Kind of background traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrafficKind {
-    /// UDP at a rate, on and off.
+    /// UDP at a constant rate, alternating between sending and pausing.
     OnOff(OnOffConfig),
-    /// Short flows by chance.
+    /// Short flows that begin at random times.
     ShortFlows(ShortFlowsConfig),
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 pub struct Problem {
     /// Line of the text, counted from 1.
     pub line: usize,
-    /// The key, such as `network.link.rate`; empty where it is not about a key.
+    /// The key, such as `network.link.rate`. Empty if the mistake does not concern a key.
     pub key: String,
-    /// Description of what is wrong and what would be right.
+    /// What is wrong, and what would be correct.
     pub message: String,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reason for which a description is refused.
+/// Reason why a description is rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
@@ -33,20 +33,21 @@ pub enum ScenarioError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Error from the system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// All mistakes, in the order of the text: a line each, `file:line: key: what is wrong`.
+    /// All mistakes, in the order of the text. Each is displayed on one line: `file:line: key: what
+    /// is wrong`.
     #[error("{}", listed(path.as_deref(), problems))]
     Problems {
-        /// The file; none: it did not come from one.
+        /// The file, or `None` if the text is not from a file.
         path: Option<PathBuf>,
-        /// The mistakes: at least one.
+        /// The mistakes, at least one.
         problems: Vec<Problem>,
     },
 }
 
-/// The most problems of one description that are told.
+/// Largest number of mistakes that are reported for one description.
 const TOLD: usize = 100;
 
 fn listed(path: Option<&Path>, problems: &[Problem]) -> String {
@@ -66,7 +67,7 @@ impl ScenarioError {
         ScenarioError::Problems { path: None, problems }
     }
 
-    /// The same mistakes, with the name of the file that they are in.
+    /// Adds the name of the file to the mistakes.
     #[must_use]
     pub fn in_file(self, file: &Path) -> ScenarioError {
         match self {
@@ -78,7 +79,7 @@ impl ScenarioError {
     }
 }
 
-/// The names closest to `wanted`, best first, at most three.
+/// Returns at most three names that are similar to `wanted`, the most similar first.
 pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
@@ -89,7 +90,7 @@ pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// `did you mean ...?` if anything is near, else all there is.
+/// Returns `did you mean ...?` if a name is similar, and all names otherwise.
 pub(crate) fn instead(wanted: &str, names: &[&str]) -> String {
     let near = similar(wanted, names.iter().copied());
     if near.is_empty() {

@@ -1,9 +1,9 @@
-//! Quantities as people write them: `10 Mb/s`, `50 ms`, `1.5 MB`, `0.1 %`. Exact: no floating point where the result is
-//! a whole number of a unit.
+//! Quantities with units: `10 Mb/s`, `50 ms`, `1.5 MB`, `0.1 %`. Values that are whole numbers of
+//! the smallest unit are computed exactly, without floating point.
 
 use std::time::Duration;
 
-/// Bits per second, from `10 Mb/s` or `10 Mbit/s`; prefixes are decimal.
+/// Parses a rate such as `10 Mb/s` or `10 Mbit/s` to bits per second. Prefixes are decimal.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let units = [
         ("b/s", 1),
@@ -19,7 +19,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
         .map_err(|error| wrong(text, "a rate, such as \"10 Mb/s\" or \"500 kb/s\"", error))
 }
 
-/// Bytes, from `10 MB` or `64 KiB`.
+/// Parses a size such as `10 MB` or `64 KiB` to bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let units = [
         ("B", 1),
@@ -35,7 +35,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         .map_err(|error| wrong(text, "a size, such as \"10 MB\" or \"64 KiB\"", error))
 }
 
-/// A time span, from `50 ms`.
+/// Parses a duration such as `50 ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let units = [
         ("ns", 1),
@@ -52,7 +52,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| wrong(text, "a time, such as \"50 ms\" or \"2.5 s\"", error))
 }
 
-/// A percentage from 0 to 100, from `0.1 %`.
+/// Parses a percentage from 0 to 100, such as `0.1 %`.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix('%').map(str::trim_end);
     let value = number.filter(|text| decimal(text).is_some()).and_then(|text| text.parse().ok());
@@ -61,7 +61,8 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| wrong(text, "a percentage from 0 to 100, such as \"0.1 %\"", Mistake::Form))
 }
 
-/// A number of packets, from `100 packets`. Returns `None` if the text does not end with that word.
+/// Parses a number of packets such as `100 packets`. Returns `None` if the text does not end with
+/// that word.
 pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
     let text = text.trim();
     let number = text.strip_suffix("packets").or_else(|| text.strip_suffix("packet"))?.trim_end();
@@ -78,14 +79,14 @@ pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
     })
 }
 
-/// What is wrong with a quantity.
+/// Reason why a quantity is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
-    /// It is no number with a unit that is known.
+    /// It is not a number with a known unit.
     Form,
-    /// It is more than can be held: the largest value, in the unit as it is written.
+    /// It is too large. This is the largest value, in the unit that was written.
     TooLarge(u64),
-    /// It is no whole number of the smallest unit.
+    /// It is not a whole number of the smallest unit.
     TooFine,
 }
 
@@ -100,7 +101,8 @@ fn wrong(text: &str, expected: &str, mistake: Mistake) -> String {
     }
 }
 
-/// A decimal number without sign or exponent: its digits, and how many of them are behind the point.
+/// Parses a decimal number without sign or exponent. Returns its digits, and how many of them are
+/// after the point.
 fn decimal(text: &str) -> Option<(u64, u32)> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -116,7 +118,7 @@ fn decimal(text: &str) -> Option<(u64, u32)> {
     Some((digits, u32::try_from(part.len()).ok()?))
 }
 
-/// The number times its unit.
+/// Returns the number times its unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
     let text = text.trim();
     let is_number = |character: char| character.is_ascii_digit() || character == '.';
@@ -126,7 +128,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
     let too_large = Mistake::TooLarge(u64::MAX / factor);
     let (digits, places) = match decimal(number) {
         Some(read) => read,
-        // More digits than a number holds.
+        // The number has too many digits for a `u64`.
         None if number.len() > 19 && number.bytes().all(|byte| byte.is_ascii_digit()) => {
             return Err(too_large);
         }

@@ -1,4 +1,4 @@
-//! Configuration of the endpoints of flows: the same in virtual time and in real time.
+//! Configuration of the endpoints of flows. It is the same in virtual and in real time.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
 use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
 
-/// Bytes that wait to be sent in a stream at first. It grows with what the path holds, up to the window: 1,000
-/// connections that share a link do not keep a window each.
+/// Initial send buffer of a stream in bytes. It grows with the capacity of the path, up to the
+/// window. So a thousand connections that share a link do not each buffer a whole window.
 pub(crate) const SEND_BUFFER: u64 = 256 << 10;
 
 impl Controller {
-    /// Makes controllers of this kind.
+    /// Returns a factory for controllers of this kind.
     pub fn factory(self) -> Arc<dyn ControllerFactory> {
         match self {
             Controller::NewReno => Arc::new(Algorithm::NewReno),
@@ -31,7 +31,7 @@ impl Controller {
 }
 
 impl Place {
-    /// The transport's configuration for both ends of a QUIC flow in this network.
+    /// Returns the transport configuration for both ends of a QUIC flow in this network.
     pub fn quic(&self, flow: &Flow) -> TransportConfig {
         let options = &flow.quic;
         let mtu = options.mtu.unwrap_or(self.datagram);

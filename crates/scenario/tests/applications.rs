@@ -1,4 +1,4 @@
-//! Applications of scenarios, over QUIC and over TCP: with the feature `play`.
+//! Applications of scenarios, over QUIC and TCP. Needs the feature `play`.
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{
@@ -9,7 +9,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A round trip of 40 ms, and rates and loss as wanted.
+/// Creates a network with this rate and further link options.
 fn network(rate: &str, more: &str) -> String {
     format!(
         "seeds = 3\n[network]\ntopology = \"simple\"\n\
@@ -17,7 +17,7 @@ fn network(rate: &str, more: &str) -> String {
     )
 }
 
-/// The flow of a scenario with one seed.
+/// Runs a scenario with one seed, and returns its flow.
 fn flow(network: &str, protocol: &str, application: &str) -> FlowOutcome {
     let text = format!("{network}[[flow]]\nprotocol = \"{protocol}\"\n{application}");
     let run = play(&scenario(&text), 1, Part::All).unwrap();
@@ -33,7 +33,7 @@ fn near(value: f64, expected: f64, by: f64) {
     assert!((value - expected).abs() <= by, "{value} is not {expected}");
 }
 
-/// Round trips of requests, the first with the handshake before it, on a link that costs nothing but delay.
+/// Each request takes a round trip, the first one plus the handshake, on a link with delay only.
 #[test]
 fn requests_take_a_round_trip_each() {
     let fast = network("10 Gb/s", "");
@@ -45,7 +45,7 @@ fn requests_take_a_round_trip_each() {
         let latency = outcome.latency.unwrap();
         near(latency.p50, 0.040, 0.001);
         near(latency.p95, 0.040, 0.001);
-        // A round trip for the handshake of QUIC, and for that of TCP.
+        // One round trip for the handshake, with QUIC and with TCP.
         near(latency.max, 0.080, 0.002);
         near(flow.completion.unwrap(), 21.0 * 0.040, 0.01);
         assert_eq!(flow.bytes, 20_000);
@@ -64,14 +64,14 @@ fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
     for completion in took(", think = \"1 s\"") {
         near(completion, 9.0 + 11.0 * 0.040, 0.02);
     }
-    // Two rounds of five.
+    // Two rounds of five requests.
     for completion in took(", concurrent = 5") {
         near(completion, 3.0 * 0.040, 0.01);
     }
 }
 
-/// Responses of one packet, six at a time: a segment that is lost holds up every response behind it on a connection of
-/// TCP, and one stream of QUIC.
+/// Responses of one packet, six at a time. A lost segment delays all later responses on a TCP
+/// connection, but only one stream of QUIC.
 #[test]
 fn loss_blocks_the_head_of_the_line_over_tcp() {
     let lossy = network("20 Mb/s", ", back = { loss = \"1 %\" }");
@@ -83,7 +83,7 @@ fn loss_blocks_the_head_of_the_line_over_tcp() {
         let units = (1..=4).flat_map(|seed| record(&scenario, seed, None).unwrap().1.units);
         let took: Vec<f64> = units.map(|one| one.took).collect();
         assert_eq!(took.len(), 4_000);
-        // Half a round trip longer than it has to be.
+        // Half a round trip longer than necessary.
         took.iter().filter(|took| **took > 0.060).count()
     };
     let (quic, tcp) = (late("quic"), late("tcp"));
@@ -98,8 +98,8 @@ fn streams_share_a_connection() {
         let flow = flow(&clean, protocol, streams);
         let outcome = application(&flow);
         assert_eq!((outcome.done, flow.bytes), (150, 1_500_000));
-        // 1.5 MB at 8 Mb/s with headers, the handshake and slow start. Streams take turns, so that half of them end
-        // in the last part of that.
+        // 1.5 MB at 8 Mb/s with headers, the handshake and slow start. The streams take turns, so
+        // half of them end near the end of the transfer.
         let completion = flow.completion.unwrap();
         assert!((1.55..2.2).contains(&completion), "{protocol}: {completion} s");
         let latency = outcome.latency.unwrap();
@@ -128,7 +128,7 @@ fn units_are_in_the_time_series() {
     assert!(received > 0.0 && received < 4_000.0, "{received}");
 }
 
-/// The same numbers from the same seed, with loss and over both protocols.
+/// The same seed gives the same numbers, with loss and over both protocols.
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let text = format!(
@@ -146,7 +146,8 @@ fn the_same_seed_gives_the_same_run() {
     );
 }
 
-/// Objects come one after the other where they have to, and together where they may.
+/// Objects are requested one after the other if they depend on each other, and at the same time
+/// otherwise.
 #[test]
 fn a_page_waits_for_what_comes_before() {
     let fast = network("10 Gb/s", "");
@@ -158,7 +159,7 @@ fn a_page_waits_for_what_comes_before() {
     for protocol in ["quic", "tcp"] {
         let text = format!("{fast}[[flow]]\nprotocol = \"{protocol}\"\n{page}");
         let (run, series) = record(&scenario(&text), 1, None).unwrap();
-        // A round trip for the handshake, and one for each of html, style with script, late.
+        // A round trip for the handshake, and one each for html, style with script, and late.
         near(run.flows[0].completion.unwrap(), 4.0 * 0.040, 0.005);
         assert_eq!(run.flows[0].bytes, 21_000);
         let names: Vec<&str> = series.units.iter().map(|one| one.unit.as_str()).collect();
@@ -174,16 +175,17 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
         let fast = flow(&network("10 Mb/s", ""), protocol, video);
         let playing = application(&fast).playing.unwrap();
         assert_eq!((playing.stalls, playing.stalled), (0, 0.0));
-        // Two segments of 250 KB at 10 Mb/s, and some round trips.
+        // Two segments of 250 KB at 10 Mb/s, and a few round trips.
         let startup = playing.startup.unwrap();
         assert!((0.4..0.9).contains(&startup), "{protocol}: {startup} s");
-        // The last segment is asked for when there is room: five seconds of playing before the end of the video.
+        // The last segment is requested when the buffer has room: five seconds of playback before
+        // the end of the video.
         let completion = fast.completion.unwrap();
         near(completion, startup + 14.0, 1.0);
         let slow = flow(&network("1.5 Mb/s", ""), protocol, video);
         let playing = application(&slow).playing.unwrap();
         assert!(playing.stalls >= 2 && playing.stalled > 3.0, "{protocol}: {playing:?}");
-        // The video takes 20 s at 2 Mb/s: what it took longer is start-up and stalls.
+        // The video takes 20 s at 2 Mb/s. The rest is startup delay and stalls.
         let late = slow.completion.unwrap() - playing.startup.unwrap() - playing.stalled;
         assert!((14.0..20.0).contains(&late), "{protocol}: {late} s, {playing:?}");
     }
@@ -195,7 +197,7 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     let call = "application = \"call\"\ncall = { length = \"20 s\", deadline = \"50 ms\" }";
     let quic = flow(&lossy, "quic", call);
     let messages = application(&quic).messages.unwrap();
-    // A thousand messages; one that comes takes 20 ms and is never late.
+    // A thousand messages. One that arrives takes 20 ms, so it is never late.
     assert!((10..60).contains(&messages.lost) && messages.late == 0, "{messages:?}");
     near(application(&quic).latency.unwrap().max, 0.0203, 0.002);
     let tcp = flow(&lossy, "tcp", call);
@@ -205,7 +207,8 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     assert_eq!((quic.bytes, tcp.bytes), (160 * application(&quic).done, 160_000));
 }
 
-/// Round trips until a response to one request is there, by what the client knows of the server.
+/// Round trips until the response to one request has arrived, depending on the client's state from
+/// earlier connections.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let fast = network("10 Gb/s", "");
@@ -230,7 +233,7 @@ fn handshakes_cost_their_round_trips() {
     }
 }
 
-/// A session spares bytes of the server's handshake; transfers use it, too.
+/// Resumption saves bytes of the server's handshake, for transfers too.
 #[test]
 fn transfers_resume_sessions() {
     let clean = network("10 Mb/s", "");

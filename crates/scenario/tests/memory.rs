@@ -1,4 +1,4 @@
-//! The estimate of what a run takes, beside what runs take: with the feature `play`.
+//! Compares the estimate of a run's memory with real runs. Needs the feature `play`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use equic_scenario::Scenario;
 use equic_scenario::play::{Part, memory, play};
 
-/// The system's allocator, with a count of the bytes that are taken now, and of the most that were.
+/// The system allocator, with a count of the allocated bytes and their maximum.
 struct Counting;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all of it is the system's allocator's work, with the arguments as they come.
+// SAFETY: all calls are passed to the system allocator, with unchanged arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let taken = TAKEN.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(taken, Ordering::Relaxed);
-        // SAFETY: the caller keeps what `alloc` asks for.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: it came from `alloc`, which is the system's.
+        // SAFETY: the memory came from `alloc`, which uses the system allocator.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Estimate for a scenario, and the most that a run of it took.
+/// Returns the estimate for a scenario, and the largest memory that a run needed.
 fn both(text: &str) -> (f64, f64) {
     let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     let before = TAKEN.load(Ordering::Relaxed);
@@ -42,7 +42,7 @@ fn both(text: &str) -> (f64, f64) {
     (memory(&scenario) as f64, most as f64)
 }
 
-/// One test, as what others take at the same time would count, too.
+/// A single test, because other tests at the same time would be counted too.
 #[test]
 fn the_estimate_is_near_what_runs_take() {
     let simple = |link: &str, flow: &str| {
@@ -82,7 +82,8 @@ fn the_estimate_is_near_what_runs_take() {
         let (estimate, took) = both(&text);
         let times = estimate / took;
         println!("{name}: {estimate} estimated, {took} taken: {times:.2}");
-        // Half as much would let a run exhaust the memory; three times as much would refuse runs that fit.
+        // With half of the memory, a run could exhaust it. With three times as much, runs that fit
+        // would be rejected.
         if !(0.5..3.0).contains(&times) {
             wrong.push(format!("{name}: {estimate} estimated, {took} taken"));
         }

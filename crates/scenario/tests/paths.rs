@@ -1,4 +1,4 @@
-//! Flows over two paths, in virtual time: with the feature `play`.
+//! Flows over two paths, in virtual time. Needs the feature `play`.
 
 use equic_scenario::play::{Part, PathPoint, Series, play, record};
 use equic_scenario::{Scenario, ScenarioError};
@@ -18,7 +18,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Goodput in Mb/s until the transfer is complete.
+/// Returns the goodput in Mb/s of the completed transfer.
 fn goodput(text: &str) -> f64 {
     let run = play(&scenario(text), 1, Part::All).unwrap();
     let flow = &run.flows[0];
@@ -46,14 +46,14 @@ fn two_paths_have_nearly_the_goodput_of_both() {
 
 #[test]
 fn schedulers_differ() {
-    // One path at a time; and all on both.
+    // One path at a time, or all data on both.
     let backup = goodput(&with("paths = 2, scheduler = \"backup\""));
     assert!((4.0..5.0).contains(&backup), "{backup}");
     let redundant = goodput(&with("paths = 2, scheduler = \"redundant\""));
     assert!((4.0..10.0).contains(&redundant), "{redundant}");
 }
 
-/// Points of one link after this time.
+/// Returns the points of one link after this time.
 fn on(series: &Series, link: u16, after: f64) -> impl Iterator<Item = &PathPoint> {
     series.paths.iter().filter(move |point| point.link == link && point.time > after)
 }
@@ -71,7 +71,7 @@ fn paths_are_in_the_series() {
         assert!(on(&series, link, 0.5).any(|point| point.in_flight > 0), "link {link}");
     }
     assert!(on(&series, 1, 0.5).all(|point| point.path == 0));
-    // Ports say what each link carried.
+    // The ports show what each link carried.
     let carried = |port: &str| {
         let own = series.ports.iter().filter(|point| point.port == port);
         own.map(|point| point.rate).fold(0.0, f64::max)
@@ -93,7 +93,7 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 #[test]
 fn a_path_that_goes_down_is_left() {
     for (link, kept) in [("10 ms", 10.0), ("25 ms", 5.0)] {
-        // From some packet on nothing comes through, in either direction.
+        // From some packet on, all packets in both directions are lost.
         let dead = "loss = { to_bad = 0.005, to_good = 0 }";
         let text = TWO.replace(&format!("\"{link}\""), &format!("\"{link}\", {dead}"));
         let scenario = scenario(&text);
@@ -105,7 +105,7 @@ fn a_path_that_goes_down_is_left() {
         assert!(rate > 0.6 * kept && rate < 15.0, "{link}: {rate}");
         assert!(!series.paths.is_empty());
     }
-    // A single path over the dead link has no other way.
+    // A single path over the dead link has no alternative.
     let text = with("paths = 1, idle_timeout = \"5 s\"");
     let dead = "\"10 ms\", loss = { to_bad = 0.005, to_good = 0 }";
     let run = play(&scenario(&text.replace("\"10 ms\"", dead)), 1, Part::All).unwrap();

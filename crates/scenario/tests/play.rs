@@ -1,4 +1,4 @@
-//! Scenarios played: with the feature `play`.
+//! Runs of scenarios. Needs the feature `play`.
 
 use equic_scenario::play::{Part, Summary, jain, play, play_all, record};
 use equic_scenario::results::Report;
@@ -59,7 +59,7 @@ fn options_of_a_flow_reach_its_transport() {
     let usual = took("");
     let wide = took("initial_window = \"400 KB\"");
     assert!(wide.completion < usual.completion, "{wide:?} {usual:?}");
-    // Smaller packets are more packets; a small window takes more round trips.
+    // Smaller packets mean more packets. A small window means more round trips.
     assert!(took("mtu = 1200").packets_sent > usual.packets_sent);
     assert!(took("window = \"16 KiB\"").completion.unwrap() > 2.0 * usual.completion.unwrap());
     assert!(took("mtu_discovery = true").packets_sent > usual.packets_sent);
@@ -95,7 +95,7 @@ fn flows_share_a_link_and_are_summed_up() {
     assert_eq!((long.connections, long.completed, long.failed), (2, 0, 0));
     assert_eq!((long.completion, short.completed), (None, 2));
     assert!(short.completion.unwrap().mean < 1.0);
-    // Two and the UDP together have the link: 6 Mb/s with headers.
+    // Two flows and the UDP traffic fill the link: 6 Mb/s with headers.
     let both = 2.0 * long.goodput.unwrap().mean;
     assert!((3_600_000.0..5_000_000.0).contains(&both), "{both}");
     assert!(runs[0].ports[0].utilisation.unwrap() > 0.85, "{:?}", runs[0].ports);
@@ -145,7 +145,7 @@ fn every_topology_carries_flows() {
 
 #[test]
 fn built_in_scenarios_play() {
-    // The short scenarios: all of them are read by a test of the library.
+    // Only the short scenarios. A unit test of the library parses all of them.
     for name in ["simple", "wireless"] {
         let scenario = BuiltIn::find(name).unwrap().scenario();
         let run = play(&scenario, 1, Part::All).unwrap();
@@ -167,7 +167,7 @@ fn tcp_runs_beside_quic() {
     "#;
     let scenario = scenario(text);
     let (run, series) = record(&scenario, 1, None).unwrap();
-    // To record a run changes nothing but the number of events.
+    // Recording a run changes only the number of events.
     let unseen = play(&scenario, 1, Part::All).unwrap();
     assert_eq!(run, unseen);
     assert!(run.flows.iter().all(|flow| flow.goodput > 500_000.0), "{run:?}");
@@ -177,7 +177,7 @@ fn tcp_runs_beside_quic() {
         let sum: f64 = moment.iter().filter_map(|one| one.share).sum();
         assert!(moment.iter().all(|one| one.share.is_none()) || (sum - 1.0).abs() < 1e-9);
     }
-    // Alone, the flow has more goodput.
+    // Without the others, the flow has more goodput.
     let alone = play(&scenario, 1, Part::Flow(1)).unwrap();
     assert_eq!((alone.flows.len(), &*alone.flows[0].name), (1, "tcp cubic"));
     assert!(alone.flows[0].goodput > 1.2 * run.flows[1].goodput);
@@ -208,15 +208,15 @@ fn options_of_tcp_reach_its_connection() {
     assert!(took("timestamps = false").packets_sent < usual.packets_sent);
 }
 
-/// Round trips of a handshake, 40 ms each: QUIC has one, none with early data; TCP has one, TLS 1.3 another, TLS 1.2 two,
-/// and none with early data.
+/// Round trips of a handshake, 40 ms each. QUIC has one, or none with early data. TCP has one. TLS
+/// 1.3 adds one, TLS 1.2 two, and early data avoids it.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let clean = LOSSY.replace(", loss = \"1 %\"", "").replace("300 KB", "1 KB");
     let trips = |options: &str| {
         let run = play(&scenario(&format!("{clean}{options}")), 1, Part::All).unwrap();
         let seconds = run.flows[0].completion.unwrap();
-        // What is sent has half a round trip more.
+        // The data takes half a round trip more.
         ((seconds - 0.02) / 0.04).floor()
     };
     assert_eq!(trips("protocol = \"quic\""), 1.0);
@@ -230,7 +230,7 @@ fn handshakes_cost_their_round_trips() {
     assert_eq!(trips("protocol = \"tcp\"\ntcp = { tls = { version = \"1.2\" } }"), 3.0);
 }
 
-/// Google QUIC begins with 32 packets, where CUBIC has ten.
+/// Google QUIC begins with 32 packets, CUBIC with ten.
 #[test]
 fn a_controller_of_the_past_is_chosen_by_its_name() {
     for name in ["bic", "vegas", "westwood", "gquic-cubic"] {
@@ -248,7 +248,7 @@ fn a_controller_of_the_past_is_chosen_by_its_name() {
     assert!(with("gquic-cubic") < with("cubic"));
 }
 
-/// Both protocols on a queue that marks: by default, both are marked.
+/// Both protocols on a queue that marks. By default, both use ECN.
 #[test]
 fn ecn_is_the_same_for_both_protocols() {
     let shared = |options: [&str; 2]| {
@@ -264,11 +264,11 @@ fn ecn_is_the_same_for_both_protocols() {
     };
     assert_eq!(shared(["", ""]), [true, true]);
     assert_eq!(shared(["quic = { ecn = false }", "tcp = { ecn = false }"]), [false, false]);
-    // An option does not depend on whether the table of options is there.
+    // The default of an option does not depend on the presence of the options table.
     assert_eq!(shared(["quic = { paths = 1 }", "tcp = { sack = true }"]), [true, true]);
 }
 
-/// What the protocols of a run differ in is in its result, and only that.
+/// The result shows all settings in which the flows of a run differ, and only those.
 #[test]
 fn settings_that_differ_are_in_the_report() {
     let report = |tcp: &str| {
@@ -295,7 +295,7 @@ fn settings_that_differ_are_in_the_report() {
     );
 }
 
-/// A packet that is on the line at the end counts for what has left of it.
+/// Of a packet in transmission at the end, only the part that has left counts.
 #[test]
 fn utilisation_is_at_most_1() {
     for (link, options) in [
@@ -341,7 +341,7 @@ fn tcp_whose_syn_never_arrives_has_failed() {
     }
 }
 
-/// 100 Mb/s and 120 ms hold 1.5 MB.
+/// 100 Mb/s with 120 ms hold 1.5 MB.
 #[test]
 fn window_that_limits_a_flow_is_in_its_result() {
     let share = |options: &str| {

@@ -1,4 +1,4 @@
-//! Plugins of flows, in virtual time: with the feature `plugins`. They are compiled by clang.
+//! Plugins of flows in virtual time, compiled by clang. Needs the feature `plugins`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use equic_plugin_kit::tree::Source;
 use equic_scenario::play::{Part, play};
 use equic_scenario::{Grid, Scenario, ScenarioError};
 
-/// A transfer that has 20 Mb/s; the client sends.
+/// A transfer at 20 Mb/s, sent by the client.
 const FLOW: &str = r#"
     seeds = 2
     [network]
@@ -18,7 +18,7 @@ const FLOW: &str = r#"
     quic = { OPTIONS }
     "#;
 
-/// A plugin that never ends.
+/// A plugin that does not terminate.
 const ENDLESS: &str = "#include <equic_plugin.h>
 static volatile equic_u64 turns;
 equic_u64 window(struct equic_congestion_window *call) {
@@ -41,7 +41,7 @@ const ENDLESS_MANIFEST: &str = r#"
     function = "window"
     "#;
 
-/// A folder with the plugin `cap`, which holds a sender to 500,000 bytes a second.
+/// Creates a folder with the plugin `cap`, which limits a sender to 500,000 bytes per second.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let cap = Source::find("cap").expect("the tree has it").bundle(None).unwrap();
@@ -73,7 +73,7 @@ fn a_plugin_acts_at_the_end_that_it_is_of() {
     // 4 MB at 500,000 bytes a second.
     let with = seconds(folder, "client_plugins = [\"cap.qplug\"]");
     assert!((8.0..16.0).contains(&with), "{with}");
-    // The server sends nothing that a cap could hold back.
+    // The server sends no data that the plugin could limit.
     let at_the_server = seconds(folder, "server_plugins = [\"cap.qplug\"]");
     assert!(at_the_server < 1.2 * without, "{at_the_server}");
 }
@@ -120,7 +120,8 @@ fn a_grid_keeps_its_plugins() {
     assert_eq!(flow(&kept)[0].name, "cap.qplug");
 }
 
-/// What a sweep keeps may be published: a description cannot bring any file there by naming it as a plugin.
+/// The stored files of a sweep may be published. So a description must not be able to copy any file
+/// there by naming it as a plugin.
 #[test]
 fn a_file_that_is_no_plugin_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Reading of descriptions: each mistake is reported, with its line, before anything runs.
+//! Parsing of descriptions: each mistake is reported with its line before anything runs.
 
 use equic_scenario::{Grid, Scenario, ScenarioError, sections};
 
@@ -10,7 +10,7 @@ link = { rate = "10 Mb/s", delay = "50 ms" }
 size = "1 MB"
 "#;
 
-/// All mistakes of a text: line, key and message.
+/// Returns all mistakes of a text: line, key and message.
 fn wrong(text: &str) -> Vec<(usize, String, String)> {
     match Scenario::parse(text) {
         Ok(scenario) => panic!("it was read: {scenario:?}"),
@@ -21,7 +21,7 @@ fn wrong(text: &str) -> Vec<(usize, String, String)> {
     }
 }
 
-/// The only mistake of a text.
+/// Returns the only mistake of a text.
 fn one(text: &str) -> (usize, String, String) {
     let mut all = wrong(text);
     assert_eq!(all.len(), 1, "{text}: {all:?}");
@@ -143,7 +143,7 @@ fn text_that_is_no_toml_is_told_with_its_line() {
     assert!(error.contains("cannot read /nonexistent/x.toml"), "{error}");
 }
 
-/// Descriptions that have every key between them; this one has all but those of a graph.
+/// Descriptions that together have every key. This one has all keys except those of a graph.
 const ALL: &str = r#"
         description = "all"
         seeds = [1, 2]
@@ -230,7 +230,7 @@ const ALL: &str = r#"
         shape = 1.5
     "#;
 
-/// Each key is read, with a value that its line in the list names.
+/// Each key is accepted with a value that its entry in the list names.
 #[test]
 fn every_key_of_the_list_is_known() {
     let graph = r#"
@@ -258,7 +258,7 @@ fn every_key_of_the_list_is_known() {
     for text in [ALL, graph, two] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     }
-    // Each key of the list is in one of them, and is refused with a value of no kind at all.
+    // Each key of the list is in one of them. It is rejected with a value of a wrong type.
     let all = format!("{ALL}{graph}{two}");
     for key in sections().iter().flat_map(|section| section.keys) {
         assert!(
@@ -272,7 +272,8 @@ fn every_key_of_the_list_is_known() {
     }
 }
 
-/// docs/simulator.md has the list of keys: `cargo run -p equic-scenario --example keys` prints it.
+/// docs/simulator.md contains the list of keys. `cargo run -p equic-scenario --example keys` prints
+/// it.
 #[test]
 fn the_list_of_keys_is_documented() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");

@@ -1,4 +1,4 @@
-//! Flows with TLS beside flows without protection: with the feature `tls`.
+//! Compares flows with TLS and flows without protection. Needs the feature `tls`.
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{Part, play};
@@ -19,7 +19,8 @@ fn took(run: &RunOutcome) -> f64 {
     flow.completion.unwrap_or_else(|| panic!("{flow:?}"))
 }
 
-/// Handshakes and packets without protection are as long as with TLS: so are completion times.
+/// Handshakes and packets without protection are as long as with TLS, so completion times are
+/// equal.
 #[test]
 fn tls_takes_as_long_as_its_model() {
     for more in ["", ", resumption = true", ", resumption = true, early_data = true"] {
@@ -33,7 +34,7 @@ fn tls_takes_as_long_as_its_model() {
     }
 }
 
-/// A session spares the certificate, and early data a round trip of 40 ms.
+/// Resumption saves the certificate, and early data saves a round trip of 40 ms.
 #[test]
 fn sessions_are_resumed() {
     let tls = |more: &str| took(&run(&format!("protection = \"tls\"{more}"), "", 1));

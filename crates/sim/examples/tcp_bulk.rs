@@ -1,5 +1,5 @@
-//! Transfers by TCP at several rates of loss, as `sim/oracle/ns3_tcp.py` has ns-3 make them:
-//! `cargo run --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [seeds]`.
+//! Simulates TCP transfers at several loss rates, like `sim/oracle/ns3_tcp.py` for ns-3: `cargo run
+//! --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [seeds]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One line for each rate of loss: mean of the times, their standard deviation, and what a run costs.
+/// Prints a line per loss rate: mean time, standard deviation, and the cost of a run.
 fn study(
     transfer: &TcpBulk,
     congestion: impl ControllerFactory + Copy + std::fmt::Display + 'static,
@@ -37,7 +37,7 @@ fn study(
             let link = Direction::new(10_000_000, Duration::from_millis(50))
                 .queue(Queue::DropTail(Limit::Packets(1_000)));
             let mut named = simple(link.clone());
-            // Only data is lost, as in ns-3's scenario.
+            // Only data is lost, as in the scenario of ns-3.
             let there = named.bottlenecks[0].there();
             *named.topology.direction_mut(there) = link.loss_percent(percent);
             let mut run = Simulation::new(named.topology, seed)?;

@@ -1,19 +1,21 @@
-//! Event queue: one entry for each source of events, ordered by time, then by when it was entered.
+//! Event queue with one entry per source of events. Entries are ordered by time, and entries of the
+//! same time by the order in which they were set.
 //!
-//! A source is a port of a link, an agent or the recorder. Each has at most one moment, which can be changed
-//! at any time: the agenda is as long as there are sources, however many packets are under way.
+//! A source is a port of a link, an agent or the recorder. Each has at most one scheduled time,
+//! which can be changed at any time. So the size of the queue depends on the number of sources, not
+//! on the number of packets in flight.
 
 use crate::time::Time;
 
-/// No place in the heap.
+/// Marks a source that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
-/// Children of each entry: four keep the heap flat, and lie in two cache lines.
+/// Children of each heap entry. Four keep the heap flat, and fit into two cache lines.
 const BRANCHES: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
     at: Time,
-    /// Among entries of the same moment the one that was entered first comes first.
+    /// Order among entries of the same time: the smaller number fires first.
     sequence: u64,
     source: u32,
 }
@@ -31,38 +33,40 @@ pub(crate) struct Agenda {
     /// Index in the heap of each source.
     places: Vec<u32>,
     sequence: u64,
-    /// The source whose moment has come: its next entry is a new one even if it is of the same moment.
+    /// The source that has fired. Its next entry gets a new sequence number even if the time is the
+    /// same.
     firing: Option<u32>,
 }
 
 impl Agenda {
-    /// With so many sources, from 0, none of which has a moment.
+    /// Creates a queue with this many sources, numbered from 0. None of them is scheduled.
     pub(crate) fn new(sources: usize) -> Agenda {
         Agenda { places: vec![NOWHERE; sources], ..Agenda::default() }
     }
 
-    /// One more source.
+    /// Adds a source, and returns its number.
     pub(crate) fn add(&mut self) -> u32 {
         self.places.push(NOWHERE);
         (self.places.len() - 1) as u32
     }
 
-    /// Sources, with a moment or without.
+    /// Number of sources, scheduled or not.
     pub(crate) fn sources(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// Sources that have a moment.
+    /// Number of scheduled sources.
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// The moment of the first entry.
+    /// Returns the time of the first entry.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// Takes the first entry's turn. [`Agenda::set`] has to be called for its source before the next.
+    /// Returns the first entry. The caller must call [`Agenda::set`] for its source before the next
+    /// call.
     pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
         debug_assert!(self.firing.is_none(), "a source has fired and was not set again");
@@ -70,8 +74,8 @@ impl Agenda {
         Some((first.at, first.source))
     }
 
-    /// The source's next moment; none: nothing happens there of itself. A moment that is as it was keeps its
-    /// turn.
+    /// Schedules the source's next event. `None` removes it from the queue. Setting the time that
+    /// it already has keeps its order.
     pub(crate) fn set(&mut self, source: u32, at: Option<Time>) {
         let place = self.places[source as usize];
         let fired = self.firing == Some(source);
@@ -165,12 +169,12 @@ mod tests {
         for source in [2, 0, 3, 1] {
             agenda.set(source, Some(Time::from_nanos(5)));
         }
-        // As it was: its turn stays.
+        // The same time again: the order stays.
         agenda.set(2, Some(Time::from_nanos(5)));
         let mut order = Vec::new();
         while let Some((_, source)) = agenda.fire() {
             order.push(source);
-            // The first goes once more at the same moment, behind the others.
+            // The first source fires again at the same time, after the others.
             let again = order.len() == 1;
             agenda.set(source, again.then_some(Time::from_nanos(5)));
         }
@@ -178,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as a sorted map that is searched from one end to the other.
+        /// The queue behaves like a list that is searched for the smallest entry.
         #[test]
         fn it_is_in_order(
             steps in proptest::collection::vec((0..40u32, proptest::option::of(0..30u64)), 1..400),
@@ -194,7 +198,7 @@ mod tests {
                     Some(at) => drop(model.insert(source, (at, sequence as u64))),
                 }
                 prop_assert_eq!(agenda.next(), model.values().map(|entry| entry.0).min());
-                // Now and then the first has its turn.
+                // From time to time, fire the first entry.
                 if sequence % 5 == 0 && let Some((at, fired)) = agenda.fire() {
                     let first = model.iter().min_by_key(|(_, entry)| **entry);
                     prop_assert_eq!(first.map(|(source, entry)| (entry.0, *source)), Some((at, fired)));

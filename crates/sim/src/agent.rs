@@ -1,13 +1,13 @@
-//! Agents: programs that live on a node, and send and receive datagrams.
+//! Agents: programs on a node that send and receive datagrams.
 
 use std::any::Any;
 
 use crate::packet::{Address, Ecn, FlowId, Protocol};
 use crate::time::Time;
 
-/// One program on one node: an end of a connection, a source of other traffic, a sink.
+/// A program on a node: one end of a connection, a source of other traffic, or a sink.
 ///
-/// It does no input or output and reads no clock. The simulation calls it so:
+/// An agent does no I/O and reads no clock. The simulation calls it in this order:
 ///
 /// ```text
 /// on_datagram(now, datagram)   something came for it
@@ -16,87 +16,92 @@ use crate::time::Time;
 /// next_timer()                 after that
 /// ```
 ///
-/// What it is to be random about comes from the seeds that [`crate::Simulation::agent_seed`] gives.
+/// An agent that needs random numbers must seed them with [`crate::Simulation::agent_seed`].
 pub trait Agent: Any + Send {
-    /// A datagram came for it.
+    /// Handles a datagram that arrived for this agent.
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>);
 
-    /// The moment that [`Agent::next_timer`] gave has come.
+    /// Handles the timer: the time that [`Agent::next_timer`] returned has come.
     fn on_timer(&mut self, now: Time);
 
-    /// The next datagram that it wants to send, whose payload it has written to the beginning of the buffer.
-    /// The buffer is as long as the largest MTU of the network; what is in it at first is of no meaning.
+    /// Writes the payload of the next datagram to the beginning of the buffer and returns its
+    /// description. Returns `None` if the agent has nothing to send. The buffer is as long as the
+    /// largest MTU of the network, and its initial content is undefined.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
 
-    /// Time at which [`Agent::on_timer`] is to be called; none: not until something else happens.
+    /// Returns the time of the next call of [`Agent::on_timer`], or `None` if no timer is set.
     fn next_timer(&mut self) -> Option<Time>;
 
-    /// Says if the run waits for this agent. It is asked after each of its events.
+    /// Returns whether the run waits for this agent. The simulation asks after each of the agent's
+    /// events.
     fn status(&self) -> Status {
         Status::Background
     }
 
-    /// Bytes that it has handed to its application so far, each once and in order: for goodput.
+    /// Returns the bytes delivered to the agent's application so far, each counted once and in
+    /// order. Goodput is measured from this.
     fn goodput(&self) -> u64 {
         0
     }
 }
 
-/// Says if a run waits for an agent.
+/// Whether a run waits for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The run does not wait for it.
     Background,
-    /// The run waits: its task is not done.
+    /// The run waits: the agent has not finished its task.
     Working,
-    /// Its task is done, or failed: the run waits no longer.
+    /// The task is done or has failed: the run no longer waits.
     Finished,
 }
 
-/// A datagram, or a segment, that came for an agent.
+/// A datagram or segment that arrived for an agent.
 #[derive(Debug)]
 pub struct Datagram<'a> {
     /// Address of the sender.
     pub source: Address,
-    /// Flow that the sender counts it with.
+    /// Flow that the packet is counted in.
     pub flow: FlowId,
     /// Its ECN field.
     pub ecn: Ecn,
-    /// The number of the interface that it came in by, from 0 in the order of the node's links.
+    /// Index of the receiving interface, in the order of the node's links, from 0.
     pub interface: u16,
     /// Bytes that the sender wrote.
     pub payload: &'a mut [u8],
-    /// Bytes that were on the wire behind the payload, and have no content.
+    /// Bytes that were on the wire after the payload, without content.
     pub padding: u32,
 }
 
-/// A datagram, or a segment, that an agent sends.
+/// A datagram or segment that an agent sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
     /// Address that the datagram is sent to.
     pub destination: Address,
-    /// Flow that the packet is counted with.
+    /// Flow that the packet is counted in.
     pub flow: FlowId,
-    /// Bytes of the buffer that are carried to the other end.
+    /// Bytes of the buffer that are delivered to the other end.
     pub size: usize,
-    /// Bytes of these that are the fields of the transport header, such as a TCP segment's: the wire counts
-    /// the header by [`Transmit::protocol`], and not these.
+    /// How many of these bytes are fields of the transport header, such as a TCP segment's. The
+    /// size on the wire counts the header by [`Transmit::protocol`] instead of these bytes.
     pub header_fields: usize,
-    /// Bytes of payload that take up room on the wire and are not carried, for they have no meaning.
+    /// Additional payload bytes that take up room on the wire and have no content. They are not
+    /// delivered.
     pub padding: u32,
     /// Transport header: what it adds on the wire.
     pub protocol: Protocol,
     /// ECN field of the packet.
     pub ecn: Ecn,
-    /// The interface to leave by, from 0 in the order of the node's links; none: as routes say.
+    /// Index of the outgoing interface, in the order of the node's links, from 0. `None`: by the
+    /// route.
     pub interface: Option<u16>,
-    /// Label by which queues tell flows between the same two agents apart, if they do; such as the flow label of
-    /// IPv6.
+    /// Label by which queues may distinguish flows between the same two agents, like the flow label
+    /// of IPv6.
     pub label: u32,
 }
 
 impl Transmit {
-    /// A UDP datagram with so many bytes of the buffer.
+    /// Creates a UDP datagram whose payload is the first `size` bytes of the buffer.
     pub fn udp(destination: Address, flow: FlowId, size: usize) -> Transmit {
         Transmit {
             destination,

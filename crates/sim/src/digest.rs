@@ -1,10 +1,10 @@
-//! A sum of a run, to compare it with another.
+//! A digest of a run, to compare it with another run.
 
 use crate::packet::Packet;
 use crate::random::mix;
 use crate::time::Time;
 
-/// See [`crate::Simulation::sum_up`]. Not for security: whoever wants two runs with one sum can have them.
+/// Digest for [`crate::Simulation::sum_up`]. It is not collision resistant against an attacker.
 #[derive(Default)]
 pub(crate) struct Digest(u64);
 
@@ -13,7 +13,7 @@ impl Digest {
         self.0
     }
 
-    /// Adds a packet: its time of arrival, its content and its ECN mark.
+    /// Adds a packet: its arrival time, its content and its ECN mark.
     pub(crate) fn add(&mut self, now: Time, packet: &Packet) {
         let flow = u64::from(packet.flow.0) << 8 | packet.ecn as u64;
         let mut sum = mix(mix(self.0, now.as_nanos()), flow);

@@ -1,16 +1,16 @@
-//! Fates of the packets of a flow.
+//! Counters of the packets of a flow.
 
 use crate::packet::{DropCause, Ecn, Packet};
 use crate::time::Time;
 
-/// Counters of a flow. Bytes are those of IP packets, headers included.
+/// Counters of a flow. Bytes are those of IP packets, including headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowStats {
     /// Packets that agents sent.
     pub sent: u64,
     /// Bytes of the packets in `sent`.
     pub sent_bytes: u64,
-    /// Packets that came to an agent, copies among them.
+    /// Packets delivered to an agent, including duplicates.
     pub delivered: u64,
     /// Bytes of the packets in `delivered`.
     pub delivered_bytes: u64,
@@ -20,13 +20,13 @@ pub struct FlowStats {
     pub dropped: u64,
     /// Packets that were lost on a link.
     pub lost: u64,
-    /// Packets dropped since they were larger than the MTU of a link.
+    /// Packets dropped because they were larger than the MTU of a link.
     pub too_large: u64,
-    /// Packets dropped since no agent was at their destination, or no route led there.
+    /// Packets dropped because their destination has no agent or no route.
     pub unreachable: u64,
     /// Time at which the first packet was sent.
     pub first_sent: Option<Time>,
-    /// Time at which the last packet came to an agent.
+    /// Time at which the last packet was delivered to an agent.
     pub last_delivered: Option<Time>,
 }
 

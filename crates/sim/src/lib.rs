@@ -1,9 +1,9 @@
-//! Networks in virtual time: discrete events over links, queues and topologies.
+//! Network simulation in virtual time: discrete events over links, queues and topologies.
 //!
-//! A [`Topology`] says who is linked to whom, a [`Simulation`] runs it, and an [`Agent`] is what lives on a
-//! node: an end of a connection, or other traffic. No clock, thread, socket or global inside; the same
-//! topology, agents and seed give the same run in any process, to the byte and the nanosecond. Many runs can
-//! go on at once in threads of the caller's.
+//! A [`Topology`] describes nodes and links, a [`Simulation`] runs it, and an [`Agent`] is a
+//! program on a node: one end of a connection, or other traffic. The crate uses no clock, thread,
+//! socket or global state. The same topology, agents and seed give the same run in every process,
+//! to the byte and the nanosecond. The caller can run many simulations in parallel threads.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,12 +21,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Start reading at [`Simulation`], whose loop is `step`; then:
-//! * `agenda.rs`: what happens next; `port.rs`: one direction of a link, over the model of `equic-net`;
+//! To read the code, start at [`Simulation`], whose loop is in `step`. Then:
+//! * `agenda.rs`: the event queue; `port.rs`: one direction of a link, over the model of
+//!   `equic-net`;
 //! * `queue/`: drop-tail, RED, CoDel, FQ-CoDel; `topology/`: networks and routes;
-//! * `agents/`: other traffic; `app/`: what connections carry; `quic.rs`: the transport of this tree, with the feature `quic`; `tcp.rs`: TCP, with
-//!   the feature `tcp`;
-//! * `record.rs`: what is written down as a run goes.
+//! * `agents/`: background traffic; `app/`: what connections carry; `quic.rs`: `equic-transport`,
+//!   with the feature `quic`; `tcp.rs`: TCP, with the feature `tcp`;
+//! * `record.rs`: time series that a run records.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The description of a link's direction: what the sender's port does, and what happens on the way.
+//! The description of one direction of a link: the sender's port, and what can happen to packets on
+//! the link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use equic_net::{Chance, Link, LinkError, Trace};
 use crate::packet::Framing;
 use crate::queue::{Queue, QueueError};
 
-/// The MTU of links for which none is given, in bytes of the IP packet.
+/// MTU of links without an MTU of their own, in bytes of the IP packet.
 pub const DEFAULT_MTU: u32 = 1_500;
 
-/// The largest MTU, in bytes: buffers have this size.
+/// The largest MTU, in bytes. Buffers have this size.
 pub const MAX_MTU: u32 = 65_535;
 
 /// Rate at which a port sends.
@@ -19,7 +20,7 @@ pub const MAX_MTU: u32 = 65_535;
 pub enum Rate {
     /// Bits per second.
     BitsPerSecond(u64),
-    /// A recorded trace, which begins anew at its end.
+    /// A recorded trace, which repeats from its start after its end.
     Trace(Arc<Trace>),
 }
 
@@ -36,23 +37,24 @@ impl Rate {
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Direction {
-    /// Rate of the port, with [`Direction::framing`].
+    /// Rate of the port. It includes the framing ([`Direction::framing`]).
     pub rate: Rate,
-    /// Queue of packets that wait for the port.
+    /// Queue of the packets that wait for the port.
     pub queue: Queue,
-    /// Framing around each IP packet: rates, limits in bytes and bit errors count it.
+    /// Framing around each IP packet. Rates, limits in bytes and bit errors count it.
     pub framing: Framing,
-    /// Effects on a packet after it has left its port: delay, jitter, loss, duplication, reordering,
-    /// corruption, stalls; and the MTU, in bytes of the IP packet, 1,500 if none is given.
+    /// Effects on a packet after it has left its port: delay, jitter, loss, duplication,
+    /// reordering, corruption, stalls. Also the MTU, in bytes of the IP packet; 1,500 if it is not
+    /// set.
     ///
-    /// A packet that is lost has taken its time on the link, as with ns-3's `RateErrorModel`. One that is
-    /// corrupted in a header or in padding is lost: a checksum has found it. `rate`, `queue` and
-    /// `overhead` are to stay as by default: they are said above.
+    /// A lost packet still takes its time on the link, as with ns-3's `RateErrorModel`. A packet
+    /// that is corrupted in a header or in padding is lost, because a checksum detects it. `rate`,
+    /// `queue` and `overhead` must keep their defaults, because the fields above replace them.
     pub wire: Link,
 }
 
 impl Direction {
-    /// At so many bits per second, with so much propagation delay, drop-tail, and nothing that goes wrong.
+    /// Creates a direction with this rate and propagation delay, a drop-tail queue and no faults.
     pub fn new(bits_per_second: u64, delay: Duration) -> Direction {
         Direction {
             rate: Rate::BitsPerSecond(bits_per_second),
@@ -62,20 +64,20 @@ impl Direction {
         }
     }
 
-    /// The same with this queue.
+    /// Replaces the queue.
     #[must_use]
     pub fn queue(self, queue: Queue) -> Direction {
         Direction { queue, ..self }
     }
 
-    /// The same with `percent` of packets lost, independently of each other.
+    /// Sets the percentage of packets that are lost, independently of each other.
     #[must_use]
     pub fn loss_percent(self, percent: f64) -> Direction {
         let wire = Link { drop: Chance::percent(percent), ..self.wire };
         Direction { wire, ..self }
     }
 
-    /// The largest IP packet, in bytes.
+    /// The size of the largest IP packet, in bytes.
     pub fn mtu(&self) -> u32 {
         self.wire.mtu.map_or(DEFAULT_MTU, |mtu| u32::try_from(mtu).unwrap_or(u32::MAX))
     }
@@ -83,7 +85,7 @@ impl Direction {
     /// Checks that the values do not contradict each other.
     ///
     /// # Errors
-    /// The first contradiction.
+    /// Returns the first contradiction.
     pub fn check(&self) -> Result<(), DirectionError> {
         if self.rate == Rate::BitsPerSecond(0) {
             return Err(DirectionError::Rate);
@@ -100,20 +102,20 @@ impl Direction {
     }
 }
 
-/// Reason for which a [`Direction`] is refused.
+/// Reason why a [`Direction`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DirectionError {
-    /// A rate of 0: nothing would ever leave.
+    /// The rate is 0, so no packet would ever be sent.
     Rate,
     /// [`Direction::wire`] has a rate, a queue or an overhead of its own.
     SaidTwice,
-    /// The MTU is less than the 68 bytes that IP asks for (RFC 791 s.3.2), or more than an IP packet can
-    /// have.
+    /// The MTU is below the minimum of IP, 68 bytes (RFC 791 s.3.2), or above the largest IP
+    /// packet.
     Mtu,
-    /// A value of [`Direction::wire`] is impossible.
+    /// A value of [`Direction::wire`] is out of range.
     Wire(LinkError),
-    /// A value of [`Direction::queue`] is impossible.
+    /// A value of [`Direction::queue`] is out of range.
     Queue(QueueError),
 }
 
@@ -163,7 +165,7 @@ mod tests {
             let small = good.clone().queue(Queue::DropTail(limit)).check();
             assert_eq!(small, Err(DirectionError::Queue(QueueError::SmallerThanAPacket)));
         }
-        // A frame has to fit.
+        // The queue must have room for one frame.
         let queue = Queue::DropTail(Limit::Bytes(1_517));
         let ethernet = Direction { framing: Framing::Ethernet, ..good.clone().queue(queue) };
         assert!(ethernet.check().is_err() && good.queue(queue).check().is_ok());

@@ -1,4 +1,4 @@
-//! Packets, what they count on the wire, and the buffers they are in.
+//! Packets, their size on the wire, and their buffers.
 
 use crate::time::Time;
 use crate::topology::NodeId;
@@ -8,16 +8,16 @@ use crate::topology::NodeId;
 pub struct Address {
     /// Node that the agent is on.
     pub node: NodeId,
-    /// Number of the agent on its node, from 1.
+    /// Port number of the agent on its node, from 1.
     pub port: u16,
 }
 
-/// Number of a flow: packets that are counted together ([`crate::Simulation::flow`]).
+/// Identifies a flow: packets that are counted together ([`crate::Simulation::flow`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub(crate) u32);
 
 impl FlowId {
-    /// The number, from 0 in the order in which flows were made.
+    /// The index of the flow, from 0, in the order of creation.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -44,7 +44,7 @@ impl Ecn {
     }
 }
 
-/// The version of IP that a network speaks.
+/// The IP version of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpVersion {
     /// Headers of 20 bytes.
@@ -55,7 +55,7 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const fn header(self) -> u32 {
         match self {
             IpVersion::V4 => 20,
@@ -77,7 +77,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const fn header(self) -> u32 {
         match self {
             Protocol::Udp => 8,
@@ -89,19 +89,20 @@ impl Protocol {
 /// Framing that a link puts around IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// Nothing: rates are those of IP.
+    /// No framing: rates count IP packets.
     #[default]
     None,
-    /// 2 bytes, as of PPP, and of ns-3's point-to-point links.
+    /// 2 bytes, as with PPP and with ns-3's point-to-point links.
     Ppp,
-    /// Header and check sequence of Ethernet: 18 bytes, and at least 64 in all (IEEE 802.3).
+    /// Header and check sequence of Ethernet: 18 bytes. A frame has at least 64 bytes (IEEE 802.3).
     Ethernet,
-    /// Ethernet with preamble and gap, which its line rate includes: 20 bytes more.
+    /// Ethernet with preamble and inter-packet gap, which count towards its line rate: 20 bytes
+    /// more.
     EthernetLine,
 }
 
 impl Framing {
-    /// Bytes that an IP packet of `ip_bytes` takes up on the link.
+    /// Returns the size on the link of an IP packet of `ip_bytes`.
     pub fn frame(self, ip_bytes: u32) -> u32 {
         match self {
             Framing::None => ip_bytes,
@@ -112,32 +113,35 @@ impl Framing {
     }
 }
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub source: Address,
     pub destination: Address,
     pub flow: FlowId,
-    /// Bytes of the IP packet: headers, payload and padding.
+    /// Size of the IP packet in bytes: headers, payload and padding.
     pub ip_bytes: u32,
-    /// Bytes on the link that it is on, or waits for.
+    /// Size in bytes on the current link, or on the one whose queue it is in.
     pub frame_bytes: u32,
-    /// Bytes of `buffer` that are carried; the rest of the payload is padding, which is not kept.
+    /// Bytes of `buffer` that are delivered. The rest of the payload is padding, which is not
+    /// stored.
     pub payload: u32,
-    /// Label by which queues tell flows between the same agents apart, if they do ([`crate::Transmit::label`]).
+    /// Label by which queues may distinguish flows between the same agents
+    /// ([`crate::Transmit::label`]).
     pub label: u32,
-    /// Bytes of IP and transport header.
+    /// Length of the IP and transport headers in bytes.
     pub headers: u8,
-    /// Bytes of `buffer` that stand for the transport header, which is in `headers`.
+    /// Bytes of `buffer` that hold fields of the transport header. `headers` counts the header's
+    /// size.
     pub header_fields: u8,
     pub ecn: Ecn,
-    /// Time at which it entered the queue that it is in.
+    /// Time at which it entered its current queue.
     pub queued_at: Time,
-    /// Empty, if there is no payload.
+    /// The payload. Empty if there is none.
     pub buffer: Vec<u8>,
 }
 
-/// Reason for which a packet did not arrive.
+/// Reason why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DropCause {
     /// The queue was full.
@@ -148,14 +152,14 @@ pub(crate) enum DropCause {
     Lost,
     /// It was larger than the link's MTU.
     TooLarge,
-    /// Nobody is at its destination, or no route leads there.
+    /// The destination has no agent or no route.
     Unreachable,
 }
 
-/// Packets that were dropped in a step, for whoever counts them.
+/// Packets dropped in a step, to be counted by the caller.
 pub(crate) type Dropped = Vec<(Packet, DropCause)>;
 
-/// Buffers for payload, all of one size, used again and again.
+/// Pool of payload buffers of one size.
 pub(crate) struct Pool {
     size: usize,
     free: Vec<Vec<u8>>,
@@ -166,19 +170,19 @@ impl Pool {
         Pool { size, free: Vec::new() }
     }
 
-    /// A buffer of the pool's size; what is in it is left over from another packet.
+    /// Returns a buffer of the pool's size. It may have the content of an earlier packet.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_else(|| vec![0; self.size])
     }
 
-    /// Takes a buffer back; those of packets without payload are none.
+    /// Returns a buffer to the pool. Ignores the empty buffer of a packet without payload.
     pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         if buffer.len() == self.size {
             self.free.push(buffer);
         }
     }
 
-    /// A second packet with the same content.
+    /// Returns a copy of the packet with the same content.
     pub(crate) fn copy(&mut self, packet: &Packet) -> Packet {
         let buffer = if packet.buffer.is_empty() {
             Vec::new()
@@ -202,7 +206,8 @@ mod tests {
         assert_eq!(IpVersion::V6.header() + Protocol::Tcp { options: 12 }.header(), 72);
         assert_eq!(Framing::None.frame(1500), 1500);
         assert_eq!(Framing::Ppp.frame(1500), 1502);
-        // A full packet takes 1,518 bytes as a frame and 1,538 of the line; the smallest frame has 64.
+        // A full packet takes 1,518 bytes as a frame and 1,538 on the line. The smallest frame has
+        // 64 bytes.
         assert_eq!(Framing::Ethernet.frame(1500), 1518);
         assert_eq!(Framing::EthernetLine.frame(1500), 1538);
         assert_eq!(Framing::Ethernet.frame(28), 64);

@@ -1,14 +1,14 @@
-//! Content of transfers that both ends know, so that a receiver can check every byte, in virtual and in real
-//! time.
+//! Transfer content that both ends know, so that a receiver can check every byte. It is used in
+//! virtual and in real time.
 
-/// Bytes that are written and read at a time.
+/// Largest number of bytes that [`between`] returns.
 pub const CHUNK: usize = 16 * 1024;
 
-/// The content begins anew after so many bytes: a prime, so that no packet or page is like another.
+/// Period of the content, in bytes. It is a prime, so that packets and pages differ.
 const PERIOD: usize = 251;
 
-/// Bytes of a transfer or stream from one offset up to another, but no more than a [`CHUNK`] of them. Empty where the
-/// second offset is not behind the first.
+/// Returns the content between two offsets, but at most [`CHUNK`] bytes. Returns an empty slice if
+/// `to` is not larger than `from`.
 ///
 /// ```
 /// use equic_sim::payload;

@@ -1,4 +1,4 @@
-//! One direction of a link in use: a queue, who sends from it, and what is on the way.
+//! One direction of a link in use: a queue, a sender, and the packets in flight.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,38 +12,38 @@ use crate::packet::{DropCause, Dropped, Framing, Packet, Pool};
 use crate::queue::Discipline;
 use crate::time::Time;
 
-/// Counters of a port: the sending end of one direction of a link.
+/// Counters of a port, which is the sending end of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
-    /// Packets handed to the port, whatever became of them.
+    /// Packets handed to the port, including those that were dropped.
     pub offered: u64,
-    /// Packets sent; those that were lost on the way count.
+    /// Packets sent, including those that were lost on the link.
     pub sent: u64,
-    /// Bytes sent, with the link's framing.
+    /// Bytes sent, including the link's framing.
     pub sent_bytes: u64,
-    /// Packets that the queue dropped since it was full.
+    /// Packets that the queue dropped because it was full.
     pub dropped_full: u64,
     /// Packets that the queue dropped before it was full.
     pub dropped_early: u64,
     /// Packets that the queue marked.
     pub marked: u64,
-    /// Packets that were lost on the way.
+    /// Packets lost on the link.
     pub lost: u64,
-    /// Packets dropped since they were larger than the MTU.
+    /// Packets dropped because they were larger than the MTU.
     pub too_large: u64,
     /// Packets that arrived twice.
     pub duplicated: u64,
-    /// Packets that arrived late, behind others.
+    /// Packets that were delayed, so that later packets arrived before them.
     pub reordered: u64,
-    /// Packets that arrived with a byte changed.
+    /// Packets that arrived with a corrupted byte.
     pub corrupted: u64,
-    /// The most packets that waited at a time.
+    /// Maximum number of packets in the queue.
     pub most_packets: usize,
-    /// The most bytes that waited at a time, with the link's framing.
+    /// Maximum number of bytes in the queue, including the link's framing.
     pub most_bytes: u64,
 }
 
-/// Rate at which packets leave: constant, or by a trace.
+/// Rate at which packets leave: constant, or from a trace.
 enum Sender {
     Constant(u64),
     Trace(Box<(Arc<Trace>, TraceCursor)>),
@@ -53,7 +53,7 @@ impl Sender {
     fn leaves(&mut self, now: Time, bytes: u32) -> Time {
         let now = now.as_nanos();
         Time::from_nanos(match self {
-            // A packet has at most 2^17 bytes on the link: no overflow.
+            // A packet has at most 2^17 bytes on the link, so this cannot overflow.
             Sender::Constant(rate) => now.saturating_add(u64::from(bytes) * 8_000_000_000 / *rate),
             Sender::Trace(recorded) => {
                 let (trace, cursor) = &mut **recorded;
@@ -63,7 +63,7 @@ impl Sender {
     }
 }
 
-/// A packet on the way.
+/// A packet in flight.
 struct Flying {
     arrival: Time,
     number: u64,
@@ -84,14 +84,14 @@ impl PartialOrd for Flying {
     }
 }
 
-/// The earliest is the greatest, as `BinaryHeap` wants it.
+/// Reversed, because `BinaryHeap` returns the greatest element and the earliest packet comes first.
 impl Ord for Flying {
     fn cmp(&self, other: &Flying) -> Ordering {
         (other.arrival, other.number).cmp(&(self.arrival, self.number))
     }
 }
 
-/// Packets on the way: in a row, if none can overtake another.
+/// Packets in flight. A FIFO is sufficient if no packet can overtake another.
 enum OnTheWay {
     InOrder(VecDeque<Flying>),
     Sorted(BinaryHeap<Flying>),
@@ -120,28 +120,29 @@ impl OnTheWay {
     }
 }
 
-/// A [`Direction`] in use. It has one moment at a time: the next arrival, or the next packet's turn.
+/// A [`Direction`] in use. It has at most one scheduled time: the next arrival, or the next
+/// transmission.
 pub(crate) struct Port {
     framing: Framing,
     mtu: u32,
     queue: Discipline,
     sender: Sender,
-    /// Time at which the packet that is being sent will have left. The sender is free after that.
+    /// Time at which the transmission in progress ends. The sender is idle after that.
     free_at: Time,
-    /// Bytes of that packet, with the link's framing.
+    /// Size of the packet in transmission, in bytes, including the link's framing.
     sending: u32,
     /// Propagation delay of the link.
     delay: Duration,
-    /// Loss, reordering and the like on the link; none: nothing but the delay.
+    /// Loss, reordering and other faults on the link. `None`: the link only delays packets.
     wire: Option<Box<equic_net::Port>>,
     way: OnTheWay,
-    /// Packets that went on their way so far.
+    /// Number of packets sent on the link so far.
     number: u64,
     stats: PortStats,
 }
 
 impl Port {
-    /// Of a direction that was checked; with the seeds of its queue and of what happens on the way.
+    /// Creates a port for a valid direction, with the seeds of its queue and of its link faults.
     pub(crate) fn new(direction: &Direction, queue_seed: u64, wire_seed: u64) -> Port {
         let wire = &direction.wire;
         let in_order = wire.jitter.is_zero() && wire.reorder.percent == 0.0;
@@ -152,7 +153,7 @@ impl Port {
         };
         let mtu = direction.mtu();
         let frame = direction.framing.frame(mtu);
-        // The model is told of IP packets; frames are larger by this.
+        // The model counts IP packets. Frames are larger by this overhead.
         let link = Link { mtu: None, overhead: (frame - mtu) as usize, ..wire.clone() };
         Port {
             framing: direction.framing,
@@ -178,7 +179,7 @@ impl Port {
         PortStats { marked: self.queue.marked(), ..self.stats }
     }
 
-    /// Returns the bytes that have left by `now`: of the packet that is being sent, the part that has left.
+    /// Returns the bytes sent by `now`, including the part of the current packet that has left.
     pub(crate) fn sent_by(&self, now: Time) -> u64 {
         if self.free_at <= now {
             return self.stats.sent_bytes;
@@ -189,18 +190,18 @@ impl Port {
                 let bits = (left * u128::from(*rate)).div_ceil(1_000_000_000);
                 u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX).min(self.sending.into())
             }
-            // The opportunities that it waits for are still to come.
+            // The transmission opportunities that the packet waits for have not come yet.
             Sender::Trace(_) => self.sending.into(),
         };
         self.stats.sent_bytes - rest
     }
 
-    /// Packets and bytes that wait.
+    /// Number of packets and bytes in the queue.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         (self.queue.packets(), self.queue.bytes())
     }
 
-    /// Time at which [`Port::step`] is to be called; none while nothing waits.
+    /// Time of the next call of [`Port::step`], or `None` if the port is idle.
     pub(crate) fn next(&self) -> Option<Time> {
         let turn = (self.queue.packets() > 0).then_some(self.free_at);
         match (self.way.next(), turn) {
@@ -209,7 +210,7 @@ impl Port {
         }
     }
 
-    /// A packet is to be sent.
+    /// Accepts a packet for transmission.
     pub(crate) fn offer(
         &mut self,
         now: Time,
@@ -227,7 +228,7 @@ impl Port {
         if self.free_at <= now
             && matches!(&self.queue, Discipline::DropTail(_, fifo) if fifo.packets() == 0)
         {
-            // Most packets of most ports: it would be the next anyway.
+            // Fast path for idle ports: the queue would return this packet next.
             self.go(now, packet, pool, dropped);
             return;
         }
@@ -240,7 +241,7 @@ impl Port {
         self.stats.most_bytes = self.stats.most_bytes.max(bytes);
     }
 
-    /// The moment of [`Port::next`] has come: a packet arrives, or the next one goes.
+    /// Handles the event at [`Port::next`]: a packet arrives, or the next one is sent.
     pub(crate) fn step(
         &mut self,
         now: Time,
@@ -254,7 +255,7 @@ impl Port {
         None
     }
 
-    /// Sends what waits, as long as nothing is being sent.
+    /// Sends queued packets while no transmission is in progress.
     fn send(&mut self, now: Time, pool: &mut Pool, dropped: &mut Dropped) {
         while self.free_at <= now {
             let before = dropped.len();
@@ -265,7 +266,8 @@ impl Port {
         }
     }
 
-    /// A packet is sent. What happens on the way is known as soon as it is known when it has left.
+    /// Sends a packet. Its fate (loss, delay, corruption) is decided when its transmission time is
+    /// known.
     fn go(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
         self.free_at = self.sender.leaves(now, packet.frame_bytes);
         self.sending = packet.frame_bytes;
@@ -283,7 +285,7 @@ impl Port {
             _ => {}
         }
         if let Some(corruption) = verdict.corruption {
-            // Checksums find what is wrong with headers, padding and all of TCP.
+            // Checksums detect corruption in headers, in padding, and anywhere in a TCP segment.
             let begin = usize::from(packet.headers);
             let payload = begin..begin + packet.payload as usize;
             arrived = packet.header_fields == 0 && payload.contains(&corruption.position);
@@ -319,7 +321,7 @@ impl Port {
     }
 }
 
-/// True if nothing happens on the way but that it takes time.
+/// True if the link has no effect other than delay.
 fn is_plain(wire: &Link) -> bool {
     let Link { delay, mtu, .. } = *wire;
     *wire == Link { delay, mtu, ..Link::default() }

@@ -1,10 +1,11 @@
-//! The transport of this tree as an inhabitant: `equic-transport` itself, without protection
-//! (`null-crypto`: handshakes and packets of the sizes that TLS has), or with the feature `tls` on request with it.
+//! `equic-transport` as an agent. By default it runs without packet protection (`null-crypto`:
+//! handshakes and packets have the sizes that they have with TLS). With the feature `tls`, TLS can
+//! be selected.
 //!
-//! [`bulk`] sets both ends of a transfer in their places; [`BulkReceiver::outcome`] says what became of it.
-//! The connection's calls are made in the order that its documentation asks for: what came is read and what
-//! is to go is written before `poll_transmit`, or the transport would take the flow for one whose
-//! application has nothing to send.
+//! [`bulk`] creates both ends of a transfer on their nodes, and [`BulkReceiver::outcome`] returns
+//! the result. The agents read all received data and write all pending data before they call
+//! `poll_transmit`, as its documentation demands. Otherwise the transport would treat the flow as
+//! application-limited.
 
 mod channel;
 mod end;
@@ -41,7 +42,8 @@ pub use equic_transport::{Connection, Scheduler, TransportConfig, operation};
 pub use hooks::{Hooks, HooksOfEnds};
 pub use paths::PathState;
 
-/// Bytes that are read at a time: after most datagrams one packet's are there, and a large buffer would be cleared each time.
+/// Size of the read buffer in bytes. Most datagrams make one packet's data readable, and a large
+/// buffer would be cleared for each read.
 const READ: usize = 4096;
 
 /// A transfer of `bytes` from the client to the server, on one stream.
@@ -55,50 +57,52 @@ pub struct Bulk {
     pub transport: TransportConfig,
     /// Protection of its packets.
     pub protection: Protection,
-    /// Session of an earlier connection that the client has.
+    /// State of an earlier connection that the client uses.
     pub resumption: Resumption,
-    /// Logs of both ends, if any; they change nothing about the run.
+    /// Logs of both ends, or `None`. They do not change the run.
     pub logs: Option<Logs>,
     /// Hooks of both ends, if any.
     pub hooks: HooksOfEnds,
 }
 
-/// Protection of the packets of a connection.
+/// Packet protection of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// None: handshakes and packets are as long as with TLS, and cost no cryptography.
+    /// No protection. Handshakes and packets are as long as with TLS, without the cost of
+    /// cryptography.
     #[default]
     None,
-    /// TLS 1.3 as connections in real life have it, with X25519 and a certificate that is made in memory. The same seed
-    /// gives the same bytes; nothing is secret. It takes the feature `tls`.
+    /// TLS 1.3 with X25519 and a certificate that is generated in memory. The same seed gives the
+    /// same bytes, so nothing is secret. Needs the feature `tls`.
     Tls,
 }
 
-/// State that a client keeps from an earlier connection to the same server.
+/// State that a client has from an earlier connection to the same server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
-    /// Nothing: the server sends its certificate.
+    /// No state: the server sends its certificate.
     #[default]
     None,
-    /// A session: the server sends no certificate (RFC 8446 s.2.2).
+    /// A session: the server does not send a certificate (RFC 8446 s.2.2).
     Session,
-    /// A session with which the client sends before the handshake is complete, 0-RTT (RFC 9001 s.4.6).
+    /// A session with 0-RTT: the client sends data before the handshake is complete (RFC 9001
+    /// s.4.6).
     EarlyData,
 }
 
-/// Makes the log of each end of a connection, from the header that its file is to have.
+/// Creates the log of each end of a connection, from the header of its file.
 #[derive(Clone)]
 pub struct Logs(Arc<MakeLog>);
 
 type MakeLog = dyn Fn(&FileHeader) -> Box<dyn QlogSink> + Send + Sync;
 
 impl Logs {
-    /// Logs that this function makes.
+    /// Creates logs with this function.
     pub fn new(make: impl Fn(&FileHeader) -> Box<dyn QlogSink> + Send + Sync + 'static) -> Logs {
         Logs(Arc::new(make))
     }
 
-    /// Logs a connection from now on. Times in the log count from the start of the run.
+    /// Starts the log of a connection. Its times count from the start of the run.
     fn begin(&self, connection: &mut Connection, header: &FileHeader) {
         connection.set_qlog((self.0)(header));
     }
@@ -111,7 +115,7 @@ impl std::fmt::Debug for Logs {
 }
 
 impl Bulk {
-    /// A transfer that begins with the run, with the default transport configuration.
+    /// Creates a transfer that begins with the run and has the default transport configuration.
     pub fn new(bytes: u64) -> Bulk {
         Bulk {
             bytes,
@@ -124,7 +128,7 @@ impl Bulk {
         }
     }
 
-    /// The same with this congestion control: an [`Algorithm`], or one of your own.
+    /// Sets the congestion controller: an [`Algorithm`], or a custom one.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> Bulk {
         self.transport.congestion = Arc::new(factory);
@@ -132,21 +136,21 @@ impl Bulk {
     }
 }
 
-/// Error of setting up a transfer.
+/// Reason why a transfer cannot be set up.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QuicError {
-    /// No route leads from one end to the other, or a node has no port number left.
+    /// There is no route between the ends, or a node has no free port number.
     Topology(TopologyError),
-    /// The transport refuses its configuration.
+    /// The transport rejects its configuration.
     Start(StartError),
-    /// An earlier connection with this configuration gives the client no session to send early data with.
+    /// An earlier connection with this configuration gives the client no session for early data.
     NoSession,
-    /// TLS is asked for, and the feature `tls` is off.
+    /// TLS was requested without the feature `tls`.
     NoTls,
-    /// TLS cannot be set up, for this reason.
+    /// TLS setup failed, for this reason.
     Tls(String),
-    /// The connection is to have several paths, and one of the nodes has fewer interfaces than these.
+    /// The connection needs this many interfaces for its paths, and one of the nodes has fewer.
     TooFewInterfaces(u16),
 }
 
@@ -179,7 +183,8 @@ impl From<TopologyError> for QuicError {
     }
 }
 
-/// Both ends of a connection without applications, in the order client, server, with their addresses and flows.
+/// Both ends of a connection without applications: client, then server. With their addresses and
+/// flows.
 struct Pair {
     client: QuicEnd,
     server: QuicEnd,
@@ -196,7 +201,7 @@ fn pair(
 ) -> Result<Pair, QuicError> {
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    // Addresses have room for so many interfaces.
+    // Addresses have room for 15 interfaces.
     let count = transport.max_paths.clamp(1, 15) as u16;
     let several = count > 1;
     if several && [client, server].iter().any(|node| run.topology().links(*node) < count.into()) {
@@ -215,9 +220,10 @@ fn pair(
     Ok(Pair { client, server, from, to })
 }
 
-/// Puts both ends of a transfer on their nodes. With [`TransportConfig::max_paths`] above 1 the client opens so many paths
-/// (RFC 10069): over the first interface of both nodes, over the second of both, and so on; interfaces with one number are to
-/// lead to each other, as those of [`two_path`](crate::two_path) do.
+/// Creates both ends of a transfer on their nodes. If [`TransportConfig::max_paths`] is above 1,
+/// the client opens that many paths (RFC 10069): one between the first interfaces of both nodes,
+/// one between the second interfaces, and so on. Interfaces with the same index must lead to each
+/// other, as in [`two_path`](crate::two_path).
 ///
 /// # Errors
 /// [`QuicError`].
@@ -259,15 +265,16 @@ pub struct Carrier {
     pub transport: TransportConfig,
     /// Protection of its packets.
     pub protection: Protection,
-    /// Session of an earlier connection that the client has.
+    /// State of an earlier connection that the client uses.
     pub resumption: Resumption,
-    /// Logs of both ends, if any; they change nothing about the run.
+    /// Logs of both ends, or `None`. They do not change the run.
     pub logs: Option<Logs>,
     /// Hooks of both ends, if any.
     pub hooks: HooksOfEnds,
 }
 
-/// Puts both ends of a connection with an application on their nodes. They are of the type [`Party`].
+/// Creates both ends of a connection with an application on their nodes. The agents have the type
+/// [`Party`].
 ///
 /// # Errors
 /// [`QuicError`].
@@ -315,27 +322,28 @@ impl BulkSender {
         self.end.stats()
     }
 
-    /// State and counters, as of any protocol.
+    /// State and counters in the form that all protocols share.
     pub fn state(&self) -> SenderState {
         self.end.state()
     }
 
-    /// State of each of several paths, as this end has it; empty for a connection that may have one only.
+    /// State of each path at this end. Empty without multipath.
     pub fn paths(&self) -> Vec<PathState> {
         self.end.paths()
     }
 
-    /// Reason for which a hook of the client was taken off; none: all are as they were attached.
+    /// Reason why a hook of the client was detached, or `None` if all are still attached.
     pub fn failed_hook(&self) -> Option<&str> {
         self.end.failed_hook()
     }
 
-    /// Reason for which its connection failed, if it did: the server may never have heard of it.
+    /// Reason why the connection failed, or `None` if it did not. The server may not know of the
+    /// failure.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Reads what happened and writes what there is room for.
+    /// Handles the connection's events, and writes as much data as there is room for.
     fn work(&mut self, now: Time) {
         let Some((connection, listeners)) = self.end.parts() else { return };
         let mut done = false;
@@ -361,11 +369,11 @@ impl BulkSender {
             let chunk = payload::between(self.written, self.bytes);
             match connection.write(stream, chunk) {
                 Ok(count) if count > 0 => self.written += count as u64,
-                // No room now; or the connection is over, which the receiver says.
+                // There is no room now, or the connection is closed, which the receiver reports.
                 Ok(_) | Err(_) => break,
             }
             if self.written == self.bytes {
-                // It was open a moment ago.
+                // `finish` cannot fail, because the stream was just written to.
                 let _ = connection.streams().finish(stream);
             }
         }
@@ -403,7 +411,7 @@ impl Agent for BulkSender {
     }
 }
 
-/// The server of a [`bulk`] transfer: it takes one connection.
+/// The server of a [`bulk`] transfer. It accepts one connection.
 pub struct BulkReceiver {
     end: QuicEnd,
     stream: Option<StreamId>,
@@ -421,7 +429,7 @@ impl BulkReceiver {
         self.end.stats()
     }
 
-    /// Reason for which a hook of the server was taken off; none: all are as they were attached.
+    /// Reason why a hook of the server was detached, or `None` if all are still attached.
     pub fn failed_hook(&self) -> Option<&str> {
         self.end.failed_hook()
     }

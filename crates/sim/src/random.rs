@@ -1,6 +1,6 @@
-//! Random numbers: everything by the seed of the run, and each thing by numbers of its own.
+//! Random numbers. All come from the seed of the run, and each user has its own sequence.
 
-/// User of random numbers. The numbers of one do not depend on how many another draws.
+/// A user of random numbers. Its sequence does not depend on how many numbers other users draw.
 #[derive(Clone, Copy)]
 pub(crate) enum Domain {
     Wire = 1,
@@ -8,13 +8,13 @@ pub(crate) enum Domain {
     Agent = 3,
 }
 
-/// The seed of one thing in a run.
+/// Returns the seed of one user in a run.
 pub(crate) fn seed(run: u64, domain: Domain, index: u64) -> u64 {
     mix(mix(run, domain as u64), index)
 }
 
-/// Two numbers made one, every bit of which depends on every bit of both (the finaliser of SplitMix64:
-/// G. Steele et al., 2014).
+/// Combines two numbers so that every bit of the result depends on every bit of both (the finaliser
+/// of SplitMix64: G. Steele et al., 2014).
 pub(crate) fn mix(one: u64, other: u64) -> u64 {
     let mut sum = one.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(other);
     sum = sum.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -38,7 +38,7 @@ mod tests {
         seeds.sort_unstable();
         seeds.dedup();
         assert_eq!(seeds.len(), 20 * 3 * 100);
-        // Whoever replays a run of last year wants the same run.
+        // The result must never change, so that old runs can be replayed.
         assert_eq!(mix(1, 2), mix(1, 2));
         assert_ne!(mix(1, 2), mix(2, 1));
     }

@@ -1,4 +1,4 @@
-//! Records of a run as it goes: queues and goodput, at every interval.
+//! Time series that a run records: queues and goodput, once per interval.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::simulation::AgentId;
 use crate::time::{Time, nanos};
 use crate::topology::PortId;
 
-/// The most values that a run writes down.
+/// Largest number of values that a run records.
 const MOST_VALUES: usize = 50_000_000;
 
-/// Time series that a run records. A run for which none is set records nothing and pays nothing.
+/// The time series that a run records. A run without it records nothing and has no overhead.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Time between two records.
@@ -21,13 +21,13 @@ pub struct Recording {
     pub agents: Vec<AgentId>,
 }
 
-/// Reason for which a [`Recording`] is refused.
+/// Reason why a [`Recording`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The interval is zero.
     Interval,
-    /// A port or an agent is of another run.
+    /// A port or an agent does not belong to this run.
     Unknown,
 }
 
@@ -42,29 +42,29 @@ impl std::fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Values at one moment, in the order of [`Recording`].
+/// Values at one time, in the order of [`Recording`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Time of the record.
     pub at: Time,
     /// One entry for each recorded port.
     pub ports: Vec<PortRecord>,
-    /// For each recorded agent: bits per second handed to its application since the last record.
+    /// For each recorded agent: bits per second delivered to its application since the last record.
     pub goodput: Vec<f64>,
 }
 
-/// State of a port at one moment, and what it did since the last record.
+/// State of a port at one time, and its activity since the last record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortRecord {
     /// Packets waiting in the queue.
     pub packets: usize,
-    /// Bytes waiting in the queue, with the link's framing.
+    /// Bytes waiting in the queue, including the link's framing.
     pub bytes: u64,
     /// Packets that the queue dropped since the last record.
     pub dropped: u64,
     /// Packets that the queue marked since the last record.
     pub marked: u64,
-    /// Bytes sent since the last record, with the link's framing.
+    /// Bytes sent since the last record, including the link's framing.
     pub sent_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// `known`: whether what is to be recorded is there.
+    /// `known`: whether all ports and agents of the recording exist.
     pub(crate) fn new(recording: Recording, known: bool) -> Result<Recorder, RecordError> {
         if recording.interval.is_zero() {
             return Err(RecordError::Interval);
@@ -101,7 +101,7 @@ impl Recorder {
         &self.records
     }
 
-    /// True if it has written down as much as it may.
+    /// True if the limit on recorded values is reached.
     pub(crate) fn is_full(&self) -> bool {
         let each = 5 * self.recording.ports.len() + self.recording.agents.len() + 1;
         self.records.len() * each >= MOST_VALUES

@@ -1,4 +1,5 @@
-//! A run: one network, its agents, and time. `step.rs` is what an event does, `outside.rs` for runs in real time.
+//! A run: a network, its agents, and time. `step.rs` handles events, `outside.rs` supports runs in
+//! real time.
 
 mod outside;
 mod step;
@@ -18,31 +19,32 @@ use crate::record::{Record, RecordError, Recorder, Recording};
 use crate::time::Time;
 use crate::topology::{NodeId, PortId, Routes, Topology, TopologyError};
 
-/// Events at one moment, by source, and datagrams that an agent sends at once, beyond which neither is
-/// thought to come to an end.
+/// Events at one instant, per source, after which the run is stopped as stuck.
 const MANY: u64 = 1_000;
-/// As many are borne in any case.
+/// Events at one instant that are always allowed, in addition. Also the limit on datagrams that an
+/// agent may send at one instant.
 const ANYWAY: u64 = 200_000;
 
-/// Number of an agent in a run.
+/// Identifies an agent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(u32);
 
-/// Reason for which a run ended.
+/// Reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All agents that it waited for have finished.
+    /// All agents that the run waited for have finished.
     Finished,
-    /// The limit was reached.
+    /// The time limit was reached.
     Limit,
-    /// Nothing is under way and no timer is set.
+    /// No packet is in flight and no timer is set.
     Idle,
 }
 
-/// The run cannot go on in time: an agent wants to be called at once again and again, or sends without end.
+/// Virtual time does not advance: an agent sets timers for the present again and again, or sends
+/// without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Time at which it stands still.
+    /// Time at which the run is stuck.
     pub at: Time,
 }
 
@@ -59,18 +61,18 @@ impl std::fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// An agent, and where it is.
+/// An agent, its address and its source number in the agenda.
 struct Inhabitant {
     agent: Box<dyn Agent>,
     address: Address,
-    /// Its place in the agenda.
+    /// Source number in the agenda.
     source: u32,
     working: bool,
 }
 
 /// A network in virtual time. The same topology, seed and agents give the same run, to the byte.
 ///
-/// See the crate's documentation for how one is made.
+/// The crate's documentation shows how to create one.
 pub struct Simulation {
     topology: Topology,
     routes: Routes,
@@ -78,17 +80,17 @@ pub struct Simulation {
     now: Time,
     agenda: Agenda,
     ports: Vec<Port>,
-    /// Of each port: the node and interface that it sends to.
+    /// For each port: the node and interface at the other end.
     arrivals: Vec<(NodeId, u16)>,
     agents: Vec<Inhabitant>,
-    /// By node, then by port number less one.
+    /// By node, then by port number minus one.
     residents: Vec<Vec<Option<AgentId>>>,
-    /// Of each source of the agenda behind the ports: the agent, or none, which is the recorder.
+    /// For each source of the agenda after the ports: the agent, or `None` for the recorder.
     callers: Vec<Option<AgentId>>,
     flows: Vec<Flow>,
     pool: Pool,
     dropped: Dropped,
-    /// A buffer that is not in use, for agents that turn out to have nothing to send.
+    /// A free buffer, for calls of agents that may have nothing to send.
     spare: Vec<u8>,
     recorder: Option<(u32, Recorder)>,
     digest: Option<Digest>,
@@ -100,10 +102,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A run of this network with this seed.
+    /// Creates a run of this network with this seed.
     ///
     /// # Errors
-    /// The topology contradicts itself: [`Topology::check`] says how.
+    /// Fails if the topology is invalid: see [`Topology::check`].
     pub fn new(topology: Topology, seed: u64) -> Result<Simulation, TopologyError> {
         topology.check()?;
         let routes = Routes::new(&topology);
@@ -147,10 +149,10 @@ impl Simulation {
         })
     }
 
-    /// A new address on this node, for [`Simulation::attach`].
+    /// Returns a new address on this node, for [`Simulation::attach`].
     ///
     /// # Errors
-    /// [`TopologyError::TooManyAgents`].
+    /// Fails with [`TopologyError::TooManyAgents`] if the node has no free port number.
     pub fn address(&mut self, node: NodeId) -> Result<Address, TopologyError> {
         let name = || TopologyError::TooManyAgents(self.topology.name(node).to_owned());
         let residents = self.residents.get(node.0 as usize).ok_or_else(name)?;
@@ -159,11 +161,11 @@ impl Simulation {
         Ok(Address { node, port })
     }
 
-    /// A flow from one address to another: packets that are counted together. That there is a way in both
-    /// directions is checked.
+    /// Creates a flow between two addresses. Its packets are counted together. Checks that there is
+    /// a route in both directions.
     ///
     /// # Errors
-    /// [`TopologyError::NoRoute`].
+    /// Fails with [`TopologyError::NoRoute`] if one direction has no route.
     pub fn flow(&mut self, from: Address, to: Address) -> Result<FlowId, TopologyError> {
         self.routes.path(&self.topology, from.node, to.node)?;
         self.routes.path(&self.topology, to.node, from.node)?;
@@ -172,8 +174,8 @@ impl Simulation {
         Ok(id)
     }
 
-    /// Puts an agent at an address from [`Simulation::address`]. An agent that was there before is removed:
-    /// it is not called again, and the run does not wait for it.
+    /// Puts an agent at an address from [`Simulation::address`]. It replaces an agent that was
+    /// there before: that one is not called again, and the run does not wait for it.
     pub fn attach(&mut self, address: Address, agent: Box<dyn Agent>) -> AgentId {
         let id = AgentId(self.agents.len() as u32);
         let place = &mut self.residents[address.node.0 as usize][usize::from(address.port) - 1];
@@ -193,7 +195,7 @@ impl Simulation {
         id
     }
 
-    /// Random bytes for an agent at this address, by the seed of the run.
+    /// Returns random bytes for an agent at this address, derived from the seed of the run.
     pub fn agent_seed(&self, address: Address) -> [u8; 32] {
         let place = u64::from(address.node.0) << 16 | u64::from(address.port);
         let first = random::seed(self.seed, Domain::Agent, place);
@@ -204,10 +206,10 @@ impl Simulation {
         seed
     }
 
-    /// Has the run record time series, from now on.
+    /// Records time series from now on.
     ///
     /// # Errors
-    /// The interval is zero, or a port or agent is not of this run.
+    /// Fails if the interval is zero, or if a port or agent does not belong to this run.
     pub fn record(&mut self, recording: Recording) -> Result<(), RecordError> {
         let known = recording.ports.iter().all(|port| (port.0 as usize) < self.ports.len())
             && recording.agents.iter().all(|agent| (agent.0 as usize) < self.agents.len());
@@ -219,17 +221,17 @@ impl Simulation {
         Ok(())
     }
 
-    /// From now on, computes a digest of every packet that arrives and of when it does: two runs with the
-    /// same digest are the same run.
+    /// Computes a digest of every packet that arrives from now on, and of its arrival time. Two
+    /// runs with the same digest are the same run.
     pub fn sum_up(&mut self) {
         self.digest = Some(Digest::default());
     }
 
-    /// Goes on until all agents that are to be waited for have finished, but not beyond the limit. It can be
-    /// called again.
+    /// Runs until all agents that the run waits for have finished, or until the time limit. It can
+    /// be called again to continue.
     ///
     /// # Errors
-    /// [`Stuck`].
+    /// Fails with [`Stuck`] if virtual time does not advance.
     pub fn run(&mut self, limit: Time) -> Result<End, Stuck> {
         if !self.started {
             self.started = true;
@@ -265,12 +267,12 @@ impl Simulation {
         self.now
     }
 
-    /// Number of events so far: arrivals, starts of transmissions that had to wait, timers.
+    /// Number of events so far: arrivals, delayed transmissions and timers.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The digest, if [`Simulation::sum_up`] was called.
+    /// The digest, or `None` if [`Simulation::sum_up`] was not called.
     pub fn digest(&self) -> Option<u64> {
         self.digest.as_ref().map(Digest::value)
     }
@@ -280,13 +282,13 @@ impl Simulation {
         self.ports[port.0 as usize].stats()
     }
 
-    /// Returns the bytes that have left a port until now, with the link's framing. In [`PortStats::sent_bytes`] a packet
-    /// counts as a whole from its first bit on.
+    /// Returns the bytes sent by a port until now, including the link's framing. In contrast,
+    /// [`PortStats::sent_bytes`] counts a whole packet as soon as its first bit is sent.
     pub fn sent_by_now(&self, port: PortId) -> u64 {
         self.ports[port.0 as usize].sent_by(self.now())
     }
 
-    /// Packets that wait at a port now, and their bytes with the link's framing.
+    /// Packets in the queue of a port, and their bytes including the link's framing.
     pub fn waiting(&self, port: PortId) -> (usize, u64) {
         self.ports[port.0 as usize].waiting()
     }
@@ -296,28 +298,28 @@ impl Simulation {
         self.flows[flow.index()].stats()
     }
 
-    /// Packets dropped since no agent was at their destination, or no route led there.
+    /// Packets dropped because their destination has no agent or no route.
     pub fn unreachable(&self) -> u64 {
         self.unreachable
     }
 
-    /// Records so far, if [`Simulation::record`] was called.
+    /// The records so far. Empty if [`Simulation::record`] was not called.
     pub fn recorded(&self) -> &[Record] {
         self.recorder.as_ref().map_or(&[], |(_, recorder)| recorder.records())
     }
 
-    /// The agent of this number, if its type is `A`.
+    /// Returns the agent, or `None` if its type is not `A`.
     pub fn agent<A: Agent>(&self, id: AgentId) -> Option<&A> {
         let agent: &dyn Any = &*self.agents.get(id.0 as usize)?.agent;
         agent.downcast_ref()
     }
 
-    /// Bytes that an agent has handed to its application so far.
+    /// Bytes that an agent has delivered to its application so far.
     pub fn goodput(&self, id: AgentId) -> u64 {
         self.agents[id.0 as usize].agent.goodput()
     }
 
-    /// The network that is simulated.
+    /// The simulated network.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }

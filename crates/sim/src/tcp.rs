@@ -1,8 +1,9 @@
-//! TCP for the nodes of a simulation: `equic-tcp`, which has what Linux has today, and the congestion controllers of
-//! QUIC.
+//! TCP for the nodes of a simulation: `equic-tcp`, which models today's Linux, with the congestion
+//! controllers of QUIC.
 //!
-//! [`bulk`] puts both ends of a transfer on their nodes; [`TcpBulkReceiver::outcome`] is its result.
-//! Headers are carried, and count on the wire with their options; payload has a length and no content.
+//! [`bulk`] creates both ends of a transfer on their nodes, and [`TcpBulkReceiver::outcome`]
+//! returns the result. Headers are delivered, and count on the wire with their options. Payload has
+//! a length but no content.
 
 mod channel;
 
@@ -35,27 +36,27 @@ pub struct TcpBulk {
     pub bytes: u64,
     /// Time at which the client begins its handshake.
     pub start: Time,
-    /// Configuration of both ends. Where IP's header is that of version 6, the MSS is 20 bytes less than this says
-    /// if it would not fit into an MTU of 1,500 bytes otherwise.
+    /// Configuration of both ends. In an IPv6 network, the MSS is reduced by 20 bytes if it would
+    /// exceed an MTU of 1,500 bytes otherwise.
     pub config: TcpConfig,
-    /// TLS above the connection; none: the bytes themselves.
+    /// TLS above the connection, or `None` for plain TCP.
     pub tls: Option<TlsConfig>,
 }
 
 impl TcpBulk {
-    /// A transfer that begins with the run, with the default configuration.
+    /// Creates a transfer that begins with the run and has the default configuration.
     pub fn new(bytes: u64) -> TcpBulk {
         TcpBulk { bytes, start: Time::START, config: TcpConfig::default(), tls: None }
     }
 
-    /// The same with this congestion control: an [`Algorithm`], or one of your own.
+    /// Sets the congestion controller: an [`Algorithm`], or a custom one.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpBulk {
         self.config = self.config.congestion(factory);
         self
     }
 
-    /// The same with TLS above the connection.
+    /// Adds TLS above the connection.
     #[must_use]
     pub fn tls(self, tls: TlsConfig) -> TcpBulk {
         TcpBulk { tls: Some(tls), ..self }
@@ -98,10 +99,10 @@ fn pair(
     Ok(Pair { client, server, from, to })
 }
 
-/// Puts both ends of a transfer on their nodes.
+/// Creates both ends of a transfer on their nodes.
 ///
 /// # Errors
-/// No route leads from one end to the other, or a node has no port number left.
+/// Fails if there is no route between the ends, or if a node has no free port number.
 pub fn bulk(
     run: &mut Simulation,
     client: NodeId,
@@ -136,14 +137,15 @@ pub struct TcpCarrier {
     pub start: Time,
     /// Configuration of both ends, as in [`TcpBulk::config`].
     pub config: TcpConfig,
-    /// TLS above the connection; none: the bytes themselves.
+    /// TLS above the connection, or `None` for plain TCP.
     pub tls: Option<TlsConfig>,
 }
 
-/// Puts both ends of a connection with an application on their nodes. They are of the type [`Party`].
+/// Creates both ends of a connection with an application on their nodes. The agents have the type
+/// [`Party`].
 ///
 /// # Errors
-/// As of [`bulk`].
+/// Fails as [`bulk`] does.
 pub fn attach(
     run: &mut Simulation,
     client: NodeId,
@@ -172,7 +174,7 @@ struct TcpEnd {
     config: TcpConfig,
     connection: Option<Box<Connection>>,
     seed: [u8; 32],
-    /// Own port and the peer's.
+    /// Port numbers of this end and of the peer.
     ports: (u16, u16),
     peer: Address,
     flow: FlowId,
@@ -193,7 +195,7 @@ impl TcpEnd {
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        // No link of the network carries a header.
+        // The MTU of every link is larger than a header, so this does not fail.
         let buffer = buffer.get_mut(..MAX_HEADER)?;
         let connection = self.connection.as_mut()?;
         let Some(mut sent) = connection.poll_transmit(timestamp(now)) else {
@@ -226,7 +228,7 @@ impl TcpEnd {
     }
 }
 
-/// Describes why a connection ended before its transfer did.
+/// Describes why a connection ended before its transfer was complete.
 fn describe(reason: CloseReason, connection: &Connection) -> String {
     match reason {
         CloseReason::TimedOut if connection.stats().segments_received == 0 => {
@@ -242,7 +244,7 @@ fn segment(datagram: &Datagram<'_>) -> Option<Segment> {
     Segment::parse(datagram.payload, datagram.padding).ok()
 }
 
-/// Hands to the connection all bytes that the TLS session has to send.
+/// Passes all bytes that the TLS session has to send to the connection.
 fn write(connection: &mut Connection, session: &mut Session) {
     loop {
         match session.poll_write() {
@@ -271,13 +273,13 @@ impl TcpBulkSender {
         self.end.stats()
     }
 
-    /// State and counters, as of any protocol.
+    /// State and counters in the form that all protocols share.
     pub fn state(&self) -> SenderState {
         self.end.state()
     }
 
-    /// Returns the reason for which its connection failed, if it did: the server may never have received a
-    /// segment.
+    /// Returns the reason why the connection failed, or `None` if it did not. The server may never
+    /// have received a segment.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -341,7 +343,7 @@ impl Agent for TcpBulkSender {
     }
 }
 
-/// The server of a [`bulk`] transfer: it takes one connection.
+/// The server of a [`bulk`] transfer. It accepts one connection.
 pub struct TcpBulkReceiver {
     end: TcpEnd,
     tls: Option<Session>,

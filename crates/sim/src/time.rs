@@ -3,27 +3,27 @@
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A moment, in nanoseconds since the start of the run.
+/// A point in time, in nanoseconds since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
     /// The start of the run.
     pub const START: Time = Time(0);
-    /// The last moment there is, some 584 years after the start.
+    /// The last representable time, about 584 years after the start.
     pub const END: Time = Time(u64::MAX);
 
-    /// So many nanoseconds after the start.
+    /// Creates the time `nanos` nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// So many milliseconds after the start; saturates.
+    /// Creates the time `millis` milliseconds after the start. Saturates.
     pub const fn from_millis(millis: u64) -> Time {
         Time(millis.saturating_mul(1_000_000))
     }
 
-    /// So many seconds after the start; saturates.
+    /// Creates the time `seconds` seconds after the start. Saturates.
     pub const fn from_secs(seconds: u64) -> Time {
         Time(seconds.saturating_mul(1_000_000_000))
     }
@@ -43,13 +43,13 @@ impl Time {
         Duration::from_nanos(self.0)
     }
 
-    /// Time since `earlier`; zero if that is later.
+    /// Time since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Nanoseconds of a time span; saturates after some 584 years.
+/// Nanoseconds of a duration. Saturates after about 584 years.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -69,7 +69,7 @@ impl AddAssign<Duration> for Time {
     }
 }
 
-/// As [`Time::since`].
+/// Same as [`Time::since`].
 impl Sub for Time {
     type Output = Duration;
 

@@ -1,4 +1,4 @@
-//! A transfer of bytes from a client to a server, whatever the protocol.
+//! A transfer of bytes from a client to a server, over any protocol.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::time::Time;
 /// Agents and flows of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkIds {
-    /// The end that sends: of a bulk transfer the client.
+    /// The sending end. In a bulk transfer, the client.
     pub sender: AgentId,
-    /// The end that receives, and for which the run waits: of a bulk transfer the server.
+    /// The receiving end, which the run waits for. In a bulk transfer, the server.
     pub receiver: AgentId,
-    /// Packets from the sender to the receiver.
+    /// Flow from the sender to the receiver.
     pub there: FlowId,
-    /// Packets from the receiver to the sender.
+    /// Flow from the receiver to the sender.
     pub back: FlowId,
 }
 
 impl BulkIds {
-    /// Those of a connection that carries an application: agent, and flow of the packets that it sends, of client and
-    /// server.
+    /// Returns the IDs for a connection with an application. `client` and `server` are each an
+    /// agent and the flow of the packets that it sends.
     pub(crate) fn of(
         application: &Application,
         client: (AgentId, FlowId),
@@ -37,42 +37,43 @@ impl BulkIds {
 /// Result of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Time at which the server's application had the last byte; none: it did not get that far.
+    /// Time at which the server's application had the last byte, or `None` if that did not happen.
     pub completed: Option<Time>,
     /// Bytes that the server's application has read.
     pub bytes: u64,
-    /// Reason for which the transfer failed, if it did.
+    /// Reason why the transfer failed, or `None` if it did not.
     pub failure: Option<String>,
 }
 
-/// State and counters of an end that sends, whatever the protocol.
+/// State and counters of a sending end, for any protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SenderState {
-    /// Packets of QUIC, or segments of TCP, that it sent.
+    /// Number of packets (QUIC) or segments (TCP) sent.
     pub packets_sent: u64,
-    /// Packets that it gave up as lost.
+    /// Number of packets declared lost.
     pub packets_lost: u64,
-    /// QUIC: of those, acknowledged after all. TCP: recoveries that turned out to be for nothing.
+    /// QUIC: packets declared lost and acknowledged later. TCP: spurious loss recoveries.
     pub spurious: u64,
-    /// Probe timeouts of QUIC, expiries of the retransmission timer of TCP.
+    /// QUIC: probe timeouts. TCP: expiries of the retransmission timer.
     pub timeouts: u64,
     /// Congestion window in bytes.
     pub window: u64,
-    /// Slow start threshold in bytes; none before the first loss, or where the controller has none.
+    /// Slow start threshold in bytes. `None` before the first loss, or if the controller has none.
     pub slow_start_threshold: Option<u64>,
     /// Bytes in flight.
     pub in_flight: u64,
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Least round-trip time; zero before the first sample.
+    /// Minimum round-trip time. Zero before the first sample.
     pub min_rtt: Duration,
-    /// Rate at which packets may leave, in bytes per second.
+    /// Pacing rate in bytes per second.
     pub pacing_rate: f64,
-    /// Time in which the window limited it: flow control, or the most that it keeps until it is acknowledged.
+    /// Total time in which the sender was limited by flow control, or by the limit on
+    /// unacknowledged data that it keeps.
     pub window_limited: Duration,
 }
 
-/// The time in which a condition held, whose state is noted now and then.
+/// Total time in which a condition holds. Its state is noted from time to time.
 #[cfg(feature = "tcp")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimeOf {
@@ -82,7 +83,7 @@ pub(crate) struct TimeOf {
 
 #[cfg(feature = "tcp")]
 impl TimeOf {
-    /// Notes that the condition holds from now on, or that it does not.
+    /// Notes whether the condition holds from `now` on.
     pub(crate) fn note(&mut self, now: Time, holds: bool) {
         if let Some(since) = self.since.take() {
             self.total += now.since(since);
@@ -90,7 +91,7 @@ impl TimeOf {
         self.since = holds.then_some(now);
     }
 
-    /// Time until the last note.
+    /// Total time up to the last note.
     pub(crate) fn total(&self) -> Duration {
         self.total
     }

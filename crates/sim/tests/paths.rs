@@ -1,4 +1,4 @@
-//! Connections over two paths: with the feature `quic`.
+//! Connections over two paths. Needs the feature `quic`.
 
 use std::time::Duration;
 

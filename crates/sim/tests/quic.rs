@@ -1,4 +1,4 @@
-//! The transport of this tree in virtual time: with the feature `quic`.
+//! `equic-transport` in virtual time. Needs the feature `quic`.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn with(congestion: Algorithm, bytes: u64) -> Bulk {
     Bulk::new(bytes).congestion(congestion)
 }
 
-/// One transfer between two nodes.
+/// Runs a transfer between two nodes.
 fn play(link: Direction, transfer: &Bulk, seed: u64) -> (Simulation, BulkIds) {
     let named = simple(link);
     let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
@@ -43,7 +43,7 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
 fn a_clean_link_is_filled() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
         let (mut run, ids) = play(link(), &with(algorithm, 10_000_000), 1);
-        // To the end of what is still under way.
+        // Continue until no packet is in flight.
         assert_eq!(run.run(Time::from_secs(10_000)), Ok(End::Idle));
         let took = seconds(&run, ids);
         assert!((8.2..12.0).contains(&took), "{algorithm:?}: {took} s");
@@ -55,8 +55,8 @@ fn a_clean_link_is_filled() {
     }
 }
 
-/// Loss of 1 % keeps CUBIC far below the rate, as a study of many seeds found: 52.8 s give or take 6.5. BBR
-/// minds less: 10.4 s.
+/// With 1 % loss, CUBIC stays far below the link's rate: 52.8 s with a standard deviation of 6.5
+/// over many seeds. BBR reacts less to loss: 10.4 s.
 #[test]
 fn ten_megabytes_at_one_percent_loss() {
     let lossy = link().loss_percent(1.0);
@@ -75,8 +75,8 @@ fn ten_megabytes_at_one_percent_loss() {
     assert!((9.0..13.0).contains(&bbr), "{bbr} s");
 }
 
-/// The share of the link's rate that BBR's application has, where packets are lost by chance: the rest is lost, headers,
-/// the start, and rounds that probe for the round trip.
+/// With random loss, BBR's goodput has at least this share of the link's rate. The rest are lost
+/// packets, headers, the start, and rounds that probe for the minimum round trip.
 #[test]
 fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
     for (megabits, delay, loss, packets, least) in [
@@ -89,7 +89,7 @@ fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
             let link = Direction::new(1_000_000 * megabits, Duration::from_millis(delay))
                 .queue(Queue::DropTail(Limit::Packets(packets)))
                 .loss_percent(loss);
-            // 15 s at the rate.
+            // 15 s at the link's rate.
             let bytes = 15 * 1_000_000 / 8 * megabits;
             let (run, ids) = play(link, &with(Algorithm::Bbr, bytes), seed);
             let share = 15.0 / seconds(&run, ids);
@@ -98,7 +98,7 @@ fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
     }
 }
 
-/// A dumbbell with every kind of queue, by a transport that does ECN.
+/// A dumbbell with each kind of queue, and a transport with ECN.
 fn shared(queue: Queue, seed: u64) -> (Simulation, Vec<BulkIds>) {
     let named = dumbbell(4, link().queue(queue));
     let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
@@ -124,7 +124,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
     ] {
         let (run, ids) = shared(queue, 1);
         let longest = ids.iter().map(|ids| seconds(&run, *ids)).fold(0.0, f64::max);
-        // 3.2 s at the link's rate, and the start.
+        // 3.2 s at the link's rate, plus the start.
         assert!((3.3..8.0).contains(&longest), "{queue:?}: {longest} s");
         let marked: u64 = ids.iter().map(|ids| run.flow_stats(ids.there).marked).sum();
         let records = run.recorded();
@@ -133,12 +133,13 @@ fn flows_share_a_narrow_link_under_every_queue() {
         assert!(recorded <= marked + 1_000 && (recorded > 0) == (marked > 0));
         let goodput: f64 = records.iter().flat_map(|record| &record.goodput).sum();
         let bytes = goodput * 0.01 / 8.0;
-        // What came after the last record is missing.
+        // Data after the last record is missing.
         assert!((3_900_000.0..=4_000_001.0).contains(&bytes), "{bytes}");
     }
 }
 
-/// The bytes are checked, so that damage would be seen; it is found by the checksum that stands for AEAD.
+/// The receiver checks every byte, so it would notice corruption. A checksum in place of the AEAD
+/// detects it.
 #[test]
 fn damage_duplication_and_jitter_do_not_change_what_arrives() {
     let mut bad = link().loss_percent(2.0);

@@ -6,7 +6,8 @@ use equic_sim::{
     Direction, End, FqCoDel, OnOff, OnOffConfig, Queue, Simulation, Sink, Time, dumbbell,
 };
 
-/// So many pairs, each with a flow of 20 datagrams, over one link: events of the run.
+/// Runs this many pairs over one link, each with a flow of 20 datagrams. Returns the number of
+/// events.
 fn events(pairs: usize) -> u64 {
     let queue = Queue::FqCoDel(FqCoDel::default());
     let bottleneck = Direction::new(200_000_000_000, Duration::from_millis(10)).queue(queue);
@@ -32,7 +33,8 @@ fn events(pairs: usize) -> u64 {
     run.events()
 }
 
-/// Ten thousand flows are a hundred times what a hundred are, to within what queues make of it.
+/// Ten thousand flows cause a hundred times the events of a hundred flows, apart from queueing
+/// effects.
 #[test]
 fn ten_thousand_flows_in_one_run() {
     let (few, many) = (events(100), events(10_000));

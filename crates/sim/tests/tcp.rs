@@ -1,4 +1,4 @@
-//! TCP in virtual time: with the feature `tcp`.
+//! TCP in virtual time. Needs the feature `tcp`.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn with(congestion: Algorithm, bytes: u64) -> TcpBulk {
     TcpBulk::new(bytes).congestion(congestion)
 }
 
-/// One transfer between two nodes; acknowledgements have the same link back, without loss.
+/// Runs a transfer between two nodes. Acknowledgements use the same link back, without loss.
 fn play(link: Direction, transfer: &TcpBulk, seed: u64) -> (Simulation, BulkIds) {
     let mut named = simple(link.clone());
     *named.topology.direction_mut(named.bottlenecks[0].back()) = link.loss_percent(0.0);
@@ -45,7 +45,8 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
     outcome.completed.expect("it has completed").as_secs_f64()
 }
 
-/// 10 MB at 10 Mb/s without loss. 1,448 of 1,500 bytes are payload, so that it takes 8.29 s, and the start.
+/// 10 MB at 10 Mb/s without loss. 1,448 of 1,500 bytes are payload, so it takes 8.29 s plus the
+/// start.
 #[test]
 fn a_clean_link_is_filled() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
@@ -62,7 +63,7 @@ fn a_clean_link_is_filled() {
     }
 }
 
-/// Vegas keeps the queue short where CUBIC and BIC fill it, and all of them fill the link.
+/// Vegas keeps the queue short, CUBIC and BIC fill it, and all of them fill the link.
 #[test]
 fn algorithms_of_the_past_fill_a_clean_link() {
     for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
@@ -94,7 +95,7 @@ fn headers_count_as_on_the_wire() {
     assert_eq!(back.sent_bytes, 60 + (back.sent - 1) * 52);
 }
 
-/// Round trips that a transfer of one segment takes, with and without TLS.
+/// Round trips for a transfer of one segment, with and without TLS.
 #[test]
 fn tls_costs_its_round_trips() {
     let fast = Direction::new(10_000_000_000, Duration::from_millis(50));
@@ -107,7 +108,7 @@ fn tls_costs_its_round_trips() {
     let full = TlsConfig::default();
     let resumed = TlsConfig { resumption: true, ..full };
     let old = TlsConfig { version: TlsVersion::Tls12, ..full };
-    // Half round trips: SYN, SYN-ACK, data; each round trip of TLS is two more.
+    // In half round trips: SYN, SYN-ACK, data. Each round trip of TLS adds two.
     assert_eq!(trips(&plain), 3);
     assert_eq!(trips(&plain.clone().tls(full)), 5);
     assert_eq!(trips(&plain.clone().tls(resumed)), 5);
@@ -116,13 +117,13 @@ fn tls_costs_its_round_trips() {
     assert_eq!(trips(&plain.tls(TlsConfig { resumption: true, ..old })), 5);
 }
 
-/// Mean of 30 seeds and their standard deviation, in seconds.
+/// Mean and standard deviation of 30 seeds, in seconds.
 fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
     let times: Vec<f64> = (1..=30)
         .map(|seed| {
             let (run, ids) = play(link.clone(), transfer, seed);
-            // Nothing is reordered: whatever is taken for lost was, unless a queue grew faster than the
-            // retransmission timer could follow.
+            // Nothing is reordered. So a packet declared lost was lost, unless a queue grew faster
+            // than the retransmission timer could adapt.
             let stats = sender(&run, ids).stats();
             assert!(stats.spurious <= stats.timeouts, "seed {seed}: {stats:?}");
             seconds(&run, ids)
@@ -134,8 +135,9 @@ fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
     (mean, (squares / (count - 1.0)).sqrt())
 }
 
-/// ns-3.44 takes 51.7 s with CUBIC and 47.2 s with LinuxReno (docs/simulator.md has the command), and 9.4 s with BBR;
-/// its NewReno, with 97.1 s, grows by less than this one, and LinuxReno by more, so that these are bounds.
+/// ns-3.44 takes 51.7 s with CUBIC, 47.2 s with LinuxReno (docs/simulator.md has the command) and
+/// 9.4 s with BBR. Its NewReno takes 97.1 s. That one grows more slowly than ours, and LinuxReno
+/// faster, so the two are bounds.
 #[test]
 fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
     let lossy = link().loss_percent(1.0);
@@ -152,7 +154,7 @@ fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
     assert!((47.2..97.1).contains(&reno), "{reno} s");
 }
 
-/// A dumbbell with every kind of queue.
+/// A dumbbell with each kind of queue.
 fn shared(queue: Queue, ecn: bool, seed: u64) -> (Simulation, Vec<BulkIds>) {
     let named = dumbbell(4, link().queue(queue));
     let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
@@ -176,7 +178,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
     ] {
         let (run, ids) = shared(queue, ecn, 1);
         let longest = ids.iter().map(|ids| seconds(&run, *ids)).fold(0.0, f64::max);
-        // 3.3 s at the link's rate, and the start.
+        // 3.3 s at the link's rate, plus the start.
         assert!((3.3..8.0).contains(&longest), "{queue:?}: {longest} s");
         let marked: u64 = ids.iter().map(|ids| run.flow_stats(ids.there).marked).sum();
         assert_eq!(marked > 0, ecn, "{queue:?}");

@@ -1,4 +1,4 @@
-//! The transport with TLS in virtual time: with the feature `tls`.
+//! The transport with TLS in virtual time. Needs the feature `tls`.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use equic_sim::quic::{Bulk, BulkIds, BulkReceiver, Protection, Resumption, bulk};
 use equic_sim::{Direction, End, Simulation, Time, simple};
 
-/// A transfer with TLS over a link that loses packets.
+/// Runs a transfer with TLS over a lossy link.
 fn play(resumption: Resumption, seed: u64) -> (Simulation, BulkIds) {
     let link = Direction::new(10_000_000, Duration::from_millis(50)).loss_percent(1.0);
     let named = simple(link);
@@ -23,7 +23,7 @@ fn play(resumption: Resumption, seed: u64) -> (Simulation, BulkIds) {
 
 const ALL: [Resumption; 3] = [Resumption::None, Resumption::Session, Resumption::EarlyData];
 
-/// Keys, signatures and ciphertext are by the seed: no byte is by chance.
+/// Keys, signatures and ciphertext depend on the seed only.
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     for resumption in ALL {
@@ -43,7 +43,7 @@ fn the_same_seed_gives_the_same_bytes_in_another_process() {
     });
 }
 
-/// Two runs whose events take turns on one thread do not draw each other's numbers.
+/// Two runs whose events alternate on one thread do not use each other's random numbers.
 #[test]
 fn runs_do_not_disturb_each_other() {
     let alone = play(Resumption::None, 5).0.digest();
@@ -57,7 +57,7 @@ fn runs_do_not_disturb_each_other() {
             run
         })
         .into();
-    // In turns through the handshakes, and then to the end, beyond which `alone` did not go either.
+    // Alternate during the handshakes, and then run to the same end as `alone`.
     let mut over = [false; 2];
     for millis in (0..1_000).step_by(7).chain([1_000_000]) {
         for (run, over) in runs.iter_mut().zip(&mut over) {

@@ -1,57 +1,63 @@
-//! Knobs of a connection, with the values that Linux has.
+//! Settings of a connection, with Linux' defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_transport::congestion::{Algorithm, ControllerFactory};
 
-/// Configuration of one end of a connection. Defaults are those of Linux.
+/// Configuration of one end of a connection. The defaults are those of Linux.
 #[derive(Debug, Clone)]
 pub struct TcpConfig {
-    /// Congestion control. CUBIC by default, with HyStart++ (RFC 9406), where Linux has the first HyStart.
+    /// Congestion control. The default is CUBIC with HyStart++ (RFC 9406); Linux has the original
+    /// HyStart.
     pub congestion: Arc<dyn ControllerFactory>,
-    /// Maximum segment size that is announced, in bytes (RFC 9293 s.3.7.1): the MTU without the headers of IP and
-    /// TCP. Options come out of it (RFC 6691): 1,460 bytes leave 1,448 of payload beside timestamps.
+    /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1): the MTU minus the headers of
+    /// IP and TCP. Options reduce the payload (RFC 6691): with 1,460 bytes and timestamps, a
+    /// segment carries 1,448 bytes of payload.
     pub mss: u16,
     /// Initial window in segments (RFC 6928).
     pub initial_window: u32,
-    /// True if selective acknowledgements are offered and accepted (RFC 2018).
+    /// Whether to offer and accept selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// True if timestamps are offered and accepted (RFC 7323 s.3).
+    /// Whether to offer and accept timestamps (RFC 7323 s.3).
     pub timestamps: bool,
-    /// True if window scaling is offered and accepted (RFC 7323 s.2); without it, windows end at 65,535 bytes.
+    /// Whether to offer and accept window scaling (RFC 7323 s.2). Without it, windows are limited
+    /// to 65,535 bytes.
     pub window_scaling: bool,
-    /// True if the client asks for ECN (RFC 3168). The server always consents, as `net.ipv4.tcp_ecn = 2` has it.
+    /// Whether the client asks for ECN (RFC 3168). The server always accepts it, as with
+    /// `net.ipv4.tcp_ecn = 2`.
     pub ecn: bool,
-    /// True if segments leave at the controller's rate; off, as on Linux without the `fq` queue. Controllers that
-    /// need it are paced in any case.
+    /// Whether segments are paced at the controller's rate. The default is false, as on Linux
+    /// without the `fq` queue. Controllers that need pacing are always paced.
     pub pacing: bool,
-    /// Most bytes that may wait for the application or for a gap to be filled: the largest receive window.
-    /// 32 MiB (`net.ipv4.tcp_rmem`).
+    /// Limit on bytes that wait for the application or for missing data: the largest receive
+    /// window. The default is 32 MiB (`net.ipv4.tcp_rmem`).
     pub receive_buffer: u64,
-    /// True if the receive window begins with 64 KiB and grows with what the application reads in a round trip, as
-    /// on Linux (`net.ipv4.tcp_moderate_rcvbuf`), or has its full size from the start.
+    /// Whether the receive window begins with 64 KiB and grows with the bytes that the application
+    /// reads per round trip, as on Linux (`net.ipv4.tcp_moderate_rcvbuf`). If false, it has its
+    /// full size from the start.
     pub receive_auto_tuning: bool,
-    /// Most bytes that may be outstanding. 4 MiB (`net.ipv4.tcp_wmem`).
+    /// Limit on outstanding bytes. The default is 4 MiB (`net.ipv4.tcp_wmem`).
     pub send_buffer: u64,
-    /// Least time of the retransmission timer beyond the smoothed round trip: 200 ms, where RFC 6298 s.2.4 has
-    /// the whole at least a second.
+    /// Minimum that the retransmission timeout adds to the smoothed round-trip time. The default is
+    /// 200 ms. In contrast, RFC 6298 s.2.4 demands a total of at least one second.
     pub min_rto: Duration,
-    /// Retransmission timeout before the first sample of the round trip (RFC 6298 s.2.1).
+    /// Retransmission timeout before the first round-trip sample (RFC 6298 s.2.1).
     pub initial_rto: Duration,
-    /// Longest retransmission timeout (RFC 6298 s.2.5).
+    /// Maximum retransmission timeout (RFC 6298 s.2.5).
     pub max_rto: Duration,
-    /// Time for which an acknowledgement may wait for a second segment.
+    /// How long an acknowledgement waits for a second segment.
     pub delayed_ack: Duration,
-    /// Number of segments acknowledged at once at the start and when something is amiss.
+    /// Number of segments that are acknowledged at once, at the start and after irregular segments.
     pub quick_acks: u32,
-    /// True if a probe is sent when a tail may be lost (RFC 8985 s.7).
+    /// Whether to send tail loss probes (RFC 8985 s.7).
     pub tail_loss_probe: bool,
-    /// True if Fast Open is in use (RFC 7413): the client has a cookie of this server's from an earlier connection, and
-    /// sends data with its SYN; the server takes it, and may answer before the handshake is complete. Both are off on
-    /// Linux unless an application asks (`TCP_FASTOPEN`).
+    /// Whether to use Fast Open (RFC 7413). The client then has a cookie from an earlier
+    /// connection, and sends data with its SYN. The server accepts the data, and may answer before
+    /// the handshake is complete. Linux does neither unless an application asks for it
+    /// (`TCP_FASTOPEN`).
     pub fast_open: bool,
-    /// Step of the timestamp clock (RFC 7323 s.5.4): a millisecond.
+    /// Resolution of the timestamp clock (RFC 7323 s.5.4). The default is one millisecond.
     pub timestamp_granularity: Duration,
 }
 
@@ -82,14 +88,15 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// The same with this congestion control: an [`Algorithm`], or one of your own.
+    /// Sets the congestion controller: an [`Algorithm`], or a custom one.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpConfig {
         self.congestion = Arc::new(factory);
         self
     }
 
-    /// Announced shift of the window field: the least with which the receive buffer fits (RFC 7323 s.2.3).
+    /// Shift of the window field to announce: the smallest that can express the receive buffer (RFC
+    /// 7323 s.2.3).
     pub(crate) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer >> shift <= 65_535).unwrap_or(14)
     }

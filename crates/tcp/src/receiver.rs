@@ -1,4 +1,4 @@
-//! The receiving half of a connection: data that came, and acknowledgements of it.
+//! The receiving half of a connection: received data and its acknowledgement.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,35 +7,36 @@ use equic_transport::Timestamp;
 
 use crate::config::TcpConfig;
 
-/// Most ranges that are kept behind a gap; what would make one more is dropped, as RFC 9293 s.3.10.7.4 allows.
+/// Maximum number of out-of-order ranges. A segment that would add another is dropped, as RFC 9293
+/// s.3.10.7.4 allows.
 const MOST_RANGES: usize = 16_384;
 
-/// Blocks that are remembered as reported before (RFC 2018 s.4).
+/// Number of SACK blocks that are remembered as already reported (RFC 2018 s.4).
 const RECENT: usize = 4;
 
-/// Window that a receiver begins with, in bytes.
+/// Initial receive window in bytes.
 const FIRST_WINDOW: u64 = 65_535;
 
-/// Measurement of what the application reads in a round trip.
+/// Measures the bytes that the application reads per round trip.
 #[derive(Debug)]
 struct Tuning {
-    /// Round trip as the receiver sees it, from the timestamps that come back.
+    /// Round-trip time as measured by the receiver from echoed timestamps.
     rtt: Option<Duration>,
-    /// Beginning of the round that is measured, and what was read by then.
+    /// Start of the current measurement, and the bytes read by then.
     since: Option<Timestamp>,
     read_then: u64,
-    /// Bytes read in the best round so far.
+    /// Bytes read in the best round trip so far.
     space: u64,
 }
 
-/// Place of a segment's data in the stream.
+/// Position of a segment's data relative to the received stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// It begins with the next byte that is expected.
+    /// It begins with the next expected byte.
     InOrder,
-    /// It is behind a gap.
+    /// There is a gap before it.
     Ahead,
-    /// All of it had come before, or is beyond the window.
+    /// It is a complete duplicate, or beyond the window.
     Useless,
 }
 
@@ -43,29 +44,29 @@ pub(crate) enum Placement {
 pub(crate) struct Receiver {
     /// Next sequence number expected, RCV.NXT (RFC 9293 s.3.3.1), counted from the SYN.
     next: u64,
-    /// Data behind gaps: first sequence number of each range, and the one behind it.
+    /// Out-of-order data: first sequence number of each range, and the number after its end.
     ahead: BTreeMap<u64, u64>,
-    /// A sequence number in each range that was reported last, the newest first.
+    /// A sequence number in each of the most recently reported ranges, newest first.
     recent: [Option<u64>; RECENT],
-    /// Range that came twice, to be reported once (RFC 2883).
+    /// Range that was received twice, to be reported once (RFC 2883).
     twice: Option<(u64, u64)>,
     /// Sequence number of the FIN.
     fin: Option<u64>,
     /// Sequence number up to which the application has read.
     read: u64,
-    /// Bytes that may wait for the application now, and at most.
+    /// Receive buffer now, and its maximum, in bytes.
     buffer: u64,
     most: u64,
-    /// Sequence number behind the window that was announced.
+    /// Right edge of the announced window.
     announced: u64,
     tuning: Tuning,
     shift: u8,
     mss: u64,
     delayed_ack: Duration,
-    /// Acknowledgements that are still to leave at once, without delay.
+    /// Number of further acknowledgements that are sent without delay.
     quick: u32,
     most_quick: u32,
-    /// RCV.NXT when the last acknowledgement left.
+    /// RCV.NXT at the time of the last acknowledgement.
     acknowledged: u64,
     ack_at: Option<Timestamp>,
     ack_now: bool,
@@ -73,7 +74,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that expects the first sequence number behind the SYN.
+    /// Creates a receiver that expects the first sequence number after the SYN.
     pub(crate) fn new(config: &TcpConfig, mss: u16) -> Receiver {
         Receiver {
             next: 1,
@@ -102,7 +103,7 @@ impl Receiver {
         }
     }
 
-    /// Ranges behind gaps.
+    /// Number of out-of-order ranges.
     pub(crate) fn ranges(&self) -> usize {
         self.ahead.len()
     }
@@ -112,30 +113,30 @@ impl Receiver {
         self.next
     }
 
-    /// Sequence number behind the window.
+    /// Right edge of the window.
     pub(crate) fn limit(&self) -> u64 {
         self.announced.max(self.next)
     }
 
-    /// Shift of the window field, once both sides have agreed (RFC 7323 s.2.2).
+    /// Sets the shift of the window field, as negotiated (RFC 7323 s.2.2).
     pub(crate) fn set_shift(&mut self, shift: u8) {
         self.shift = shift;
     }
 
-    /// True if FIN came, and all before it.
+    /// True if FIN and all data before it have arrived.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
-    /// A round trip, from the sending of a timestamp to its return with data.
+    /// Processes a round-trip sample: from sending a timestamp to receiving its echo with data.
     pub(crate) fn on_rtt(&mut self, now: Timestamp, sample: Duration) {
         let rtt = self.tuning.rtt.map_or(sample, |rtt| (rtt * 7 + sample) / 8);
         self.tuning.rtt = Some(rtt);
         self.tune(now, rtt);
     }
 
-    /// Once a round trip: room for twice what the application has read in it, and for the growth to come
-    /// (dynamic right-sizing, as Linux does it).
+    /// Adjusts the receive buffer once per round trip: twice the bytes that the application has
+    /// read in it, plus the expected growth (dynamic right-sizing, as on Linux).
     fn tune(&mut self, now: Timestamp, rtt: Duration) {
         let tuning = &mut self.tuning;
         if tuning.since.is_some_and(|since| now.since(since) < rtt) {
@@ -153,7 +154,7 @@ impl Receiver {
         self.buffer = self.buffer.max(window.saturating_add(2 * growth)).min(self.most);
     }
 
-    /// Bytes for the application, which has read them with this.
+    /// Returns the bytes that the application can read, and counts them as read.
     pub(crate) fn take(&mut self) -> u64 {
         let end = if self.is_finished() { self.next - 1 } else { self.next };
         let count = end - self.read;
@@ -161,12 +162,13 @@ impl Receiver {
         count
     }
 
-    /// Bytes that wait for the application.
+    /// Bytes that the application can read.
     pub(crate) fn readable(&self) -> u64 {
         self.next - u64::from(self.is_finished()) - self.read
     }
 
-    /// The window field for the next segment. The window's right edge never goes back (RFC 9293 s.3.8.6.2.2).
+    /// Returns the window field for the next segment. The right edge of the window never moves back
+    /// (RFC 9293 s.3.8.6.2.2).
     pub(crate) fn window_field(&mut self, syn: bool) -> u16 {
         let shift = if syn { 0 } else { self.shift };
         let free = self.buffer.saturating_sub(self.next - self.read.min(self.next));
@@ -176,7 +178,7 @@ impl Receiver {
         field
     }
 
-    /// Takes in data from `start` to `end`, and a FIN behind it. `ce`: it was marked (RFC 3168).
+    /// Processes data from `start` to `end`, and a FIN after it. `ce`: it was marked CE (RFC 3168).
     pub(crate) fn on_data(&mut self, now: Timestamp, start: u64, end: u64, fin: bool) -> Placement {
         let limit = self.limit();
         let end_with_fin = end + u64::from(fin);
@@ -190,7 +192,7 @@ impl Receiver {
         if let (true, None) = (fin, self.fin) {
             self.fin = Some(end);
         }
-        // RFC 9293 s.3.10.7.4: nothing counts behind the FIN, nor beyond the window.
+        // RFC 9293 s.3.10.7.4: ignore data after the FIN or beyond the window.
         let fin_end = self.fin.map_or(u64::MAX, |fin| fin + 1);
         let (start, end) = (start, end_with_fin.min(fin_end).min(limit.max(self.next + 1)));
         self.on_pace(now);
@@ -212,7 +214,7 @@ impl Receiver {
         Placement::InOrder
     }
 
-    /// A segment came so late that its data is not looked at.
+    /// Processes a segment that is too old for its data to be used.
     pub(crate) fn on_late(&mut self, start: u64, end: u64) {
         if start < end && end <= self.next {
             self.twice = Some((start, end));
@@ -220,15 +222,16 @@ impl Receiver {
         self.on_odd();
     }
 
-    /// Something is amiss: acknowledgements leave at once for a while (Linux' quick ACKs).
+    /// Sends the next acknowledgements without delay, after an irregular segment (Linux' quick
+    /// ACKs).
     fn on_odd(&mut self) {
         self.ack_now = true;
         self.quick = self.quick.max(self.most_quick);
     }
 
-    /// After a pause the sender starts slowly, and acknowledgements are to help it.
+    /// Sends quick ACKs after a pause, because the sender is in slow start then.
     fn on_pace(&mut self, now: Timestamp) {
-        /// About a retransmission timeout.
+        /// About one retransmission timeout.
         const PAUSE: Duration = Duration::from_millis(300);
         if self.last_came.is_some_and(|before| now.since(before) > PAUSE) {
             self.quick = self.most_quick;
@@ -236,7 +239,7 @@ impl Receiver {
         self.last_came = Some(now);
     }
 
-    /// Keeps what is behind a gap; true if there was room for it.
+    /// Stores an out-of-order range. Returns whether there was room for it.
     fn keep(&mut self, start: u64, end: u64) -> bool {
         let before = self.ahead.range(..=start).next_back().map(|(left, right)| (*left, *right));
         let (mut left, mut right) = (start, end);
@@ -276,7 +279,7 @@ impl Receiver {
         self.recent = recent;
     }
 
-    /// Takes ranges that now follow on what is in order.
+    /// Moves ranges that are now in order to the received stream.
     fn join(&mut self) {
         while let Some(entry) = self.ahead.first_entry() {
             if *entry.key() > self.next {
@@ -287,7 +290,8 @@ impl Receiver {
     }
 
     fn schedule_ack(&mut self, now: Timestamp) {
-        // Two full segments (RFC 5681 s.4.2), as Linux counts: more than one is not acknowledged.
+        // RFC 5681 s.4.2: acknowledge every second full segment. Linux implements this as "more
+        // than one segment is unacknowledged".
         if self.next - self.acknowledged > self.mss || !self.ahead.is_empty() {
             self.ack_now = true;
         } else if self.quick > 0 {
@@ -299,17 +303,17 @@ impl Receiver {
         }
     }
 
-    /// An acknowledgement is to leave at once.
+    /// Requests an immediate acknowledgement.
     pub(crate) fn ask_for_ack(&mut self) {
         self.ack_now = true;
     }
 
-    /// True if an acknowledgement is due.
+    /// True if an acknowledgement must be sent now.
     pub(crate) fn wants_ack(&self) -> bool {
         self.ack_now
     }
 
-    /// Time at which an acknowledgement that waits will be due.
+    /// Time at which the delayed acknowledgement is due, or `None` if there is none.
     pub(crate) fn ack_timer(&self) -> Option<Timestamp> {
         self.ack_at
     }
@@ -320,25 +324,26 @@ impl Receiver {
         }
     }
 
-    /// A segment that acknowledges leaves.
+    /// Records that a segment with an acknowledgement was sent.
     pub(crate) fn on_ack_sent(&mut self) {
         (self.ack_now, self.ack_at) = (false, None);
         self.acknowledged = self.next;
         self.twice = None;
     }
 
-    /// RCV.NXT when an acknowledgement last left (Last.ACK.sent of RFC 7323 s.4.3).
+    /// RCV.NXT at the time of the last acknowledgement (Last.ACK.sent of RFC 7323 s.4.3).
     pub(crate) fn last_acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Blocks to report, at most so many: what came twice, then what came last (RFC 2018 s.4, RFC 2883 s.4).
+    /// Returns at most `most` SACK blocks: first the duplicate range, then the most recent ranges
+    /// (RFC 2018 s.4, RFC 2883 s.4).
     pub(crate) fn blocks(&self, most: usize) -> impl Iterator<Item = (u64, u64)> {
         let range = |at: &u64| {
             let (left, right) = self.ahead.range(..=*at).next_back()?;
             (*right > *at).then_some((*left, *right))
         };
-        // A duplicate within a range that is still ahead is followed by that range.
+        // If a duplicate is within an out-of-order range, that range follows it.
         let first = self.twice;
         let ranges = self.recent.iter().flatten().filter_map(range);
         let mut told: [Option<(u64, u64)>; RECENT] = [None; RECENT];

@@ -1,14 +1,14 @@
-//! Segments: the header with its options as on the wire, and how many bytes of payload follow.
+//! Segments: the header with its options as on the wire, and the length of the payload.
 
 use std::fmt;
 
-/// Bytes of the longest header (RFC 9293 s.3.1).
+/// Length of the longest header in bytes (RFC 9293 s.3.1).
 pub const MAX_HEADER: usize = 60;
 
-/// Bytes of a header without options.
+/// Length of a header without options in bytes.
 const MIN_HEADER: usize = 20;
 
-/// The most SACK blocks that fit into the options (RFC 2018 s.3).
+/// Maximum number of SACK blocks that fit into the options (RFC 2018 s.3).
 const MAX_SACK_BLOCKS: usize = 4;
 
 // Kinds of options.
@@ -26,19 +26,19 @@ const FAST_OPEN: u8 = 34;
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Flags = Flags(0x01);
-    /// Sequence numbers begin here.
+    /// Synchronises sequence numbers.
     pub const SYN: Flags = Flags(0x02);
-    /// The connection is over.
+    /// Resets the connection.
     pub const RST: Flags = Flags(0x04);
-    /// The data is to be handed to the application at once.
+    /// The receiver should pass the data to the application at once.
     pub const PSH: Flags = Flags(0x08);
-    /// The acknowledgment number counts.
+    /// The acknowledgment number is valid.
     pub const ACK: Flags = Flags(0x10);
-    /// The sender has seen congestion (RFC 3168).
+    /// The sender has received a congestion mark (RFC 3168).
     pub const ECE: Flags = Flags(0x40);
-    /// The sender has reduced its window (RFC 3168).
+    /// The sender has reduced its congestion window (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
     /// True if all of these bits are set.
@@ -46,7 +46,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the union of the bits.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -66,11 +66,12 @@ impl fmt::Debug for Flags {
 pub struct Timestamps {
     /// TSval: the sender's clock.
     pub value: u32,
-    /// TSecr: a value of the peer's that is returned.
+    /// TSecr: the echoed timestamp of the peer.
     pub echo: u32,
 }
 
-/// Blocks of a SACK option: the first sequence number of each, and the one behind it (RFC 2018 s.3).
+/// Blocks of a SACK option: the first sequence number of each, and the number after its end (RFC
+/// 2018 s.3).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     count: u8,
@@ -78,7 +79,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block behind the others; one that has no place is left out.
+    /// Appends a block. Ignores it if there is no room.
     pub fn push(&mut self, left: u32, right: u32) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
             *place = (left, right);
@@ -101,22 +102,22 @@ impl fmt::Debug for SackBlocks {
 /// Options of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum segment size; on SYN segments.
+    /// Maximum segment size. Only on SYN segments.
     pub mss: Option<u16>,
-    /// Shift of the window field; on SYN segments (RFC 7323 s.2.2).
+    /// Shift of the window field. Only on SYN segments (RFC 7323 s.2.2).
     pub window_scale: Option<u8>,
-    /// True if SACK options are understood; on SYN segments (RFC 2018 s.2).
+    /// True if the sender accepts SACK options. Only on SYN segments (RFC 2018 s.2).
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
-    /// Cookie of the server's, with the data of a SYN (RFC 7413 s.4.1.1).
+    /// Fast Open cookie of the server, on a SYN with data (RFC 7413 s.4.1.1).
     pub fast_open: Option<[u8; 8]>,
-    /// Data that came out of order.
+    /// Data that arrived out of order.
     pub sack: SackBlocks,
 }
 
 impl Options {
-    /// SACK blocks that there is room for beside the other options.
+    /// Number of SACK blocks that fit next to the other options.
     pub(crate) fn room_for_blocks(&self) -> usize {
         if self.timestamps.is_some() { 3 } else { MAX_SACK_BLOCKS }
     }
@@ -125,25 +126,25 @@ impl Options {
 /// A segment without the bytes of its payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Port of the sender; a [`Connection`](crate::Connection) leaves both ports to its caller.
+    /// Port of the sender. [`Connection`](crate::Connection) leaves both ports to its caller.
     pub source_port: u16,
     /// Port of the receiver.
     pub destination_port: u16,
     /// Sequence number of the first byte, or of the SYN.
     pub sequence: u32,
-    /// The next sequence number that the sender expects, with ACK.
+    /// The next sequence number that the sender expects. Valid with ACK.
     pub acknowledgment: u32,
     /// Control bits.
     pub flags: Flags,
-    /// Window field, not scaled.
+    /// Window field, without scaling.
     pub window: u16,
     /// Options.
     pub options: Options,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub payload: u32,
 }
 
-/// The bytes are no TCP header.
+/// The bytes are not a TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -158,17 +159,17 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Segment {
-    /// Sequence numbers that it takes up: payload, SYN and FIN.
+    /// Length in sequence numbers: payload, SYN and FIN.
     pub fn sequence_length(&self) -> u32 {
         let one = |flag| u32::from(self.flags.has(flag));
         self.payload.saturating_add(one(Flags::SYN)).saturating_add(one(Flags::FIN))
     }
 
-    /// Writes the header to the beginning of the buffer, in the layout that Linux has; returns its length. The
-    /// checksum stays zero: the payload that it would cover does not exist.
+    /// Writes the header to the beginning of `buffer`, with options in Linux' order, and returns
+    /// its length. The checksum is zero, because the payload has no content.
     ///
     /// # Panics
-    /// The buffer has less than [`MAX_HEADER`] bytes.
+    /// Panics if `buffer` has less than [`MAX_HEADER`] bytes.
     pub fn write(&self, buffer: &mut [u8]) -> usize {
         let buffer = &mut buffer[..MAX_HEADER];
         let mut writer = Writer { buffer, at: MIN_HEADER };
@@ -186,10 +187,10 @@ impl Segment {
         length
     }
 
-    /// Reads a header that so many bytes of payload follow.
+    /// Parses a header that is followed by `payload` bytes.
     ///
     /// # Errors
-    /// [`Malformed`].
+    /// Fails with [`Malformed`] if the bytes are not a TCP header.
     pub fn parse(bytes: &[u8], payload: u32) -> Result<Segment, Malformed> {
         let fixed: &[u8; MIN_HEADER] = bytes.first_chunk().ok_or(Malformed)?;
         let half = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
@@ -216,12 +217,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, bytes: &[u8]) {
-        // Options that do not fit are left out whole: see `option`.
+        // Options without room have been left out before: see `option`.
         self.buffer[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
     }
 
-    /// An option in words of four bytes, if there is room.
+    /// Appends an option, padded to four bytes, if there is room.
     fn option(&mut self, bytes: &[u8]) {
         if self.at + bytes.len() <= MAX_HEADER {
             self.put(bytes);
@@ -278,7 +279,7 @@ fn parse_options(mut bytes: &[u8]) -> Result<Options, Malformed> {
         let word = |at: usize| {
             u32::from_be_bytes([content[at], content[at + 1], content[at + 2], content[at + 3]])
         };
-        // An option of a length that it cannot have is passed over, as one that is not known.
+        // Options with an invalid length are skipped, like unknown ones.
         match (*kind, content.len()) {
             (MSS, 2) => options.mss = Some(u16::from_be_bytes([content[0], content[1]])),
             (WINDOW_SCALE, 1) => options.window_scale = Some(content[0]),
@@ -349,7 +350,7 @@ mod tests {
             buffer[20..24].copy_from_slice(&option);
             assert_eq!(Segment::parse(&buffer[..24], 0), Err(Malformed), "{option:?}");
         }
-        // Options that are not known are passed over.
+        // Unknown options are skipped.
         buffer[20..24].copy_from_slice(&[254, 3, 0, NOP]);
         assert_eq!(Segment::parse(&buffer[..24], 0), Ok(segment));
     }

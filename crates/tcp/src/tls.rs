@@ -1,36 +1,38 @@
-//! TLS above a connection, as flights of the right sizes: what the handshake costs in round trips and bytes, and
-//! records in bytes. Nothing is encrypted, and nothing is parsed: both ends know how long each flight is.
+//! TLS above a connection, as flights of the right sizes. It models the cost of the handshake in
+//! round trips and bytes, and the overhead of records. Nothing is encrypted or parsed, because both
+//! ends know the length of each flight.
 
-/// Most application data in a record (RFC 8446 s.5.1).
+/// Maximum application data in a record, in bytes (RFC 8446 s.5.1).
 const RECORD: u64 = 1 << 14;
 
-/// Header of a record.
+/// Length of a record header in bytes.
 const HEADER: u64 = 5;
 
 /// Version of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsVersion {
-    /// RFC 5246 with ECDHE and AES-GCM: two round trips, one if resumed.
+    /// RFC 5246 with ECDHE and AES-GCM: two round trips, or one with resumption.
     Tls12,
-    /// RFC 8446: one round trip; none with early data.
+    /// RFC 8446: one round trip, or none with early data.
     #[default]
     Tls13,
 }
 
-/// The handshake of a connection, the same for both ends.
+/// The handshake of a connection. It must be the same for both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Version of TLS.
     pub version: TlsVersion,
-    /// True if a session is resumed: no certificate is sent.
+    /// Whether a session is resumed. The server then sends no certificate.
     pub resumption: bool,
-    /// True if the client sends application data with its first flight (RFC 8446 s.2.3): with TLS 1.3 and
-    /// resumption only.
+    /// Whether the client sends application data with its first flight (RFC 8446 s.2.3). Needs TLS
+    /// 1.3 and resumption.
     pub early_data: bool,
-    /// True if the client of TLS 1.2 sends application data behind its Finished without waiting for the server's
-    /// (RFC 7918). With resumption the server's comes first anyway.
+    /// Whether a TLS 1.2 client sends application data right after its Finished, without waiting
+    /// for the server's (RFC 7918). With resumption the server's Finished comes first, so this has
+    /// no effect.
     pub false_start: bool,
-    /// Bytes of the server's chain of certificates.
+    /// Size of the server's certificate chain in bytes.
     pub certificates: u64,
 }
 
@@ -47,12 +49,12 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
-    /// Bytes that so many of application data are as records.
+    /// Returns the size of `bytes` of application data as records.
     pub fn sealed(&self, bytes: u64) -> u64 {
         bytes.saturating_add(bytes.div_ceil(RECORD).saturating_mul(self.overhead()))
     }
 
-    /// Bytes that a record adds to what it carries: header, explicit nonce or content type, tag.
+    /// Bytes that a record adds to its content: header, explicit nonce or content type, tag.
     fn overhead(&self) -> u64 {
         match self.version {
             TlsVersion::Tls12 => HEADER + 8 + 16,
@@ -64,12 +66,13 @@ impl TlsConfig {
         self.version == TlsVersion::Tls13 && self.resumption && self.early_data
     }
 
-    /// The flights in turn, the client's first: bytes of the messages in their records.
+    /// Sizes of the flights in bytes, including their records. They alternate, and the client's is
+    /// first.
     fn flights(&self) -> Vec<u64> {
         let sealed = |bytes: u64| bytes + self.overhead();
         let plain = |bytes: u64| bytes + HEADER;
         let change_cipher_spec = plain(1);
-        // ClientHello as browsers pad it; a ticket comes on top of that.
+        // ClientHello as padded by browsers. A ticket adds to it.
         let client_hello = plain(512) + if self.resumption { 130 } else { 0 };
         match (self.version, self.resumption) {
             (TlsVersion::Tls13, resumption) => {
@@ -78,8 +81,8 @@ impl TlsConfig {
                 let certificate = if resumption { 0 } else { self.certificates + 13 + 264 };
                 let server = server_hello + sealed(6 + 36 + certificate);
                 if self.has_early_data() {
-                    // The client's last flight goes with the first: it may follow at any point of its early data,
-                    // and nothing waits for it.
+                    // The client's last flight is part of its first. It may follow at any point of
+                    // the early data, and nothing waits for it.
                     let last = change_cipher_spec + sealed(4) + sealed(36);
                     return vec![client_hello + last, server];
                 }
@@ -100,34 +103,34 @@ impl TlsConfig {
     }
 }
 
-/// One end of a session. Its caller writes to the connection what [`Session::poll_write`] gives, and hands it what
-/// comes ([`Session::on_received`]). Application data of each direction is taken to be one piece: only its last
-/// record is short.
+/// One end of a session. The caller writes the bytes of [`Session::poll_write`] to the connection,
+/// and reports received bytes with [`Session::on_received`]. The application data of each direction
+/// counts as one piece: only its last record is short.
 #[derive(Debug)]
 pub struct Session {
     config: TlsConfig,
     client: bool,
-    /// Bytes of the flights in turn, the client's first.
+    /// Sizes of the flights. They alternate, and the client's is first.
     flights: Vec<u64>,
-    /// Flights that have gone, and that have come.
+    /// Number of flights sent, and received.
     gone: usize,
     came: usize,
-    /// Bytes that have come of the flight that is awaited.
+    /// Bytes received of the current flight.
     part: u64,
-    /// Bytes of records with application data that have come, and bytes of it that were read.
+    /// Bytes of received records with application data, and bytes of application data read.
     records: u64,
     read: u64,
-    /// Application data that waits for the handshake.
+    /// Application data that waits for the handshake, in bytes.
     waiting: u64,
 }
 
 impl Session {
-    /// The client's end, which begins.
+    /// Creates the client's end, which sends first.
     pub fn client(config: TlsConfig) -> Session {
         Session::new(config, true)
     }
 
-    /// The server's end.
+    /// Creates the server's end.
     pub fn server(config: TlsConfig) -> Session {
         Session::new(config, false)
     }
@@ -138,40 +141,41 @@ impl Session {
         Session { config, client, flights, gone, came, part, records, read, waiting }
     }
 
-    /// A flight of the client's, or of the server's, by its number among these.
+    /// Returns the size of the client's or server's flight with this number.
     fn flight(&self, client: bool, number: usize) -> Option<u64> {
         self.flights.get(2 * number + usize::from(!client)).copied()
     }
 
-    /// True if all own flights have gone.
+    /// True if all own flights were sent.
     fn all_gone(&self) -> bool {
         self.flight(self.client, self.gone).is_none()
     }
 
-    /// True if all flights of both ends have come and gone.
+    /// True if all flights of both ends were sent and received.
     pub fn is_complete(&self) -> bool {
         self.gone + self.came == self.flights.len()
     }
 
-    /// Hands over application data.
+    /// Queues application data.
     pub fn write(&mut self, bytes: u64) {
         self.waiting = self.waiting.saturating_add(bytes);
     }
 
-    /// True if application data may leave.
+    /// True if application data may be sent.
     pub fn may_send(&self) -> bool {
         let left = self.flights.len() - self.gone - self.came;
         let early = match self.config.version {
-            // The server's flight has its Finished, and so has the client's last (RFC 8446 s.2).
+            // The server's first flight has its Finished, and so has the client's last (RFC 8446
+            // s.2).
             TlsVersion::Tls13 => true,
             TlsVersion::Tls12 => self.client && self.config.false_start,
         };
         self.all_gone() && (left == 0 || early)
     }
 
-    /// Bytes to write to the connection now; zero: none. It is asked until that.
+    /// Returns the number of bytes to write to the connection now. Call it until it returns zero.
     pub fn poll_write(&mut self) -> u64 {
-        // The ends take turns.
+        // The flights of the two ends alternate.
         let turn = if self.client { self.came == self.gone } else { self.came > self.gone };
         if turn && let Some(flight) = self.flight(self.client, self.gone) {
             self.gone += 1;
@@ -183,12 +187,12 @@ impl Session {
         self.config.sealed(std::mem::take(&mut self.waiting))
     }
 
-    /// True if all application data that was handed over has been given to the connection, and all own flights.
+    /// True if all queued application data and all own flights were written to the connection.
     pub fn has_written(&self) -> bool {
         self.waiting == 0 && self.all_gone()
     }
 
-    /// So many bytes of the connection's stream have come.
+    /// Processes `bytes` received on the connection.
     pub fn on_received(&mut self, bytes: u64) {
         let mut bytes = bytes;
         while let Some(flight) = self.flight(!self.client, self.came) {
@@ -202,14 +206,14 @@ impl Session {
         self.records = self.records.saturating_add(bytes);
     }
 
-    /// Bytes of records with application data that have come since the last call, for who knows where records end; in
-    /// place of [`Session::read`].
+    /// Returns the bytes of application data records received since the last call. Callers that
+    /// know the record boundaries use it instead of [`Session::read`].
     pub fn take_records(&mut self) -> u64 {
         std::mem::take(&mut self.records)
     }
 
-    /// Application data that can be opened and was not read yet: that of whole records. `finished`: the stream is over,
-    /// so that the last record is whole, too.
+    /// Returns the application data of complete records that was not read yet. `finished`: the
+    /// stream has ended, so the last record is complete.
     pub fn read(&mut self, finished: bool) -> u64 {
         let whole = RECORD + self.config.overhead();
         let rest = (self.records % whole).saturating_sub(self.config.overhead());
@@ -224,8 +228,8 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// Both ends, each written to as soon as the other writes; half round trips until the client's application data
-    /// is at the server.
+    /// Connects both ends, and passes bytes on at once. Returns the half round trips until the
+    /// client's application data is at the server.
     fn half_round_trips(config: TlsConfig) -> u32 {
         let (mut client, mut server) = (Session::client(config), Session::server(config));
         client.write(100_000);
@@ -258,7 +262,7 @@ mod tests {
         assert_eq!(half_round_trips(full), 3);
         assert_eq!(half_round_trips(resumed), 3);
         assert_eq!(half_round_trips(TlsConfig { early_data: true, ..resumed }), 1);
-        // Early data takes resumption.
+        // Early data needs resumption.
         assert_eq!(half_round_trips(TlsConfig { early_data: true, ..full }), 3);
         assert_eq!(half_round_trips(old), 5);
         assert_eq!(half_round_trips(TlsConfig { false_start: true, ..old }), 3);

@@ -1,4 +1,4 @@
-//! Whatever comes, an end stays within its bounds. `PROPTEST_CASES` says how often.
+//! An end stays within its limits, whatever it receives. `PROPTEST_CASES` sets the number of cases.
 
 #[path = "support/hostile.rs"]
 mod hostile;
@@ -6,15 +6,15 @@ mod hostile;
 use equic_tcp::TcpConfig;
 use proptest::prelude::*;
 
-/// Bytes that each end is told to send.
+/// Bytes that each end has to send.
 const WRITTEN: u64 = 1 << 20;
 
 proptest! {
-    // A failure shows its input; what is found becomes a test of its own.
+    // A failure prints its input. Add a regression test for it.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// An end keeps a fixed number of ranges of the peer's data at most, and has no more outstanding than it was told
-    /// to send, in segments that are not too small.
+    /// An end stores a bounded number of out-of-order ranges, and has no more data outstanding than
+    /// it was given, in segments that are not too small.
     #[test]
     fn hostile_segments_neither_panic_nor_grow_memory(
         bytes in proptest::collection::vec(any::<u8>(), 0..24 * 200),
@@ -31,7 +31,8 @@ proptest! {
     }
 }
 
-/// The steps meet connections, and much of what they can do is done: otherwise the test above would show nothing.
+/// The random steps reach connections, and much of what these can do. Otherwise the test above
+/// would prove nothing.
 #[test]
 fn hostile_segments_get_far() {
     let mut state = 1u64;
@@ -39,7 +40,7 @@ fn hostile_segments_get_far() {
     for _ in 0..200 {
         let bytes: Vec<u8> = (0..24 * 100)
             .map(|_| {
-                // Marsaglia's xorshift: any numbers will do.
+                // Marsaglia's xorshift. Any generator would be sufficient.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;

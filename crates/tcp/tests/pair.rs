@@ -1,4 +1,4 @@
-//! Two ends in memory, with a wire between that a test can cut: behaviour by RFC.
+//! Tests of two ends in memory, with a wire between them that can drop segments, against the RFCs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * MS)
 }
 
-/// Segments under way: when they come, whether to the server, and whether marked.
+/// Segments in flight: arrival time, direction, and ECN mark.
 struct Pair {
     now: Timestamp,
     client: Connection,
@@ -22,13 +22,13 @@ struct Pair {
     read: u64,
     /// Bytes that the client's application has read.
     back: u64,
-    /// The server's application does not read.
+    /// True if the server's application does not read.
     asleep: bool,
-    /// Segments with payload that the client has sent: when, and where they begin.
+    /// The client's segments with payload: time, first sequence number and length.
     sent: Vec<(Timestamp, u32, u32)>,
 }
 
-/// Fate of a segment of the client's with payload, by its number among them.
+/// Decides the fate of a client's segment with payload, by its index.
 type Judge<'a> = &'a mut dyn FnMut(usize, &Segment) -> Fate;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -56,7 +56,7 @@ impl Pair {
         }
     }
 
-    /// Sends what is to be sent.
+    /// Sends all pending segments.
     fn flush(&mut self, judge: Judge<'_>) {
         while let Some(outgoing) = self.client.poll_transmit(self.now) {
             let segment = outgoing.segment;
@@ -67,7 +67,7 @@ impl Pair {
                 self.sent.push((self.now, segment.sequence, segment.payload));
             }
             let delay = if let Fate::Late(more) = fate { self.delay + more } else { self.delay };
-            // A late segment holds up those behind it.
+            // A delayed segment delays those after it.
             let arrival = (self.now + delay).max(self.last_arrival);
             if fate != Fate::Lost {
                 self.last_arrival = arrival;
@@ -82,7 +82,7 @@ impl Pair {
         }
     }
 
-    /// Goes on until nothing happens before the limit any more.
+    /// Runs until the limit, or until no event is left before it.
     fn run(&mut self, limit: Timestamp, judge: Judge<'_>) {
         loop {
             self.flush(judge);
@@ -101,7 +101,7 @@ impl Pair {
                 server.handle_timeout(self.now);
             }
             let now = self.now;
-            // One at a time, each answered at once, as it is on a wire.
+            // Delivers segments one at a time, each with its answer, as on a wire.
             while let Some(place) = self.wire.iter().position(|entry| entry.0 <= now) {
                 let (_, to_server, segment, ce) = self.wire.remove(place);
                 match (&mut self.server, to_server) {
@@ -139,7 +139,7 @@ impl Pair {
     }
 }
 
-/// Options come out of the segment's size (RFC 6691).
+/// The options count towards the segment size (RFC 6691).
 fn assert_fits(segment: &Segment, config: &TcpConfig) {
     let options = segment.write(&mut [0; 60]) - 20;
     let size = options as u32 + segment.payload;
@@ -158,7 +158,7 @@ fn reno() -> TcpConfig {
     TcpConfig::default().congestion(Algorithm::NewReno)
 }
 
-/// A connection on which so many bytes are written at once.
+/// Creates a connection on which the client writes `bytes` at once.
 fn transfer(config: &TcpConfig, bytes: u64) -> Pair {
     let mut pair = Pair::new(config, 50);
     pair.client.write(bytes);
@@ -178,8 +178,8 @@ fn a_transfer_begins_with_ten_segments_and_ends() {
     assert_eq!(stats.min_rtt, Duration::from_millis(100));
 }
 
-/// The first two duplicate acknowledgements let a new segment out each, and the third is a loss (RFC 3042,
-/// RFC 5681 s.3.2).
+/// The first two duplicate acknowledgements each allow a new segment, and the third indicates a
+/// loss (RFC 3042, RFC 5681 s.3.2).
 #[test]
 fn limited_transmit_and_fast_retransmit() {
     let mut pair = transfer(&reno(), 100_000);
@@ -193,8 +193,8 @@ fn limited_transmit_and_fast_retransmit() {
     assert!(stats.slow_start_threshold.is_some());
 }
 
-/// A lost tail is found by a probe after two round trips; the reduction that a loss asks for is made when it shows
-/// that the probe was needed (RFC 8985 s.7).
+/// A probe after two round trips detects a lost tail. The window is reduced when it turns out that
+/// the probe was needed (RFC 8985 s.7).
 #[test]
 fn a_lost_tail_is_probed_for() {
     let mut pair = Pair::new(&reno(), 50);
@@ -202,8 +202,8 @@ fn a_lost_tail_is_probed_for() {
     pair.run(at(1_000), &mut lose(&[9]));
     let stats = pair.client.stats();
     assert_eq!((stats.probes, stats.retransmissions, stats.timeouts), (1, 1, 0));
-    // The last of the acknowledgements comes at 200 ms. Two round trips and what a delayed acknowledgement takes would
-    // be 400 ms, but the retransmission timer ends after 300.
+    // The last acknowledgement arrives at 200 ms. Two round trips plus the delayed acknowledgement
+    // are 400 ms, but the retransmission timer fires after 300.
     assert_eq!(pair.sent[10].0, at(200 + 300));
     pair.client.write(1_448);
     pair.run(at(2_000), &mut all_arrive);
@@ -229,7 +229,7 @@ fn the_retransmission_timer_is_the_rfcs() {
     assert_eq!(pair.client.stats().smoothed_rtt, Duration::from_micros(112_500));
     let timeout = Duration::from_micros(112_500 + 250_000);
     assert_eq!(pair.client.stats().retransmission_timeout, timeout);
-    // Nothing comes through any more: each timeout is twice the last, up to two minutes.
+    // From now on all segments are lost: each timeout is twice the last, up to two minutes.
     pair.client.write(100);
     let first = pair.sent.len();
     pair.run(at(10_000_000), &mut |_, _| Fate::Lost);
@@ -241,8 +241,8 @@ fn the_retransmission_timer_is_the_rfcs() {
     assert!(pair.client.is_closed());
 }
 
-/// The path is slow for a second: the timer expires, what was sent before it arrives, and the window is as it was
-/// (RFC 5682, RFC 3522).
+/// The path is slow for a second. The timer expires, the segments sent before it arrive, and the
+/// window is restored (RFC 5682, RFC 3522).
 #[test]
 fn a_timeout_for_nothing_is_undone() {
     for timestamps in [true, false] {
@@ -261,8 +261,8 @@ fn a_timeout_for_nothing_is_undone() {
     }
 }
 
-/// Without SACK: three duplicates, then a hole for each partial acknowledgement (RFC 6582). That segments behind a hole
-/// are acknowledged late is no round-trip time of the path.
+/// Without SACK: three duplicates, then one hole per partial acknowledgement (RFC 6582). The late
+/// acknowledgement of segments after a hole is not a round-trip sample.
 #[test]
 fn without_sack_holes_are_filled_one_by_one() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -273,8 +273,9 @@ fn without_sack_holes_are_filled_one_by_one() {
     assert!(stats.smoothed_rtt < Duration::from_millis(105), "{stats:?}");
 }
 
-/// Without SACK and with 30 holes: the timer, which only the first partial acknowledgement resets, expires long before a
-/// round trip for each hole is over (RFC 6582 s.4, the impatient variant).
+/// Without SACK and with 30 holes: the first partial acknowledgement resets the timer, later ones
+/// do not. It expires long before a round trip per hole is over (RFC 6582 s.4, the impatient
+/// variant).
 #[test]
 fn without_sack_many_holes_are_filled_after_a_timeout() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -289,8 +290,8 @@ fn without_sack_many_holes_are_filled_after_a_timeout() {
     assert!(trips < 20, "{trips} round trips");
 }
 
-/// RFC 5681 s.3.2 step 6: a recovery ends with the threshold as window. What SACK has told of meanwhile does not count
-/// again when it is acknowledged at last.
+/// RFC 5681 s.3.2 step 6: a recovery ends with the threshold as window. Data that SACK has reported
+/// does not count again when it is cumulatively acknowledged.
 #[test]
 fn a_recovery_ends_with_the_threshold() {
     let mut pair = transfer(&reno(), 400_000);
@@ -307,7 +308,8 @@ fn a_recovery_ends_with_the_threshold() {
     panic!("{:?}", pair.client.stats());
 }
 
-/// RFC 3168 s.6.1: one reduction for a round trip's marks, and none later, for CWR ends the echo.
+/// RFC 3168 s.6.1: the marks of a round trip cause one reduction. CWR ends the echo, so there is no
+/// second one.
 #[test]
 fn a_mark_reduces_the_window_once() {
     let mut config = reno();
@@ -322,8 +324,8 @@ fn a_mark_reduces_the_window_once() {
     assert_eq!((stats.reductions, stats.retransmissions), (1, 0));
 }
 
-/// The receiver's application does not read for a while: nothing is sent beyond the window but probes, and all
-/// comes in the end (RFC 9293 s.3.8.6.1).
+/// The receiver's application does not read for some time. Only probes are sent beyond the window,
+/// and all data arrives in the end (RFC 9293 s.3.8.6.1).
 #[test]
 fn a_closed_window_opens_again() {
     let config = TcpConfig { receive_buffer: 20_000, ..reno() };
@@ -337,7 +339,7 @@ fn a_closed_window_opens_again() {
     assert_eq!(pair.client.stats().retransmissions, 0);
 }
 
-/// RFC 5681 s.4.1: after an idle time no more than the initial window leaves.
+/// RFC 5681 s.4.1: after an idle time, at most the initial window is sent at once.
 #[test]
 fn after_a_pause_the_window_is_the_initial_one() {
     let mut pair = Pair::new(&reno(), 50);
@@ -350,7 +352,7 @@ fn after_a_pause_the_window_is_the_initial_one() {
     assert_eq!(pair.sent.len() - before, 10);
 }
 
-/// The window begins small and grows to what the path takes, before it is in the way.
+/// The receive window begins small and grows with the path's capacity, before it limits the sender.
 #[test]
 fn the_receive_window_grows_with_what_is_read() {
     let time = |auto| {
@@ -392,15 +394,15 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
         }
         answers
     };
-    // Case 1: the first four come.
+    // Case 1: the first four arrive.
     let case = answers(&[5000, 5500, 6000, 6500]);
     assert_eq!(case.last(), Some(&(7000, vec![])));
-    // Case 2: the first is dropped.
+    // Case 2: the first is lost.
     let case = answers(&[5500, 6000, 6500, 7000, 7500, 8000, 8500]);
     for (index, answer) in case.iter().enumerate() {
         assert_eq!(*answer, (5000, vec![(5500, 6000 + 500 * index as u32)]));
     }
-    // Case 3: the second, fourth, sixth and eighth are dropped; then the fourth and the second come.
+    // Case 3: the second, fourth, sixth and eighth are lost; then the fourth and the second arrive.
     let case = answers(&[5000, 6000, 7000, 8000, 6500, 5500]);
     let expected = [
         (5500, vec![]),
@@ -411,19 +413,20 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
         (7500, vec![(8000, 8500)]),
     ];
     assert_eq!(case, expected);
-    // RFC 2883 s.4.1: what comes twice is reported first, once.
+    // RFC 2883 s.4.1: a duplicate is reported first, and once.
     let case = answers(&[5000, 5500, 5500, 6500]);
     assert_eq!(case[2..], [(6000, vec![(5500, 6000)]), (6000, vec![(6500, 7000)])]);
 }
 
-/// Both ends send full segments while both have gaps to report: the blocks leave by themselves, and all comes.
+/// Both ends send full segments while both have gaps to report. SACK blocks are sent in segments
+/// without payload, and all data arrives.
 #[test]
 fn data_goes_both_ways_in_segments_that_fit() {
     let mut pair = Pair::new(&TcpConfig::default(), 20);
     pair.run(at(200), &mut all_arrive);
     pair.client.write(300_000);
     pair.server.as_mut().expect("it is connected").write(300_000);
-    // Every twentieth of the client's segments: the server has gaps while it sends.
+    // Every twentieth segment of the client is lost, so the server has gaps while it sends.
     pair.run(at(60_000), &mut |number, _| {
         if number % 20 == 5 && number < 200 { Fate::Lost } else { Fate::Arrives }
     });
@@ -432,7 +435,7 @@ fn data_goes_both_ways_in_segments_that_fit() {
     assert!(stats.lost >= 10 && stats.timeouts == 0, "{stats:?}");
 }
 
-/// RFC 7413: the data of the first segment is with the server after half a round trip.
+/// RFC 7413: the data of the first segment reaches the server after half a round trip.
 #[test]
 fn fast_open_saves_a_round_trip() {
     let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
@@ -448,10 +451,10 @@ fn fast_open_saves_a_round_trip() {
     };
     let usual = TcpConfig::default();
     assert_eq!(read_at(&fast, &fast, 21, 1_000), 1_000);
-    // More than a segment: what does not fit follows the handshake.
+    // More than a segment: the rest follows after the handshake.
     assert_eq!(read_at(&fast, &fast, 21, 5_000), 1_428);
     assert_eq!(read_at(&fast, &fast, 61, 5_000), 5_000);
-    // A server, or a client, without it.
+    // The server or the client does not support it.
     assert_eq!(read_at(&fast, &usual, 59, 5_000), 0);
     assert_eq!(read_at(&fast, &usual, 61, 5_000), 5_000);
     assert_eq!(read_at(&usual, &fast, 59, 5_000), 0);
@@ -460,12 +463,12 @@ fn fast_open_saves_a_round_trip() {
 #[test]
 fn fast_open_survives_the_loss_of_either_syn() {
     let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
-    // The client's, with its data.
+    // The client's SYN is lost, with its data.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(3_000);
     pair.client.finish();
     pair.finish(3_000, &mut lose(&[0]));
-    // The server's: the client asks again, without data, and nothing comes twice.
+    // The server's SYN is lost: the client retransmits without data, and no data arrives twice.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(3_000);
     pair.client.finish();
@@ -475,7 +478,7 @@ fn fast_open_survives_the_loss_of_either_syn() {
     pair.run(at(20), &mut all_arrive);
     pair.wire.retain(|(_, to_server, segment, _)| *to_server || !segment.flags.has(Flags::SYN));
     pair.finish(3_000, &mut all_arrive);
-    // It answers before it knows that the client has heard it.
+    // The server answers before it knows that the client has received its SYN.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(100);
     pair.run(at(20), &mut all_arrive);

@@ -1,10 +1,11 @@
-//! Plays vectors in the format of [bpf_conformance](https://github.com/Alan-Jowett/bpf_conformance) on both engines:
+//! Runs test vectors in the format of
+//! [bpf_conformance](https://github.com/Alan-Jowett/bpf_conformance) on both engines:
 //!
 //!     cargo run -p equic-vm --example conformance -- FOLDER
 //!
-//! The last line says how many passed, were refused and failed. The exit status is 0 when some passed and none
-//! failed. Refused are programs with what `docs/vm.md` says is not supported: calls through registers, and
-//! helpers, as there is none here.
+//! The last line counts passed, refused and failed vectors. The exit status is 0 if at least one
+//! passed and none failed. Refused are programs with features that `docs/vm.md` lists as
+//! unsupported: calls through registers, and helpers, because this example has none.
 
 #[allow(dead_code, reason = "of the assembler that the tests have, this takes `assemble`")]
 #[path = "../tests/common/asm.rs"]
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use equic_vm::{CheckError, Config, Engine, Helpers, LoadError, Program, Region, Wrong};
 
-/// A vector: a program, what is in memory, what it returns.
+/// A test vector: a program, the initial memory, and the expected result.
 #[derive(Default)]
 struct Vector {
     asm: String,
@@ -24,7 +25,7 @@ struct Vector {
     result: String,
 }
 
-/// Outcome of playing a test vector.
+/// Result of running a test vector.
 enum Fate {
     Passed,
     Refused(CheckError),
@@ -95,7 +96,7 @@ fn read(path: &Path) -> Result<Vector, String> {
     Ok(vector)
 }
 
-/// Both engines come to what the vector says, or refuse it.
+/// Checks that both engines return the expected result, or that both refuse the program.
 fn judge(vector: &Vector) -> Result<Fate, String> {
     let expected = match vector.result.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -112,7 +113,7 @@ fn judge(vector: &Vector) -> Result<Fate, String> {
     Ok(Fate::Passed)
 }
 
-/// The value that the program returns, or the reason for which the check refuses it.
+/// Returns the program's result, or the reason why the check rejects it.
 fn play(vector: &Vector, engine: Engine) -> Result<Result<u64, CheckError>, String> {
     let code = asm::assemble(&vector.asm)?;
     let mut config = Config::default();

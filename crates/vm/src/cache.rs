@@ -1,5 +1,5 @@
-//! Programs that were loaded before: instances of the same object share its code, and loading it again costs a
-//! look-up.
+//! A cache of loaded programs. Instances of the same object share its code, and loading it again
+//! costs only a look-up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::helper::{HelperHost, Helpers};
 use crate::program::{Config, LoadError, Program};
 
-/// Programs by the object that they were loaded from, all with the same helpers and configuration. It keeps what was
-/// used last, within its limit; programs that were handed out stay what they are.
+/// Cache of programs, keyed by their object files. All have the same helpers and configuration.
+/// Above its limit, it evicts the least recently used programs. Programs in use stay valid.
 ///
-/// Objects are looked up by a keyed hash and then compared byte by byte: two that differ are never taken for the
-/// same, and nobody can choose objects that make looking up slow. An object that is refused is not remembered.
+/// Objects are looked up by a keyed hash and then compared byte by byte. So different objects are
+/// never confused, and an attacker cannot choose objects that collide. Rejected objects are not
+/// cached.
 #[derive(Debug)]
 pub struct Cache<H: HelperHost> {
     helpers: Arc<Helpers<H>>,
@@ -23,9 +24,9 @@ pub struct Cache<H: HelperHost> {
 #[derive(Debug)]
 struct State<H: HelperHost> {
     programs: HashMap<Arc<[u8]>, Cached<H>>,
-    /// By when they were used last.
+    /// Objects by time of last use.
     order: std::collections::BTreeMap<u64, Arc<[u8]>>,
-    /// Of all programs.
+    /// Estimated memory of all programs in bytes.
     bytes: usize,
     clock: u64,
 }
@@ -38,19 +39,21 @@ struct Cached<H: HelperHost> {
 }
 
 impl<H: HelperHost> Cache<H> {
-    /// For at most `limit` bytes of objects, code and all that belongs to them, counted roughly.
+    /// Creates a cache of at most `limit` bytes. Objects, code and all associated memory count, as
+    /// an estimate.
     pub fn new(helpers: Arc<Helpers<H>>, config: Config, limit: usize) -> Cache<H> {
         let state =
             State { programs: HashMap::new(), order: Default::default(), bytes: 0, clock: 0 };
         Cache { helpers, config, limit, state: Mutex::new(state) }
     }
 
-    /// As [`Program::load`].
+    /// Returns the cached program, or loads it like [`Program::load`].
     pub fn load(&self, elf: &[u8]) -> Result<Program<H>, LoadError> {
         if let Some(program) = self.state().find(elf) {
             return Ok(program);
         }
-        // Others go on meanwhile. If one of them loads the same, the later one stays.
+        // The lock is not held here, so other threads continue. If one of them loads the same
+        // object, the later program stays.
         let program = Program::load(elf, Arc::clone(&self.helpers), &self.config)?;
         let bytes = elf.len() + program.size();
         if bytes <= self.limit {
@@ -62,23 +65,24 @@ impl<H: HelperHost> Cache<H> {
         Ok(program)
     }
 
-    /// Programs that it keeps.
+    /// Number of cached programs.
     pub fn len(&self) -> usize {
         self.state().programs.len()
     }
 
-    /// True if it keeps none.
+    /// True if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that these count for.
+    /// Estimated memory of the cached programs in bytes.
     pub fn bytes(&self) -> usize {
         self.state().bytes
     }
 
     fn state(&self) -> MutexGuard<'_, State<H>> {
-        // Nothing in here panics between two changes that belong together.
+        // A poisoned lock is safe to use: no code here panics between two changes that belong
+        // together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

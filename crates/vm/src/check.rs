@@ -1,6 +1,6 @@
-//! The structural check: one pass over the instructions, and one over the calls between functions. It proves
-//! what the compilers and the interpreter build on, and nothing about memory or termination: the masks and the
-//! budget see to those while the program runs.
+//! The structural check: one pass over the instructions, and one over the calls between functions.
+//! It proves the properties on which the compilers and the interpreter rely. It proves nothing
+//! about memory accesses and termination: address masks and the budget enforce these at run time.
 
 use std::collections::BTreeSet;
 
@@ -9,93 +9,94 @@ use thiserror::Error;
 use crate::decode::decode;
 use crate::op::{AluOp, Op, Operand, Reg};
 
-/// Functions that may be active at once, the entry's included.
+/// Maximum number of functions on the call stack, including the entry.
 pub const MAX_CALL_DEPTH: usize = 8;
-/// Instructions of a program at most, LDDW counted twice: what fits into an index of 16 bits.
+/// Maximum number of instructions of a program, with LDDW counted twice. An index fits into 16
+/// bits.
 pub const MAX_INSTRUCTIONS: usize = 1 << 16;
 
-/// A program that was refused: which instruction, what is wrong with it, and what mends it.
+/// A rejected program: the instruction, what is wrong with it, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("instruction {at}: {wrong}")]
 pub struct CheckError {
     /// Index of the instruction in the program, LDDW counted twice.
     pub at: usize,
-    /// Reason for which the instruction is refused.
+    /// Reason for the rejection.
     pub wrong: Wrong,
 }
 
-/// Reason for which an instruction is refused.
+/// Reason for rejecting an instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// No instruction at all.
+    /// The program is empty.
     #[error("the program is empty: give it at least `exit`")]
     Empty,
-    /// More instructions than [`MAX_INSTRUCTIONS`].
+    /// The program has more instructions than [`MAX_INSTRUCTIONS`].
     #[error("{0} instructions are more than {MAX_INSTRUCTIONS}: split the program")]
     TooLong(usize),
-    /// Not a multiple of eight bytes.
+    /// The length is not a multiple of eight bytes.
     #[error("{0} bytes are not a whole number of instructions of 8 bytes")]
     Ragged(usize),
-    /// An opcode that RFC 9669 does not have.
+    /// RFC 9669 does not define this opcode.
     #[error("opcode {0:#04x} is not in RFC 9669: compile with -mcpu=v3 or -mcpu=v4")]
     Opcode(u8),
-    /// An access to packets in the way of classic BPF.
+    /// A packet access of classic BPF.
     #[error("LD_ABS and LD_IND are not supported: read through a helper")]
     PacketAccess,
     /// A register above `r10`.
     #[error("register r{0} does not exist: there are r0 to r10")]
     Register(u8),
-    /// A field that must be zero.
+    /// A reserved field is not zero.
     #[error("field `{0}` has to be zero here")]
     Reserved(&'static str),
-    /// `r10` as a destination.
+    /// The instruction writes to `r10`.
     #[error("r10, the frame pointer, is read-only: use another register")]
     WritesFrame,
-    /// A byte swap that is not of 16, 32 or 64 bits.
+    /// A byte swap whose width is not 16, 32 or 64 bits.
     #[error("a byte swap of {0} bits does not exist: there are 16, 32 and 64")]
     SwapWidth(i32),
-    /// An atomic operation that RFC 9669 does not have.
+    /// RFC 9669 does not define this atomic operation.
     #[error("atomic operation {0:#x} is not in RFC 9669")]
     Atomic(i32),
-    /// The program ends within an LDDW.
+    /// The program ends inside an LDDW.
     #[error("LDDW takes two slots, and the program ends after one")]
     HalfWide,
-    /// An LDDW of a map or a variable by number.
+    /// An LDDW that refers to a map or variable by number.
     #[error("LDDW of kind {0} (maps, variables by number) is not supported: use global variables")]
     WideKind(u8),
-    /// A call of a helper by its type.
+    /// A call of a helper by its BTF ID.
     #[error("a call of kind {0} is not supported: call helpers by number, functions by distance")]
     CallKind(u8),
     /// A call through a register.
     #[error("calls through a register are not supported: call functions by name")]
     IndirectCall,
-    /// A helper that nobody registered.
+    /// No helper with this number is registered.
     #[error("helper {0} does not exist: the host registered none by this number")]
     UnknownHelper(u32),
-    /// A jump or a call out of the program.
+    /// A jump or a call to a target outside of the program.
     #[error("the target {0} is not in the program")]
     Target(i64),
-    /// A jump to another function.
+    /// A jump to a target in another function.
     #[error("the target {target} is outside of the function, which is {start} to {end}")]
     OutOfFunction {
-        /// Index of the instruction that the jump goes to.
+        /// Index of the target instruction.
         target: u32,
-        /// First instruction of the function that jumps.
+        /// First instruction of the function with the jump.
         start: u32,
-        /// First instruction after it.
+        /// Index of the instruction after the end of that function.
         end: u32,
     },
-    /// A jump or a call into an LDDW.
+    /// A jump or a call into the middle of an LDDW.
     #[error("the target {0} is the second half of an LDDW")]
     IntoWide(u32),
-    /// A function without an end.
+    /// Execution can run past the end of a function.
     #[error("the function would run past its end: let it end in `exit` or a jump")]
     RunsOff,
     /// A function that can call itself.
     #[error("this call can come back to its own function: recursion is not supported, use a loop")]
     Recursion,
-    /// More functions in a row than [`MAX_CALL_DEPTH`].
+    /// The call stack can have more functions than [`MAX_CALL_DEPTH`].
     #[error("calls nest {0} deep, more than {MAX_CALL_DEPTH}: inline some")]
     TooDeep(usize),
 }
@@ -106,38 +107,40 @@ impl Wrong {
     }
 }
 
-/// Instructions `start` to `end`, without `end`.
+/// A function: instructions from `start` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// A bit for each register that is named by it, or by a function that it calls.
+    /// Bit set of the registers used in the function and in all functions that it calls.
     pub(crate) registers: u16,
 }
 
-/// A program that passed.
+/// A program that has passed the check.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) ops: Vec<Op>,
-    /// Charge for all instructions before the one with this index; one entry more than `ops` has.
+    /// Sum of the charges for all instructions before each index. It has one entry more than `ops`.
     costs: Vec<u32>,
     /// True at the first instruction of each function.
     begins: Vec<bool>,
-    /// By `start`; the first starts at 0, each begins where the one before it ends.
+    /// Functions ordered by `start`. The first starts at 0, each other at the end of the one before
+    /// it.
     pub(crate) functions: Vec<Function>,
-    /// A bit for each register that some instruction names.
+    /// Bit set of the registers used in the program.
     pub(crate) registers: u16,
 }
 
 impl Checked {
-    /// The function that begins at `start`, which the check was told of.
+    /// Returns the function that begins at `start`. The start must be known to the check.
     pub(crate) fn function_at(&self, start: u32) -> Function {
         let after = self.functions.partition_point(|function| function.start <= start);
         self.functions[after - 1]
     }
 
-    /// Calls of helpers in the function that begins at `start`, and in all that it calls: the helper's place, and the first
-    /// argument if it is a constant, as far as the instructions right before the call show.
+    /// Returns the calls of helpers in the function that begins at `start`, and in all functions
+    /// that it calls. Each has the index of the helper in the table. It also has the first
+    /// argument, if the instructions right before the call show that it is a constant.
     pub(crate) fn helper_calls_from(&self, start: u32) -> Vec<(u32, Option<u64>)> {
         let (mut seen, mut calls, mut open) = (BTreeSet::new(), Vec::new(), vec![start]);
         while let Some(start) = open.pop() {
@@ -171,20 +174,20 @@ impl Checked {
         calls
     }
 
-    /// Charge for the instructions of a function, which a call of it costs.
+    /// Returns the charge for a call of a function: the sum over its instructions.
     pub(crate) fn cost(&self, function: Function) -> u32 {
         cost(&self.costs, function.start, function.end)
     }
 
-    /// Charge for a jump from `at` to `target`: 0 forwards, the charge for all instructions from
-    /// `target` to `at` backwards. All steps forwards are at most all steps back and the function's
-    /// length. So this charge, and the charge for each function that is called, bound the
-    /// instructions that run.
+    /// Returns the charge for a jump from `at` to `target`. It is 0 forwards. Backwards, it is the
+    /// sum over the instructions from `target` to `at`. Between backward jumps, execution moves
+    /// forward only, at most by the length of the function. So this charge and the charges for
+    /// called functions are an upper bound of the executed instructions.
     pub(crate) fn jump_cost(&self, at: usize, target: u32) -> u32 {
         if target as usize > at { 0 } else { cost(&self.costs, target, at as u32 + 1) }
     }
 
-    /// Bytes that it takes.
+    /// Memory of the program in bytes.
     pub(crate) fn size(&self) -> usize {
         size_of_val(self.ops.as_slice())
             + size_of_val(self.costs.as_slice())
@@ -192,8 +195,9 @@ impl Checked {
             + size_of_val(self.functions.as_slice())
     }
 
-    /// Places of the helpers that are called in the function that begins at `start`, and in all that it calls. Jumps stay
-    /// within a function, so there is no other way to a call.
+    /// Returns the table indices of the helpers that are called in the function that begins at
+    /// `start`, and in all functions that it calls. Jumps stay within a function, so no other call
+    /// can be reached.
     pub(crate) fn helpers_from(&self, start: u32) -> BTreeSet<u32> {
         let mut seen = vec![false; self.ops.len()];
         let (mut places, mut open) = (BTreeSet::new(), vec![start]);
@@ -216,7 +220,7 @@ impl Checked {
     }
 }
 
-/// The constant that an instruction writes to its register.
+/// Returns the constant that an instruction writes to its register, or `None`.
 fn constant(op: &Op) -> Option<u64> {
     match *op {
         Op::LoadWide { value, .. } => Some(value),
@@ -227,13 +231,13 @@ fn constant(op: &Op) -> Option<u64> {
     }
 }
 
-/// Charge for the instructions `start` to `end`, without `end`.
+/// Returns the charge for the instructions from `start` to before `end`.
 fn cost(costs: &[u32], start: u32, end: u32) -> u32 {
     costs[end as usize] - costs[start as usize]
 }
 
-/// Checks `code`, whose functions begin at 0, at `starts`, and wherever it calls. `helper` finds the place of
-/// a helper in the table by its number.
+/// Checks `code`. Functions begin at 0, at each of `starts`, and at each target of a call. `helper`
+/// converts a helper's number to its index in the table.
 pub(crate) fn check(
     code: &[u8],
     starts: &[u32],
@@ -268,7 +272,7 @@ pub(crate) fn check(
     }
     for function in &mut functions {
         let mut ops = ops[function.start as usize..function.end as usize].iter();
-        // Those that it calls may name any that the program does.
+        // The callees may use any register that the program uses.
         if ops.any(|op| matches!(op, Op::Call { .. })) {
             function.registers = registers;
         }
@@ -278,7 +282,7 @@ pub(crate) fn check(
     Ok(checked)
 }
 
-/// Cuts the program into functions: true at the first instruction of each.
+/// Splits the program into functions. Returns true at the first instruction of each.
 fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<bool>, CheckError> {
     let mut begins = vec![false; ops.len()];
     begins[0] = true;
@@ -307,7 +311,7 @@ fn functions(begins: &[bool]) -> Vec<Function> {
     functions
 }
 
-/// Checks that hold for each instruction of a function.
+/// Checks each instruction of a function.
 fn within(
     ops: &mut [Op],
     function: Function,
@@ -338,7 +342,7 @@ fn within(
                 None => return wrong(Wrong::UnknownHelper(*number)),
             },
             Op::Call { target, cost: charge } => {
-                // `split` made the target the start of a function.
+                // `split` has made the target the start of a function.
                 if let Ok(to) = functions.binary_search_by_key(target, |function| function.start) {
                     *charge = cost(costs, functions[to].start, functions[to].end);
                 }
@@ -353,8 +357,9 @@ fn within(
     }
 }
 
-/// No function reaches itself, and none has more than [`MAX_CALL_DEPTH`] below and with it. Functions are taken
-/// away from the leaves up; what is left then has a circle in it.
+/// Checks that no function can call itself, and that the call stack never exceeds
+/// [`MAX_CALL_DEPTH`]. It removes functions from the leaves of the call graph upwards. If some
+/// remain, there is a cycle among them.
 fn depth(checked: &Checked) -> Result<(), CheckError> {
     let index = |at: u32| checked.functions.partition_point(|function| function.start <= at) - 1;
     let mut calls: Vec<(usize, usize, usize)> = Vec::new();
@@ -383,7 +388,8 @@ fn depth(checked: &Checked) -> Result<(), CheckError> {
         }
     }
     let Some(mut function) = callees.iter().position(|left| *left > 0) else { return Ok(()) };
-    // Each function that is left calls another one that is: following them ends in the circle.
+    // Each remaining function calls another remaining one, so following the calls ends in the
+    // cycle.
     let mut next = vec![(0, 0); callees.len()];
     for &(callee, caller, at) in calls.iter().filter(|call| callees[call.0] > 0) {
         next[caller] = (callee, at);

@@ -1,10 +1,11 @@
-//! From bytes to operations: RFC 9669, conformance groups base32, base64, divmul32, divmul64, atomic32 and
-//! atomic64. The group packet is deprecated and is refused, as are references to maps and types.
+//! Decodes bytes to operations: RFC 9669, conformance groups base32, base64, divmul32, divmul64,
+//! atomic32 and atomic64. The deprecated group packet is rejected, and so are references to maps
+//! and types.
 
 use crate::check::{CheckError, Wrong};
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap};
 
-/// Bytes of an instruction; LDDW takes two.
+/// Length of an instruction in bytes. LDDW takes two slots.
 pub(crate) const SLOT: usize = 8;
 
 /// An instruction's fields (RFC 9669 s.3).
@@ -53,7 +54,7 @@ impl Fields {
         if self.imm == 0 { Ok(()) } else { Err(Wrong::Reserved("imm")) }
     }
 
-    /// The operand that the source bit of arithmetic and jumps chooses.
+    /// Returns the operand that the source bit of an arithmetic or jump instruction selects.
     fn operand(self) -> Result<Operand, Wrong> {
         if self.opcode & 0x08 == 0 {
             self.no_src()?;
@@ -65,7 +66,7 @@ impl Fields {
     }
 }
 
-/// Decodes all of `code`; targets may still be anywhere.
+/// Decodes all of `code`. Jump targets are not checked yet.
 pub(crate) fn decode(code: &[u8]) -> Result<Vec<Op>, CheckError> {
     let (slots, rest) = code.as_chunks::<SLOT>();
     if !rest.is_empty() {
@@ -86,7 +87,7 @@ pub(crate) fn decode(code: &[u8]) -> Result<Vec<Op>, CheckError> {
     Ok(ops)
 }
 
-/// RFC 9669 s.5.4.
+/// Decodes LDDW (RFC 9669 s.5.4).
 fn load_wide(fields: Fields, tail: Option<Fields>) -> Result<Op, Wrong> {
     let tail = tail.ok_or(Wrong::HalfWide)?;
     if fields.src != 0 {
@@ -115,7 +116,7 @@ fn one(fields: Fields, at: usize) -> Result<Op, Wrong> {
     }
 }
 
-/// RFC 9669 s.4.1 and s.4.2.
+/// Decodes arithmetic instructions (RFC 9669 s.4.1 and s.4.2).
 fn arithmetic(fields: Fields, wide: bool) -> Result<Op, Wrong> {
     let dst = fields.dst()?;
     let op = match (fields.opcode >> 4, fields.offset) {
@@ -147,7 +148,7 @@ fn arithmetic(fields: Fields, wide: bool) -> Result<Op, Wrong> {
         _ => return Err(Wrong::Opcode(fields.opcode)),
     };
     let src = match (op, fields.operand()?) {
-        // RFC 9669 s.4.1: the amount of a shift is masked.
+        // RFC 9669 s.4.1: the shift amount is masked.
         (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) => {
             Operand::Imm(imm & if wide { 63 } else { 31 })
         }
@@ -172,7 +173,7 @@ fn swap(fields: Fields, wide: bool, dst: Reg) -> Result<Op, Wrong> {
     Ok(Op::Swap { swap, bits, dst })
 }
 
-/// RFC 9669 s.4.3.
+/// Decodes jumps and calls (RFC 9669 s.4.3).
 fn jump(fields: Fields, wide: bool, at: usize) -> Result<Op, Wrong> {
     let condition = match fields.opcode >> 4 {
         0x0 => return always(fields, wide, at),
@@ -201,7 +202,7 @@ fn jump(fields: Fields, wide: bool, at: usize) -> Result<Op, Wrong> {
     Ok(Op::Branch { condition, wide, left: fields.dst()?, right: fields.operand()?, target })
 }
 
-/// JA has its distance in `offset` in class JMP and in `imm` in class JMP32.
+/// Decodes JA. Its distance is in `offset` in class JMP, and in `imm` in class JMP32.
 fn always(fields: Fields, wide: bool, at: usize) -> Result<Op, Wrong> {
     if fields.opcode & 0x08 != 0 {
         return Err(Wrong::Opcode(fields.opcode));
@@ -247,7 +248,7 @@ fn size(fields: Fields) -> Size {
     }
 }
 
-/// RFC 9669 s.5.1 and s.5.2.
+/// Decodes loads (RFC 9669 s.5.1 and s.5.2).
 fn load(fields: Fields) -> Result<Op, Wrong> {
     let signed = match fields.opcode & 0xe0 {
         0x60 => false,
@@ -276,7 +277,7 @@ fn store(fields: Fields) -> Result<Op, Wrong> {
     }
 }
 
-/// RFC 9669 s.5.3.
+/// Decodes atomic operations (RFC 9669 s.5.3).
 fn atomic(fields: Fields, at: Place, wide: bool) -> Result<Op, Wrong> {
     let (op, fetch) = match fields.imm {
         0x00 | 0x01 => (AtomicOp::Add, fields.imm & 1 != 0),

@@ -1,7 +1,8 @@
-//! Helpers: functions of the host that a program may call, by number or by name, with typed parameters.
+//! Helpers: host functions with typed parameters that a program may call by number or by name.
 //!
-//! A helper's parameters are read from `r1` to `r5` before it runs: an integer takes one register, a
-//! [`Region`] takes two, offset and length. An integer with bits that its type does not have ends the call.
+//! The parameters are read from `r1` to `r5` before the helper runs. An integer takes one register,
+//! a [`Region`] takes two, offset and length. If an integer does not fit into its type, the call of
+//! the program ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +13,8 @@ use thiserror::Error;
 use crate::memory::{Memory, Region};
 use crate::trap::{HelperError, TrapKind};
 
-/// Type that ties helpers to their host. `Data` may borrow: it lives as long as one call.
+/// A type that connects helpers to their host. `Data` may borrow, because it lives as long as one
+/// call.
 ///
 /// ```
 /// struct Counters;
@@ -21,19 +23,19 @@ use crate::trap::{HelperError, TrapKind};
 /// }
 /// ```
 pub trait HelperHost: 'static {
-    /// Data that each call of a program is given, and that its helpers see.
+    /// Data that the host passes to each call of a program, for its helpers.
     type Data<'h>;
 }
 
-/// A host whose helpers need nothing of it.
+/// A host without data for its helpers.
 impl HelperHost for () {
     type Data<'h> = ();
 }
 
-/// View of a helper while it runs: the host's data, the program's memory, and the rest of the budget.
+/// Access of a running helper to the host's data, the program's memory, and the remaining budget.
 #[derive(Debug)]
 pub struct Caller<'c, D> {
-    /// The host's data, as given to the call.
+    /// The host's data, as passed to the call.
     pub data: &'c mut D,
     /// The program's memory.
     pub memory: Memory<'c>,
@@ -41,8 +43,8 @@ pub struct Caller<'c, D> {
 }
 
 impl<D> Caller<'_, D> {
-    /// Takes more from the budget than the helper's fixed cost, for work whose amount is the program's choice.
-    /// To be asked before the work is done.
+    /// Takes `cost` from the budget, in addition to the helper's fixed cost. Use it if the program
+    /// determines the amount of work, and call it before the work.
     pub fn charge(&mut self, cost: u64) -> Result<(), HelperError> {
         match self.budget.checked_sub(cost) {
             Some(left) => {
@@ -56,7 +58,7 @@ impl<D> Caller<'_, D> {
         }
     }
 
-    /// The rest of the call's budget, in instructions.
+    /// The remaining budget of the call, in instructions.
     pub fn budget(&self) -> u64 {
         *self.budget
     }
@@ -69,9 +71,9 @@ mod sealed {
 
 /// A parameter of a helper.
 pub trait Argument: Sized + sealed::Sealed {
-    /// Registers that it takes.
+    /// Number of registers that the parameter takes.
     const REGISTERS: usize;
-    /// Reads it from the registers from its first on.
+    /// Reads the parameter from `registers`, which begin with its first one.
     fn read(registers: &[u64]) -> Result<Self, HelperError>;
 }
 
@@ -101,7 +103,8 @@ impl Argument for i64 {
 }
 
 impl sealed::Sealed for i32 {}
-/// C's `int`: the upper half of the register says nothing, as in the calls that clang makes.
+/// C's `int`: the upper half of the register is ignored, because clang leaves it undefined in
+/// calls.
 impl Argument for i32 {
     const REGISTERS: usize = 1;
     #[inline]
@@ -119,12 +122,12 @@ impl Argument for Region {
     }
 }
 
-/// A function that can be a helper: it takes a [`Caller`] and up to five [`Argument`]s, and returns what the
-/// program finds in `r0`. Closures say the type of each parameter.
+/// A function that can be a helper. It takes a [`Caller`] and up to five [`Argument`]s, and returns
+/// the value of `r0`. Closures must declare the type of each parameter.
 pub trait HelperFn<H: HelperHost, Arguments>: Send + Sync + 'static {
-    /// Registers that the parameters take.
+    /// Number of registers that the parameters take.
     const REGISTERS: usize;
-    /// Reads the parameters, and runs it.
+    /// Reads the parameters, and runs the helper.
     fn run(
         &self,
         caller: &mut Caller<'_, H::Data<'_>>,
@@ -162,7 +165,8 @@ macro_rules! helper_functions {
 }
 helper_functions!(()(A)(A, B)(A, B, C)(A, B, C, D)(A, B, C, D, E));
 
-/// A helper whose parameters are no longer in its type. Errors are boxed: a result fits into two registers.
+/// A helper with its parameter types erased. Errors are boxed, so that a result fits into two
+/// registers.
 pub(crate) trait Run<H: HelperHost>: Send + Sync {
     fn run(
         &self,
@@ -187,7 +191,7 @@ impl<H: HelperHost, Arguments, T: HelperFn<H, Arguments>> Run<H> for Typed<T, Ar
     }
 }
 
-/// A helper that is registered.
+/// A registered helper.
 pub(crate) struct Helper<H: HelperHost> {
     pub(crate) number: u32,
     pub(crate) name: String,
@@ -196,7 +200,7 @@ pub(crate) struct Helper<H: HelperHost> {
 }
 
 impl<H: HelperHost> Helper<H> {
-    /// The trap that ends a call when this helper fails.
+    /// Returns the trap that ends a call when this helper fails.
     pub(crate) fn trap(&self, error: HelperError) -> TrapKind {
         match error {
             HelperError::Budget => TrapKind::Budget,
@@ -205,43 +209,43 @@ impl<H: HelperHost> Helper<H> {
     }
 }
 
-/// Reason for which a helper cannot be registered.
+/// Reason why a helper cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The number is taken.
+    /// Another helper has this number.
     #[error("helper {0} exists already: give each a number of its own")]
     Number(u32),
-    /// The name is taken.
+    /// Another helper has this name.
     #[error("helper {0} exists already: give each a name of its own")]
     Name(String),
-    /// More parameters than registers.
+    /// The parameters need more than the five argument registers.
     #[error("helper {name} needs {registers} registers for its parameters: there are 5")]
     Parameters {
         /// The helper.
         name: String,
-        /// Registers that its parameters take.
+        /// Registers that its parameters need.
         registers: usize,
     },
-    /// A cost that no budget has.
+    /// The cost is larger than any budget.
     #[error("helper {name} costs {cost}: at most 2^30")]
     Cost {
         /// The helper.
         name: String,
-        /// Cost of the helper.
+        /// Cost of the helper in instructions.
         cost: u32,
     },
-    /// More helpers than a program can name.
+    /// There are more helpers than a program can refer to.
     #[error("more than 65536 helpers")]
     TooMany,
 }
 
-/// The helpers that programs are loaded with.
+/// The table of helpers for loading programs.
 pub struct Helpers<H: HelperHost> {
     table: Vec<Helper<H>>,
     by_number: HashMap<u32, u32>,
     by_name: HashMap<String, u32>,
-    /// Functions by which compiled code calls the helpers, in the table's order.
+    /// Functions through which compiled code calls the helpers, in the order of the table.
     pub(crate) shims: crate::jit::Shims,
 }
 
@@ -265,13 +269,13 @@ impl<H: HelperHost> fmt::Debug for Helpers<H> {
 }
 
 impl<H: HelperHost> Helpers<H> {
-    /// No helpers.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers a helper. Programs call it by `number`, or by `name` as an `extern` function; each call takes
-    /// `cost` from the budget before it runs.
+    /// Registers a helper. Programs call it by `number`, or by `name` as an `extern` function. Each
+    /// call takes `cost` instructions from the budget before the helper runs.
     pub fn add<Arguments: 'static, T: HelperFn<H, Arguments>>(
         &mut self,
         number: u32,

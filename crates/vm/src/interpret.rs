@@ -1,5 +1,5 @@
-//! The interpreter: what each operation means, in safe Rust. It is the oracle that compiled code is tested
-//! against, and what runs where there is no compiler.
+//! The interpreter: the semantics of each operation in safe Rust. It is the reference for tests of
+//! compiled code, and it runs programs on machines without a compiler.
 
 use crate::check::{Checked, MAX_CALL_DEPTH};
 use crate::helper::{Caller, HelperHost, Helpers};
@@ -7,21 +7,21 @@ use crate::memory::{Memory, STACK_FRAME};
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap};
 use crate::trap::TrapKind;
 
-/// Registers `r0` to `r10`, and what is left of the budget.
+/// Registers `r0` to `r10`, and the remaining budget.
 struct Machine {
     registers: [u64; 11],
     budget: u64,
 }
 
-/// State that `exit` restores in the calling function.
+/// State of the calling function, which `exit` restores.
 #[derive(Clone, Copy, Default)]
 struct Frame {
     back: usize,
-    /// `r6` to `r10`.
+    /// Saved `r6` to `r10`.
     kept: [u64; 5],
 }
 
-/// A call's end, as the interpreter and compiled code say it: `r0`, or at which instruction what happened.
+/// The end of a call, for both engines: `r0`, or the instruction and the reason of a trap.
 pub(crate) type End = Result<u64, Box<(usize, TrapKind)>>;
 
 impl Machine {
@@ -58,7 +58,7 @@ impl Machine {
     }
 }
 
-/// Runs from `entry` on, whose own cost is paid, and writes what is left of the budget back.
+/// Runs from `entry` on, whose own charge is already paid. Writes back the remaining budget.
 pub(crate) fn run<H: HelperHost>(
     checked: &Checked,
     helpers: &Helpers<H>,
@@ -143,7 +143,7 @@ fn steps<H: HelperHost>(
     }
 }
 
-/// An operation that goes on to the next one.
+/// Executes an operation that continues with the next one.
 fn step(op: Op, machine: &mut Machine, memory: &mut Memory<'_>) {
     match op {
         Op::Alu { op, wide, dst, src } => {
@@ -197,12 +197,12 @@ fn step(op: Op, machine: &mut Machine, memory: &mut Memory<'_>) {
     }
 }
 
-/// An operation on two numbers of type `$unsigned`, which is `$signed` for what looks at the sign.
+/// Executes an operation on two `$unsigned` numbers. Signed operations convert them to `$signed`.
 macro_rules! alu {
     ($op:expr, $left:expr, $right:expr, $unsigned:ty, $signed:ty) => {{
         let (left, right): ($unsigned, $unsigned) = ($left, $right);
-        // RFC 9669 s.4.1: division by zero gives 0, and modulo by zero the dividend. Of a shift's width only the
-        // bits count that tell one from another.
+        // RFC 9669 s.4.1: division by zero gives 0, and modulo by zero gives the dividend. Shift
+        // amounts are masked to the width.
         match $op {
             AluOp::Add => left.wrapping_add(right),
             AluOp::Sub => left.wrapping_sub(right),
@@ -228,18 +228,18 @@ pub(crate) fn alu64(op: AluOp, left: u64, right: u64) -> u64 {
     alu!(op, left, right, u64, i64)
 }
 
-/// The operation on the lower halves; the upper half of the result is zero.
+/// Executes the operation on the lower halves. The upper half of the result is zero.
 pub(crate) fn alu32(op: AluOp, left: u64, right: u64) -> u64 {
     u64::from(alu!(op, left as u32, right as u32, u32, i32))
 }
 
-/// The lowest `bits`, sign-extended.
+/// Sign-extends the lowest `bits`.
 fn extend(value: u64, bits: u8) -> u64 {
     let unused = 64 - u32::from(bits);
     ((value << unused) as i64 >> unused) as u64
 }
 
-/// RFC 9669 s.4.2, on a host of either byte order; loads and stores are little endian on both.
+/// RFC 9669 s.4.2, for hosts of either byte order. Loads and stores are little endian on both.
 fn swapped(swap: Swap, bits: u8, value: u64) -> u64 {
     let swaps = swap != Swap::Little;
     match bits {

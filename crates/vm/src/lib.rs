@@ -1,10 +1,10 @@
-//! User-space eBPF that hostile bytecode cannot break.
+//! User-space eBPF that is safe against hostile bytecode.
 //!
-//! A program is C compiled by clang (`-target bpf`), or any RFC 9669 bytecode, from anybody. It is loaded
-//! ([`Program::load`]: ELF, structural check, compilation), instantiated once for each user
-//! ([`Program::instantiate`]: memory of its own), and called ([`Instance::call`]) with a budget. Whatever its
-//! bytecode does, it reads and writes its own memory and nothing else, ends within its budget, and reaches
-//! the host only through the [`Helpers`] it was loaded with. `docs/vm.md` says why that holds.
+//! A program is C compiled by clang (`-target bpf`), or any RFC 9669 bytecode, from any source. The
+//! host loads it ([`Program::load`]: ELF, structural check, compilation), instantiates it for each
+//! user ([`Program::instantiate`]: own memory), and calls it ([`Instance::call`]) with a budget.
+//! Whatever its bytecode does, it accesses only its own memory, ends within its budget, and reaches
+//! the host only through the [`Helpers`] it was loaded with. `docs/vm.md` explains why.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,9 +37,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Start reading at `program`; `op` and `decode` are the instructions, `check` is what a program must be,
-//! `interpret` what it means, `jit` the compiler, `elf` the loader, `sandbox` and `memory` its memory, `cache` what was
-//! loaded before.
+//! To read the code, start at `program`. `op` and `decode` define the instructions, `check` the
+//! rules for programs, `interpret` the semantics, `jit` is the compiler, `elf` the loader,
+//! `sandbox` and `memory` are the program's memory, and `cache` keeps loaded programs.
 
 #![deny(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! Instructions as the interpreter and the compilers see them: registers exist, reserved fields are zero,
-//! immediates have their final meaning. `decode` makes them from bytes.
+//! Decoded instructions, as used by the interpreter and the compilers: registers are valid,
+//! reserved fields are zero, and immediates have their final meaning. `decode` creates them from
+//! bytes.
 
 /// A register, `r0` to `r10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Reg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Reg(Reg),
-    /// Sign-extended to 64 bits where the operation is wide.
+    /// Sign-extended to 64 bits if the operation is wide.
     Imm(i32),
 }
 
@@ -63,15 +64,15 @@ pub(crate) enum Condition {
 /// Kind of byte swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swap {
-    /// From the host's order to little endian.
+    /// From the host's byte order to little endian.
     Little,
-    /// From the host's order to big endian.
+    /// From the host's byte order to big endian.
     Big,
-    /// Always.
+    /// Swaps unconditionally.
     Always,
 }
 
-/// Bytes of a load or a store.
+/// Size of a load or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     B1,
@@ -101,14 +102,14 @@ pub(crate) enum AtomicOp {
     CompareExchange,
 }
 
-/// A place in memory: `[base + offset]`, before it is masked.
+/// A memory operand: `[base + offset]`, before masking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) base: Reg,
     pub(crate) offset: i16,
 }
 
-/// One instruction. Targets of jumps and calls are indices of instructions in the whole program.
+/// An instruction. Targets of jumps and calls are indices of instructions in the whole program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Alu {
@@ -117,7 +118,7 @@ pub(crate) enum Op {
         dst: Reg,
         src: Operand,
     },
-    /// The lowest `bits` of `src`, sign-extended to 64 bits or, not `wide`, to 32.
+    /// Sign-extends the lowest `bits` of `src` to 64 bits or, if not `wide`, to 32.
     SignExtend {
         wide: bool,
         bits: u8,
@@ -155,7 +156,7 @@ pub(crate) enum Op {
         dst: Reg,
         value: u64,
     },
-    /// The second half of the `LoadWide` before it.
+    /// The second half of the preceding `LoadWide`.
     WideTail,
     Jump {
         target: u32,
@@ -167,11 +168,11 @@ pub(crate) enum Op {
         right: Operand,
         target: u32,
     },
-    /// `helper` is the helper's number as the program has it until the check, and its place in the table after it.
+    /// `helper` is the helper's number before the check, and its index in the table after it.
     Helper {
         helper: u32,
     },
-    /// `cost` is what it takes from the budget: the length of the function that is called.
+    /// `cost` is the charge for the call: the sum over the instructions of the called function.
     Call {
         target: u32,
         cost: u32,
@@ -180,7 +181,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// The register that it writes besides `r0` to `r5` of a call.
+    /// Returns the register that the instruction writes, in addition to `r0` to `r5` for a call.
     pub(crate) fn writes(&self) -> Option<Reg> {
         match *self {
             Op::Alu { dst, .. }
@@ -195,7 +196,7 @@ impl Op {
         }
     }
 
-    /// The function that it calls.
+    /// Returns the function that the instruction calls.
     pub(crate) fn callee(&self) -> Option<u32> {
         match *self {
             Op::Call { target, .. } => Some(target),
@@ -203,8 +204,8 @@ impl Op {
         }
     }
 
-    /// Charge for the instruction in the budget. Divisions take the CPU that many times as long as
-    /// other instructions (up to 40 cycles on 64 bits).
+    /// Returns the charge for the instruction, in units of the budget. A division takes the CPU
+    /// about this number of times as long as other instructions (up to 40 cycles with 64 bits).
     pub(crate) fn weight(&self) -> u32 {
         const DIVISION: u32 = 8;
         match *self {
@@ -223,7 +224,8 @@ impl Op {
         }
     }
 
-    /// Index of the instruction it may jump to instead of the next one; none: it does not jump. Calls come back.
+    /// Returns the instruction that this one may jump to instead of the next, or `None`. Calls do
+    /// not count, because they return.
     pub(crate) fn jump(&self) -> Option<u32> {
         match *self {
             Op::Jump { target } | Op::Branch { target, .. } => Some(target),

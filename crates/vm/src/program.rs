@@ -1,4 +1,4 @@
-//! A program, loaded once, and its instances.
+//! Programs, which are loaded once, and their instances.
 
 use std::io;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::trap::{Trap, TrapKind};
 /// Engine that runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Compiled code where there is a compiler for the machine, the interpreter elsewhere.
+    /// Compiled code if there is a compiler for the machine, otherwise the interpreter.
     #[default]
     Auto,
     /// The interpreter.
     Interpreter,
 }
 
-/// Configuration for loading programs.
+/// Options for loading programs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Bytes of memory of an instance: variables, what the host puts there, and [`STACK`]. A power of two from
-    /// 16 KiB to 16 MiB; 64 KiB by default.
+    /// Memory of an instance in bytes: variables, data of the host, and [`STACK`]. It must be a
+    /// power of two from 16 KiB to 16 MiB. The default is 64 KiB.
     pub memory: usize,
     /// Engine that runs programs.
     pub engine: Engine,
@@ -41,25 +41,25 @@ impl Default for Config {
     }
 }
 
-/// Reason for which a program was not loaded.
+/// Reason why a program cannot be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The memory asked for cannot be.
+    /// The requested memory size is invalid.
     #[error("{0} bytes of memory: take a power of two from 16 KiB to 16 MiB")]
     Memory(usize),
-    /// The file is not one that can be loaded.
+    /// The object file cannot be loaded.
     #[error(transparent)]
     Elf(#[from] ElfError),
-    /// An instruction was refused.
+    /// The check rejected an instruction.
     #[error("{error}{}", function.as_deref().map(|name| format!(" (in {name})")).unwrap_or_default())]
     Check {
-        /// The instruction refused, and the reason.
+        /// The rejected instruction, and the reason.
         error: CheckError,
-        /// The function that it is in, if there are names.
+        /// The function with the instruction, if names are known.
         function: Option<String>,
     },
-    /// The system gave no memory for compiled code.
+    /// The operating system provided no memory for compiled code.
     #[error("no memory for compiled code: {0}")]
     System(#[from] io::Error),
 }
@@ -67,11 +67,11 @@ pub enum LoadError {
 /// A function of a program that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Place among the program's entries.
+    /// Index among the program's entries.
     place: u32,
 }
 
-/// A program that was checked and compiled. Clones share it.
+/// A checked and compiled program. Clones share it.
 #[derive(Debug)]
 pub struct Program<H: HelperHost> {
     inner: Arc<Inner<H>>,
@@ -89,23 +89,23 @@ struct Inner<H: HelperHost> {
     helpers: Arc<Helpers<H>>,
     /// Names of functions, in the order of their first instructions.
     names: Vec<Function>,
-    /// The global ones among them, in the same order.
+    /// The global functions, in the same order.
     entries: Vec<check::Function>,
-    /// Memory from [`DATA_START`] on at the beginning of an instance.
+    /// Initial memory of an instance, from [`DATA_START`] on.
     image: Vec<u8>,
     memory: usize,
     compiled: Option<Arc<jit::Compiled<H>>>,
 }
 
 impl<H: HelperHost> Program<H> {
-    /// Loads an object file as clang writes it for BPF: its global functions are the entries.
+    /// Loads an object file that clang wrote for BPF. Its global functions are the entries.
     pub fn load(elf: &[u8], helpers: Arc<Helpers<H>>, config: &Config) -> Result<Self, LoadError> {
         let room = room(config)?;
         let object = elf::load(elf, room, |name| helpers.number_of(name))?;
         Self::new(object, helpers, config)
     }
 
-    /// Loads bare instructions. The first is the entry `main`.
+    /// Loads bare instructions. The first one is the entry `main`.
     pub fn from_code(
         code: &[u8],
         helpers: Arc<Helpers<H>>,
@@ -145,14 +145,14 @@ impl<H: HelperHost> Program<H> {
         Ok(Program { inner: Arc::new(inner) })
     }
 
-    /// The entry of this name.
+    /// Returns the entry of this name, or `None`.
     pub fn entry(&self, name: &str) -> Option<Entry> {
         let place = self.entries().position(|entry| entry == name)?;
         Some(Entry { place: place as u32 })
     }
 
-    /// Names of the helpers that an entry calls, itself or by the functions that it calls. It is not looked at whether a
-    /// call is ever come to: every one that is in their code counts.
+    /// Returns the names of the helpers that an entry or the functions that it calls contain calls
+    /// to. Unreachable calls count, too.
     pub fn helpers_of(&self, entry: Entry) -> Vec<&str> {
         let Inner { checked, helpers, entries, .. } = &*self.inner;
         let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
@@ -160,8 +160,9 @@ impl<H: HelperHost> Program<H> {
         places.into_iter().map(|place| helpers.get(place).name.as_str()).collect()
     }
 
-    /// Calls of helpers in an entry and in the functions that it calls: the helper's name, and the first argument if the
-    /// instructions right before the call show that it is a constant.
+    /// Returns the calls of helpers in an entry and in the functions that it calls: the helper's
+    /// name, and the first argument if the instructions right before the call show that it is a
+    /// constant.
     pub fn helper_calls(&self, entry: Entry) -> Vec<(&str, Option<u64>)> {
         let Inner { checked, helpers, entries, .. } = &*self.inner;
         let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
@@ -175,17 +176,18 @@ impl<H: HelperHost> Program<H> {
         global.map(|function| function.name.as_str())
     }
 
-    /// True if its calls run compiled code.
+    /// True if calls run compiled code.
     pub fn is_compiled(&self) -> bool {
         self.inner.compiled.is_some()
     }
 
-    /// True if both are the same program, which was loaded once.
+    /// True if both refer to the same loaded program.
     pub fn is_same(&self, other: &Program<H>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Bytes that it takes, roughly: instructions, names, variables, and the pages of compiled code.
+    /// Estimated memory of the program in bytes: instructions, names, variables, and the pages of
+    /// compiled code.
     pub fn size(&self) -> usize {
         let Inner { checked, names, entries, image, compiled, .. } = &*self.inner;
         let named: usize = names.iter().map(|function| function.name.len()).sum();
@@ -194,21 +196,22 @@ impl<H: HelperHost> Program<H> {
         size_of::<Inner<H>>() + checked.size() + functions + named + image.len() + code
     }
 
-    /// Instructions, LDDW counted twice.
+    /// Number of instructions, with LDDW counted twice.
     pub fn instructions(&self) -> usize {
         self.inner.checked.ops.len()
     }
 
-    /// The memory between the program's variables and its stack, which is the host's to use.
+    /// The memory between the program's variables and its stack. The host may use it.
     pub fn free(&self) -> Region {
         let from = (DATA_START + self.inner.image.len()).next_multiple_of(16);
         Region::new(from as u64, (self.inner.memory - STACK).saturating_sub(from) as u64)
     }
 
-    /// An instance: memory of its own, with the variables' first values.
+    /// Creates an instance: its own memory, with the initial values of the variables.
     ///
     /// # Errors
-    /// The system has no memory for it, or the process has [`MAX_INSTANCES`](crate::MAX_INSTANCES).
+    /// Fails if the system has no memory for it, or if the process already has
+    /// [`MAX_INSTANCES`](crate::MAX_INSTANCES).
     pub fn instantiate(&self) -> io::Result<Instance<H>> {
         let mut sandbox = Sandbox::new(self.inner.memory)?;
         put_image(&self.inner, &mut sandbox);
@@ -220,7 +223,7 @@ impl<H: HelperHost> Program<H> {
     }
 }
 
-/// Bytes that variables may take.
+/// Bytes available for variables.
 fn room(config: &Config) -> Result<usize, LoadError> {
     let memory = config.memory;
     if !memory.is_power_of_two() || !(16 << 10..=16 << 20).contains(&memory) {
@@ -239,14 +242,14 @@ fn name_at(names: &[Function], at: u32) -> Option<&str> {
     names.get(after.checked_sub(1)?).map(|function| function.name.as_str())
 }
 
-/// Engine that runs an instance, with the instance's memory.
+/// The engine that runs an instance, with the instance's memory.
 #[derive(Debug)]
 enum Machine<H: HelperHost> {
     Compiled(jit::Ready<H>),
     Interpreted(Sandbox),
 }
 
-/// A program with memory of its own.
+/// A program with its own memory.
 #[derive(Debug)]
 pub struct Instance<H: HelperHost> {
     program: Arc<Inner<H>>,
@@ -254,9 +257,9 @@ pub struct Instance<H: HelperHost> {
 }
 
 impl<H: HelperHost> Instance<H> {
-    /// Calls an entry: `arguments` are in `r1` to `r5`, and what is in `r0` in the end comes back. What it costs
-    /// is taken from `budget`; a call that would cost more ends when the budget does. After a trap memory is
-    /// as the program left it.
+    /// Calls an entry with `arguments` in `r1` to `r5`, and returns the final `r0`. The cost is
+    /// taken from `budget`. A call that would exceed it ends with a trap. After a trap, memory
+    /// stays as the program left it.
     #[inline]
     pub fn call(
         &mut self,
@@ -273,7 +276,7 @@ impl<H: HelperHost> Instance<H> {
                     Err(ended) => ended,
                 }
             }
-            // The array is made here, and not where compiled code is entered.
+            // The array is created only here, because compiled code does not need it.
             Machine::Interpreted(sandbox) => {
                 let arguments = [r1, r2, r3, r4, r5];
                 match interpret_entry(&self.program, sandbox, entry, arguments, budget, data) {
@@ -303,12 +306,12 @@ impl<H: HelperHost> Instance<H> {
         Memory::new(self.sandbox().bytes_mut())
     }
 
-    /// The program that it is an instance of.
+    /// The program of this instance.
     pub fn program(&self) -> Program<H> {
         Program { inner: Arc::clone(&self.program) }
     }
 
-    /// Memory as it was when the instance was made.
+    /// Restores the memory to its initial state.
     pub fn reset(&mut self) {
         let program = Arc::clone(&self.program);
         let sandbox = self.sandbox();

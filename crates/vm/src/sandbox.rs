@@ -1,4 +1,4 @@
-//! A program's memory: a power of two of bytes that are mapped for it alone, with guard pages around.
+//! The memory of a program: a private mapping whose size is a power of two, between guard pages.
 
 #![allow(unsafe_code, reason = "mapping memory, and slices of it")]
 
@@ -8,22 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::SLACK;
 
-/// Bytes before and after that nobody may touch. Masked addresses never come there; a fault of the compiler
-/// would.
+/// Inaccessible bytes before and after the sandbox. Masked addresses never reach them, but a bug in
+/// the compiler might.
 const GUARD: usize = 64 << 10;
-/// Bytes after the sandbox that are mapped with it, for `SLACK`: a page, of whatever size up to this.
+/// Mapped bytes after the sandbox, for `SLACK`: one page of any size up to this.
 const TAIL: usize = 64 << 10;
 
-/// Instances of programs in a process at a time. The memory of each is three of the kernel's memory areas, of which a process has 65,530 unless it
-/// is set otherwise (`vm.max_map_count`). Where these are used up no allocator gets memory any more, and the process is
-/// aborted: whoever could have many programs run would decide about that.
+/// Maximum number of instances in a process. The memory of each needs three memory areas of the
+/// kernel. A process has 65,530 of these by default (`vm.max_map_count`). When they are used up,
+/// allocators get no memory and the process aborts. Without this limit, anyone who can make the
+/// process run many programs could cause that.
 pub const MAX_INSTANCES: usize = 12_288;
 
-/// A place among the instances of the process. It is free again when this is dropped.
+/// A slot among the instances of the process. Dropping it frees the slot.
 #[derive(Debug)]
 struct Place;
 
-/// Places that are taken.
+/// Number of slots in use.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
@@ -45,26 +46,26 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     mapping: NonNull<u8>,
-    /// Bytes between the guards that programs address.
+    /// Size of the part that programs address, in bytes.
     size: usize,
-    /// Given back after the memory, as fields are dropped after `drop` has run.
+    /// Freed after the memory, because fields are dropped after `drop` has run.
     _place: Place,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+// SAFETY: this value owns the mapping, which is not tied to the thread that created it.
 unsafe impl Send for Sandbox {}
-// SAFETY: a shared reference gives out its address and size, and no access to what is in it.
+// SAFETY: a shared reference gives access to the address and size, but not to the content.
 unsafe impl Sync for Sandbox {}
 
 impl Sandbox {
-    /// Maps `size` bytes of zeros, a power of two and of whole pages.
+    /// Maps `size` bytes of zeros. `size` must be a power of two and a multiple of the page size.
     ///
     /// # Errors
-    /// The system has no memory; or the process has [`MAX_INSTANCES`].
+    /// Fails if the system has no memory, or if the process already has [`MAX_INSTANCES`].
     pub(crate) fn new(size: usize) -> io::Result<Sandbox> {
         let place = Place::take()?;
         let whole = whole(size);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -80,7 +81,8 @@ impl Sandbox {
         }
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
         let sandbox = Sandbox { mapping, size, _place: place };
-        // SAFETY: the range is within the mapping that was just made, and nothing refers to it yet.
+        // SAFETY: the range is within the mapping that was just created, and nothing refers to it
+        // yet.
         let changed = unsafe {
             libc::mprotect(
                 sandbox.base().as_ptr().cast(),
@@ -92,18 +94,18 @@ impl Sandbox {
         if changed == 0 { Ok(sandbox) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The first byte that programs address.
+    /// Address of the first byte that programs can access.
     pub(crate) fn base(&self) -> NonNull<u8> {
-        // SAFETY: the guard is the mapping's beginning, so the result is within it.
+        // SAFETY: the mapping begins with the guard, so the result is within it.
         unsafe { self.mapping.add(GUARD) }
     }
 
-    /// Bytes that programs address, and their slack.
+    /// Size of the sandbox and its slack, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.size + SLACK
     }
 
-    /// Bytes that programs address.
+    /// Size of the sandbox in bytes.
     #[cfg_attr(
         not(any(target_arch = "x86_64", target_arch = "aarch64")),
         allow(dead_code, reason = "for compiled code")
@@ -112,22 +114,23 @@ impl Sandbox {
         self.size
     }
 
-    /// The sandbox and its slack, to be written.
+    /// The sandbox and its slack, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes from `base` are mapped readable and writable (SLACK is less than TAIL), begin as
-        // zeros, and `&mut self` means that nobody else refers to them: a program runs under `&mut` too.
+        // SAFETY: `len` bytes from `base` are mapped readable and writable (SLACK is less than
+        // TAIL) and initialised with zeros. `&mut self` means that there is no other reference,
+        // because a program also runs with `&mut`.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr(), self.len()) }
     }
 }
 
-/// Bytes of the whole mapping.
+/// Size of the whole mapping in bytes.
 fn whole(size: usize) -> usize {
     GUARD + size + TAIL + GUARD
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, of this length, and nothing refers to it any more.
+        // SAFETY: this value owns the mapping of this length, and nothing refers to it any longer.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), whole(self.size)) };
     }
 }

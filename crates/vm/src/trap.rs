@@ -1,76 +1,76 @@
-//! Ways in which a call can end before its `exit`.
+//! Reasons that end a call before its `exit`.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Reason for which a helper did not do its work.
+/// Reason why a helper failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HelperError {
-    /// A pointer and a length that are not in the sandbox.
+    /// A pointer and a length that are not inside the sandbox.
     #[error(
         "{len} bytes at {offset:#x} are not in the sandbox: pass a variable's address and size"
     )]
     Memory {
-        /// Offset as the program gave it.
+        /// Offset passed by the program.
         offset: u64,
-        /// Length as the program gave it.
+        /// Length passed by the program.
         len: u64,
     },
-    /// More work than the budget has left.
+    /// The work would cost more than the remaining budget.
     #[error("its work costs more than the budget has left: ask for less")]
     Budget,
-    /// An argument with a value that its type does not have.
+    /// An argument whose value does not fit into the parameter's type.
     #[error("argument {value:#x} does not fit into {bits} bits")]
     Argument {
-        /// The register's value.
+        /// Value of the register.
         value: u64,
-        /// Bits of the parameter.
+        /// Number of bits of the parameter.
         bits: u32,
     },
-    /// The helper's own reason.
+    /// A reason specific to the helper.
     #[error("{0}")]
     Failed(Cow<'static, str>),
 }
 
 impl HelperError {
-    /// An error with a reason of the helper's own.
+    /// Creates an error with a reason specific to the helper.
     pub fn failed(reason: impl Into<Cow<'static, str>>) -> HelperError {
         HelperError::Failed(reason.into())
     }
 }
 
-/// A call that was ended: by what, and where in the program.
+/// A call that ended early: the reason, and the position in the program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("instruction {at}{}: {kind}", function.as_deref().map(|name| format!(" (in {name})")).unwrap_or_default())]
 pub struct Trap {
-    /// Reason for which the call was ended.
+    /// Reason why the call ended.
     pub kind: TrapKind,
     /// Index of the instruction, LDDW counted twice.
     pub at: usize,
-    /// Name of the function that the instruction is in, if the program has names.
+    /// Name of the function with the instruction, if names are known.
     pub function: Option<String>,
 }
 
-/// Reason for which a call was ended.
+/// Reason why a call ended early.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TrapKind {
     /// The budget is used up.
     #[error("the budget is used up: let the program do less in one call, or give it more")]
     Budget,
-    /// A helper refused.
+    /// A helper failed.
     #[error("helper {name} ({number}): {error}")]
     Helper {
         /// The helper's number.
         number: u32,
         /// The helper's name.
         name: String,
-        /// Reason that the helper gives.
+        /// The helper's error.
         error: HelperError,
     },
-    /// The entry is of another program.
+    /// The entry belongs to another program.
     #[error("the entry is not of this program: ask this one for it by name")]
     NoEntry,
 }

@@ -1,4 +1,4 @@
-//! Programs are loaded once and shared, within a limit.
+//! Tests that programs are loaded once and shared, within a limit.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use equic_vm::{Cache, Caller, Config, Helpers};
 
-/// An object whose function returns a number; tests that run at the same time give it names of their own.
+/// Creates an object whose function returns a number. Parallel tests use different names.
 fn object(test: &str, number: u32) -> Vec<u8> {
     clang::object_of(&format!("long f(void) {{ return {number}; }}\n"), &format!("{test}-{number}"))
 }
@@ -32,7 +32,7 @@ fn an_object_is_loaded_once() {
     assert_eq!([call(&cache, &one), call(&cache, &two)], [1, 2]);
 }
 
-/// One byte of another value is another object.
+/// An object that differs in one byte is another object.
 #[test]
 fn objects_are_compared_whole() {
     let (cache, one) = (cache(1 << 20), object("whole", 1));
@@ -73,7 +73,7 @@ fn a_program_above_the_limit_and_a_refused_one_are_not_kept() {
     assert!(cache.is_empty() && cache.bytes() == 0);
 }
 
-/// A cache belongs to one table of helpers: what one object means depends on them.
+/// A cache belongs to one table of helpers, because the meaning of an object depends on it.
 #[test]
 fn helpers_are_those_of_the_cache() {
     let elf = clang::object_of(

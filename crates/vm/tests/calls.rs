@@ -1,5 +1,5 @@
-//! Guarantees to a host that calls programs: helpers that panic, charge or borrow, instances that are apart,
-//! entries of other programs, errors that name the place and the cause.
+//! Guarantees for hosts: helpers that panic, charge or borrow, independent instances, entries of
+//! other programs, and errors with position and cause.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -24,7 +24,7 @@ fn a_panic_of_a_helper_goes_on_from_the_call() {
             a => Ok(a),
         };
         helpers.add(1, "panics", 1, panics).unwrap();
-        // From a function that another one called: the native stack has more than one frame on it.
+        // The call is in a nested function, so the native stack has more than one frame.
         let text = "call local f\nexit\nf:\nmov r6, 5\ncall 1\nadd r0, r6\nexit";
         let mut instance = instance_with::<()>(text, engine, helpers);
         let main = main_of(&instance);
@@ -80,7 +80,7 @@ fn instances_are_apart_and_last() {
         assert_eq!([call(&mut first), call(&mut first), call(&mut second)], [1, 2, 1]);
         first.reset();
         assert_eq!([call(&mut first), call(&mut second)], [1, 2]);
-        // An instance is used in another thread, and outlives its program's other owners.
+        // An instance can move to another thread, and outlive other references to its program.
         drop(second);
         let value = std::thread::spawn(move || {
             first.call(main, [64, 0, 0, 0, 0], &mut 1000, &mut ()).unwrap()
@@ -104,7 +104,7 @@ fn an_entry_of_another_program_is_refused_or_harmless() {
     }
 }
 
-/// What the tests compare is two engines, and not the interpreter with itself.
+/// Otherwise the tests would compare the interpreter with itself.
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn there_is_a_compiler_for_this_machine() {
@@ -137,12 +137,12 @@ fn helpers_that_cannot_be_registered() {
     assert_eq!(error, RegisterError::Parameters { name: "wide".to_owned(), registers: 6 });
     let error = helpers.add(3, "dear", u32::MAX, one).unwrap_err();
     assert!(matches!(error, RegisterError::Cost { .. }));
-    // None of these is there now.
+    // No helper with this number is registered here.
     let call = asm::assemble("call 2\nexit").unwrap();
     assert!(Program::from_code(&call, Arc::new(helpers), &config(ENGINES[1])).is_err());
 }
 
-/// The host's own accesses are checked too.
+/// Accesses of the host are checked, too.
 #[test]
 fn the_hosts_accesses_are_checked() {
     let mut instance = instance("exit", ENGINES[1]);
@@ -161,8 +161,8 @@ fn the_hosts_accesses_are_checked() {
     assert!(memory.write_u64(size - 7, 7).is_err());
 }
 
-/// A helper counts where it is in the code of an entry or of what that calls, whether or not it is ever come to; and not where
-/// another entry calls it.
+/// A helper counts if a call of it is in the code of an entry or of its callees, whether or not it
+/// is reachable. A call in another entry does not count.
 #[test]
 fn the_helpers_of_an_entry() {
     let mut helpers = Helpers::<()>::new();
@@ -185,7 +185,7 @@ fn the_helpers_of_an_entry() {
     assert_eq!(of("other"), ["three"]);
 }
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// If `make test` compiles this, assertions and overflow checks are enabled.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {
@@ -196,8 +196,8 @@ fn suite_is_compiled_with_assertions() {
     }
 }
 
-/// Divisions are charged for the time that they take, once where the function is entered and once
-/// for each way back; both engines agree to the step.
+/// Divisions are charged by their cost: once when the function is entered, and once for each jump
+/// back. Both engines agree exactly.
 #[test]
 fn divisions_are_charged_by_their_cost() {
     let used = |engine, line: &str, times: u32| {

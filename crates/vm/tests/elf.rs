@@ -1,4 +1,4 @@
-//! Objects of clang, on both engines; objects that nobody's compiler writes.
+//! Objects of clang on both engines, and objects that no compiler writes.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -62,7 +62,8 @@ fn what_clang_makes_runs() {
                 ^ u64::from((value as u32).swap_bytes())
                 ^ u64::from((value as u16).swap_bytes());
             assert_eq!(call("swap", &[value]), swapped);
-            // `calls` added 5 twice to the counter: 10, 110, 111; not 101; then 111 again.
+            // `calls` added 5 twice to the counter. The results are 10, 110 and 111 (not 101), and
+            // then 111 again.
             assert_eq!(call("atomics", &[100]), 10 + 111 + 111);
             if flags[0] == "-mcpu=v4" {
                 assert_eq!(call("divide", &[-7_i64 as u64, 2]), -4_i64 as u64);
@@ -75,7 +76,7 @@ fn what_clang_makes_runs() {
     }
 }
 
-/// Some of clang's options add tables for unwinding, which no program needs.
+/// Some options of clang add unwind tables, which programs do not need.
 #[test]
 fn unwinding_tables_are_left_out() {
     let with = clang::object("features", &["-mcpu=v3", "-fasynchronous-unwind-tables"]);
@@ -142,7 +143,7 @@ fn a_trap_says_in_which_function() {
         let trap = call(&mut instance, "endless", &[]).unwrap_err();
         assert_eq!(trap.kind, TrapKind::Budget);
         assert_eq!(trap.function.as_deref(), Some("endless"));
-        // The instance is as good as before.
+        // The instance still works.
         assert!(call(&mut instance, "stack", &[1]).is_ok());
     }
 }
@@ -167,7 +168,7 @@ fn entries_are_the_global_functions() {
     assert!(program.entry("triple").is_none());
 }
 
-/// Programs in C that compile and cannot be loaded, and what the error says.
+/// C programs that compile but cannot be loaded, with the error message.
 #[test]
 fn c_that_is_refused() {
     let cases = [
@@ -226,7 +227,7 @@ fn other_files_are_refused() {
     }
 }
 
-/// A table of relocations that thousands of sections name is not gone through thousands of times.
+/// A relocation table that thousands of sections refer to is not processed thousands of times.
 #[test]
 fn relocations_are_bounded() {
     let mut elf = clang::object("features", &["-mcpu=v4"]);
@@ -234,7 +235,7 @@ fn relocations_are_bounded() {
     let table = word(&elf, 40) as usize;
     let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
     let headers = elf[table..table + 64 * count].to_vec();
-    // SHT_REL of the section of code with the most of them.
+    // SHT_REL of the code section with the largest number of them.
     let relocations = headers.chunks(64).filter(|header| header[4] == 9);
     let most = relocations.max_by_key(|header| word(header, 32)).unwrap().to_vec();
     let at = elf.len() as u64;
@@ -246,12 +247,12 @@ fn relocations_are_bounded() {
     assert!(error.contains("more relocations than"), "{error}");
 }
 
-/// The word at an offset of the file.
+/// Reads a 64-bit word at an offset of the file.
 fn word(elf: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(elf[at..at + 8].try_into().unwrap())
 }
 
-/// Appends a copy of the section headers, with one more for each of `more`.
+/// Appends a copy of the section headers, plus the headers in `more`.
 fn with_sections(elf: &mut Vec<u8>, more: &[Vec<u8>]) {
     let table = word(elf, 40) as usize;
     let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
@@ -263,7 +264,7 @@ fn with_sections(elf: &mut Vec<u8>, more: &[Vec<u8>]) {
     elf[60..62].copy_from_slice(&((count + more.len()) as u16).to_le_bytes());
 }
 
-/// The header of the longest section with these flags (2: loaded, 4: code).
+/// Returns the header of the longest section with these flags (2: loaded, 4: code).
 fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
     let table = word(elf, 40) as usize;
     let headers = elf[table..].chunks_exact(64).take(usize::from(elf[60]));
@@ -271,14 +272,14 @@ fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
     found.max_by_key(|header| word(header, 32)).expect("there is one").to_vec()
 }
 
-/// Code and data that sections share would make a program larger than its file.
+/// With code and data shared between sections, a program would be larger than its file.
 #[test]
 fn sections_that_overlap_are_refused() {
     let whole = clang::object("features", &["-mcpu=v4"]);
     for flags in [2, 6] {
         let section = longest(&whole, flags);
         let (from, size) = (word(&section, 24), word(&section, 32));
-        // The same bytes; the last eight of them; and bytes of the section before it.
+        // The same bytes, their last eight, and bytes of the section before.
         for (from, size) in [(from, size), (from + size - 8, 8), (from - 8, 16)] {
             let mut other = section.clone();
             other[24..32].copy_from_slice(&from.to_le_bytes());
@@ -291,7 +292,7 @@ fn sections_that_overlap_are_refused() {
     }
 }
 
-/// Symbols that share one long name make no program whose names are larger than its file.
+/// Symbols that share one long name must not make the names larger than the file.
 #[test]
 fn names_that_overlap_are_bounded() {
     let mut elf = clang::object("features", &["-mcpu=v4"]);
@@ -303,7 +304,7 @@ fn names_that_overlap_are_bounded() {
     let (from, size) = (word(&symbols, 24) as usize, word(&symbols, 32) as usize);
     let mut entries = elf[from..from + size].to_vec();
     let function = entries.chunks(24).find(|entry| entry[4] & 0xf == 2).unwrap().to_vec();
-    // A string table with one name of 255 bytes, and 2,000 local functions of that name.
+    // A string table with a name of 255 bytes, and 2,000 local functions with that name.
     let strings = headers[symbols[40] as usize].clone();
     let mut names = elf[word(&strings, 24) as usize..][..word(&strings, 32) as usize].to_vec();
     let mut local = function;
@@ -335,10 +336,10 @@ fn names_that_overlap_are_bounded() {
     assert!(matches!(error, LoadError::Elf(ElfError::NamesTooLong)), "{error}");
 }
 
-/// What a program takes grows with its file: no object takes more than 40 times its own size.
+/// The memory of a program is proportional to its file: at most 40 times the size of the object.
 #[test]
 fn size_of_a_program_is_in_proportion_to_its_file() {
-    // 7,000 calls of a helper, which compile to more bytes than any other instruction.
+    // 7,000 calls of a helper, whose code is larger than that of any other instruction.
     let code = "#define A f(0);\n#define B A A A A A A A A A A\n#define C B B B B B B B B B B\n\
         static long (*f)(long) = (void *)9;\n\
         long run(void) { C C C C C C C C C C C C C C C C C C C C C C C C C C C C C C return 0; }";
@@ -352,7 +353,7 @@ fn size_of_a_program_is_in_proportion_to_its_file() {
     assert!(!small.is_compiled() || small.size() > 4_096, "{}", small.size());
 }
 
-/// Bytes of good objects changed by chance: nothing panics, and what loads runs within its cage.
+/// Valid objects with random changes: loading never panics, and what loads runs inside its sandbox.
 #[test]
 fn mutated_objects() {
     use rand::rngs::StdRng;

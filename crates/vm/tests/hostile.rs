@@ -1,5 +1,5 @@
-//! A corpus of hostile programs, and what becomes of each: refused when it is loaded, ended by its budget or by
-//! a helper, or run to its end without having seen or changed anything but its own memory.
+//! A corpus of hostile programs with their expected results. Each is rejected on loading, or ended
+//! by its budget or a helper, or it ends without having accessed anything but its own memory.
 
 mod common;
 
@@ -8,23 +8,24 @@ use std::sync::Arc;
 use common::{ENGINES, asm, config, instance_with};
 use equic_vm::{Caller, HelperError, Helpers, LoadError, Program, Region, Trap, TrapKind};
 
-/// Expected fate of a program.
+/// Expected result of a program.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// The check refuses it, at this instruction, in these words.
+    /// The check rejects it, at this instruction and with these words.
     Refused(usize, &'static str),
-    /// It returns this.
+    /// It returns this value.
     Returns(u64),
-    /// Its budget ends it.
+    /// It uses up its budget.
     Budget,
-    /// A helper ends it, in these words.
+    /// A helper ends it, with these words.
     Helper(&'static str),
 }
 use Fate::{Budget, Helper, Refused, Returns};
 
 const SIZE: u64 = 64 << 10;
 
-/// Helpers: 1 sums a region, 2 fills one, 3 costs as much as it is told, 4 costs 1000 always.
+/// Helpers: 1 sums a region, 2 fills one, 3 costs as much as its argument says, 4 always costs
+/// 1000.
 fn helpers() -> Helpers<()> {
     let mut helpers = Helpers::<()>::new();
     let sum = |caller: &mut Caller<'_, ()>, region: Region| {
@@ -47,7 +48,7 @@ fn helpers() -> Helpers<()> {
 }
 
 const CORPUS: &[(&str, &str, Fate)] = &[
-    // Wild pointers: masked, every one.
+    // Wild pointers, which are all masked.
     ("store to null", "mov r1, 0\nstdw [r1], 1\nldxdw r0, [r1]\nexit", Returns(1)),
     ("store to -1", "mov r1, -1\nstdw [r1], 7\nldxdw r0, [r1]\nexit", Returns(7)),
     (
@@ -118,7 +119,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "mov32 r1, -1\nadd32 r1, 2\nstb [r1], 3\nldxb r0, [r1]\nexit",
         Returns(3),
     ),
-    // Values that a program starts with and gets from helpers tell nothing of the host.
+    // The initial values of a program, and those from helpers, reveal nothing about the host.
     (
         "registers at the beginning",
         "mov r0, r6\nor r0, r7\nor r0, r8\nor r0, r9\nor r0, r1\nexit",
@@ -136,7 +137,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "mov r1, 0\nmov r0, 0\nl:\nldxdw r2, [r1]\nor r0, r2\nadd r1, 8\njlt r1, 0x10000, l\nexit",
         Returns(0),
     ),
-    // Programs without an end.
+    // Programs that do not terminate.
     ("a jump to itself", "l:\nja l", Budget),
     ("a wide jump to itself", "l:\nja32 l", Budget),
     ("a branch to itself", "l:\njeq r0, 0, l\nexit", Budget),
@@ -200,7 +201,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ("a negative helper", "call -1\nexit", Refused(0, "does not exist")),
     ("a helper by type", "raw 8520000001000000\nexit", Refused(0, "kind 2")),
     ("a call through a register", "call r1\nexit", Refused(0, "through a register")),
-    // Arithmetic that traps on a CPU.
+    // Arithmetic that traps on some CPUs.
     ("division by zero", "mov r0, 7\nmov r1, 0\ndiv r0, r1\nexit", Returns(0)),
     ("division by zero, immediate", "mov r0, 7\ndiv r0, 0\nexit", Returns(0)),
     ("modulo by zero", "mov r0, 7\nmov r1, 0\nmod r0, r1\nexit", Returns(7)),
@@ -237,7 +238,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ),
     ("a shift by 255", "mov r0, 1\nmov r1, 255\nlsh r0, r1\nexit", Returns(1 << 63)),
     ("a shift by itself", "mov r4, 65\nlsh r4, r4\nmov r0, r4\nexit", Returns(130)),
-    // Places that code may go to.
+    // Jumps and calls to invalid targets.
     ("nothing", "", Refused(0, "empty")),
     ("no end", "mov r0, 0", Refused(0, "run past its end")),
     ("a branch at the end", "mov r0, 0\njeq r0, 1, -2", Refused(1, "run past its end")),
@@ -307,7 +308,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "call local a\nexit\na:\ncall local b\nexit\nb:\ncall local c\nexit\nc:\ncall local d\nexit\nd:\ncall local e\nexit\ne:\ncall local f\nexit\nf:\ncall local g\nexit\ng:\ncall local h\nexit\nh:\nexit",
         Refused(0, "nest 9 deep"),
     ),
-    // Slots that are no instruction.
+    // Invalid instructions.
     ("writes the frame pointer", "mov r10, 0\nexit", Refused(0, "read-only")),
     ("loads into the frame pointer", "ldxdw r10, [r1]\nexit", Refused(0, "read-only")),
     ("an LDDW into the frame pointer", "lddw r10, 0\nexit", Refused(0, "read-only")),
@@ -386,12 +387,13 @@ fn bytes_that_are_no_program() {
     assert!(error.to_string().contains("split the program"), "{error}");
 }
 
-/// Every instruction costs something somewhere: no program executes more of them than its budget.
+/// Every instruction is charged somewhere, so no program executes more instructions than its
+/// budget.
 #[test]
 fn the_budget_is_exact_for_loops() {
     for engine in ENGINES {
-        // Three instructions to begin and end with, and a loop of two that is gone through 10 times: nine ways
-        // back of two instructions each.
+        // Three instructions outside of the loop, and a loop of two instructions that runs 10
+        // times: nine jumps back, of two instructions each.
         let text = "mov r1, 10\nl:\nadd r1, -1\njne r1, 0, l\nexit";
         let cost = 4 + 9 * 2;
         for (given, ends) in
@@ -407,8 +409,8 @@ fn the_budget_is_exact_for_loops() {
     }
 }
 
-/// The longest program there is, of the costliest operations, is compiled in time and space that go with its
-/// length; chains and stars of calls are checked in linear time.
+/// The longest possible program, with the most expensive operations, compiles in linear time and
+/// space. Chains and stars of calls are checked in linear time.
 #[test]
 fn large_programs() {
     let helpers = Arc::new(helpers());
@@ -429,7 +431,7 @@ fn large_programs() {
             Program::from_code(&with_exit(slot), Arc::clone(&helpers), &config(ENGINES[1]));
         assert_eq!(program.unwrap().instructions(), all);
     }
-    // Everybody calls the last function, and everybody the next one.
+    // Every function calls the last one and the next one.
     let mut star = Vec::new();
     let mut chain = Vec::new();
     for at in (0..all - 2).step_by(2) {

@@ -1,4 +1,5 @@
-//! Instances that a process may have. A program of its own, since it takes all of them.
+//! The limit on instances per process. It is a test program of its own because it uses up the
+//! limit.
 
 mod common;
 
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use common::asm::assemble;
 use equic_vm::{Config, Helpers, Instance, MAX_INSTANCES, Program};
 
-/// The last one is refused while the kernel still has memory areas: what else the process does goes on. One that goes makes
-/// room for one.
+/// The last instance is rejected while the kernel still has memory areas, so the rest of the
+/// process continues. Dropping an instance makes room for another.
 #[test]
 fn instances_of_a_process_are_bounded() {
     let code = assemble("mov %r0, 7\nexit").unwrap();
@@ -21,8 +22,8 @@ fn instances_of_a_process_are_bounded() {
     let error = program.instantiate().expect_err("there is one more than there may be");
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("12288 instances"), "{error}");
-    // Three areas for each at most, as guards side by side are one, and some of the process's own. With one more for each,
-    // of code, a fifth of the 65,530 is left.
+    // At most three areas per instance, because adjacent guards are one area, plus those of the
+    // process. With one more per instance for code, a fifth of the 65,530 is left.
     let areas = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     assert!((MAX_INSTANCES..3 * MAX_INSTANCES + 1_000).contains(&areas), "{areas} memory areas");
     assert!(areas + MAX_INSTANCES < 65_530 * 4 / 5, "{areas} memory areas");

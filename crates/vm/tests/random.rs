@@ -1,5 +1,6 @@
-//! Programs by chance on both engines: they do the same, end within their budgets, and leave the memory of
-//! others alone. `EQUIC_CASES` is how many, `EQUIC_SEED` the first one's seed; `make vm-random` plays 10^7.
+//! Random programs on both engines: they have the same effect, end within their budgets, and do not
+//! access other memory. `EQUIC_CASES` sets their number, `EQUIC_SEED` the first seed. `make
+//! vm-random` runs 10^7.
 
 mod common;
 
@@ -25,7 +26,7 @@ fn both_engines_agree_and_nothing_else_is_touched() {
     eprintln!(
         "{refused} refused, {returned} returned, {budget} ended by the budget, {trapped} trapped"
     );
-    // The generator makes programs of every fate.
+    // The generator creates programs with every kind of result.
     let few = cases / 100;
     assert!(cases < 1_000 || counts.iter().all(|count| *count > few), "{counts:?}");
 }

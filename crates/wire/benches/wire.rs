@@ -1,5 +1,5 @@
-//! Cost of parsing and writing, in nanoseconds per item: `make bench-wire`. The smallest of many
-//! rounds; nothing is asserted.
+//! Measures the cost of parsing and writing, in nanoseconds per item: `make bench-wire`. Prints the
+//! smallest result of many rounds and asserts nothing.
 
 use equic_wire::frame::{Frame, Frames};
 use equic_wire::packet::{Datagram, ParseOptions, ShortHeader};
@@ -10,11 +10,11 @@ use equic_wire::{
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Many short rounds: the machine leaves one of them alone.
+/// With many short rounds, at least one runs without disturbance by other load.
 const ROUNDS: usize = 2_000;
 const REPEAT: u32 = 500;
 
-/// Nanoseconds of one run of `work`, the smallest mean of all rounds.
+/// Returns the nanoseconds for one run of `work`: the smallest mean of all rounds.
 fn nanos(mut work: impl FnMut()) -> f64 {
     (0..ROUNDS)
         .map(|_| {

@@ -1,5 +1,5 @@
-//! Says of each datagram that comes to a UDP port which QUIC packets are in it, as far as one can tell without keys, and answers
-//! nothing.
+//! Prints which QUIC packets each datagram to a UDP port contains, as far as they can be parsed
+//! without keys. It answers nothing.
 //!
 //!     cargo run -p equic-wire --example listen -- 127.0.0.1:4433
 //!
@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 
 use equic_wire::packet::{Datagram, LongKind, Packet, PacketError, ParseOptions};
 
-/// A packet in a line.
+/// Describes a packet in one line.
 fn describe(packet: &Result<Packet<'_>, PacketError>) -> String {
     match packet {
         Ok(Packet::Long(long)) => {
@@ -44,7 +44,8 @@ fn main() -> std::io::Result<()> {
     let mut buffer = [0; 65_535];
     loop {
         let (len, peer) = socket.recv_from(&mut buffer)?;
-        // Clients chose no connection ID of this program's: short headers have none that it could know.
+        // Clients use no connection ID of this program, so short headers have no ID that it could
+        // parse.
         let datagram = Datagram::new(&buffer[..len], ParseOptions::default());
         for packet in datagram {
             println!("{peer}: {}", describe(&packet));

@@ -1,9 +1,9 @@
-//! Reading from the front of a slice, writing to the front of another.
+//! A reader of bytes from a slice, and a writer of bytes into a slice.
 
 use crate::varint::{VarInt, VarIntLen};
 use core::fmt;
 
-/// The bytes end inside what was to be read.
+/// The input ends inside the item that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedEnd;
 
@@ -18,7 +18,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// Starts at the first byte of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
@@ -38,10 +38,10 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fails if fewer than `n` bytes are left.
     #[inline]
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], UnexpectedEnd> {
         let (taken, rest) = self.rest.split_at_checked(n).ok_or(UnexpectedEnd)?;
@@ -49,15 +49,15 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Everything that is left.
+    /// Reads all bytes that are left.
     pub fn take_rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.rest)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fails if fewer than `N` bytes are left.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], UnexpectedEnd> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(UnexpectedEnd)?;
@@ -65,10 +65,10 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// One byte.
+    /// Reads one byte.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if no byte is left.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, UnexpectedEnd> {
         let (byte, rest) = self.rest.split_first().ok_or(UnexpectedEnd)?;
@@ -76,35 +76,35 @@ impl<'a> Reader<'a> {
         Ok(*byte)
     }
 
-    /// Two bytes, in network order.
+    /// Reads two bytes, in network order.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fails if fewer than two bytes are left.
     pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
         self.array().copied().map(u16::from_be_bytes)
     }
 
-    /// Four bytes, in network order.
+    /// Reads four bytes, in network order.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Fails if fewer than four bytes are left.
     pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
         self.array().copied().map(u32::from_be_bytes)
     }
 
-    /// A variable-length integer of any encoding (RFC 9000 s.16).
+    /// Reads a variable-length integer of any encoding (RFC 9000 s.16).
     ///
     /// # Errors
-    /// The bytes end inside it.
+    /// Fails if the bytes end inside it.
     #[inline]
     pub fn varint(&mut self) -> Result<VarInt, UnexpectedEnd> {
         self.varint_and_len().map(|(value, _)| value)
     }
 
-    /// A variable-length integer, and how many bytes its encoding took.
+    /// Reads a variable-length integer, and returns the length of its encoding with it.
     ///
     /// # Errors
-    /// The bytes end inside it.
+    /// Fails if the bytes end inside it.
     #[inline]
     pub fn varint_and_len(&mut self) -> Result<(VarInt, VarIntLen), UnexpectedEnd> {
         let len = VarIntLen::of_first_byte(*self.rest.first().ok_or(UnexpectedEnd)?);
@@ -117,10 +117,10 @@ impl<'a> Reader<'a> {
         Ok((VarInt::from_encoding(value, len), len))
     }
 
-    /// As many bytes as the variable-length integer before them says.
+    /// Reads a variable-length integer, and then that many bytes, which it returns.
     ///
     /// # Errors
-    /// The bytes end inside either.
+    /// Fails if the input ends inside the integer or the bytes.
     #[inline]
     pub fn varint_bytes(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
         let mut ahead = *self;
@@ -131,8 +131,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Destination of an encoder's bytes: a buffer, or a count of them. Each item is encoded by one
-/// function, so that the length it declares and the length it takes cannot differ.
+/// Destination of an encoder's bytes: a buffer, or a counter. One function encodes each item, so
+/// its declared length always equals the length that it writes.
 pub(crate) trait Sink {
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull>;
     fn zeros(&mut self, n: usize) -> Result<(), BufferFull>;
@@ -159,10 +159,10 @@ pub(crate) trait Sink {
 pub(crate) struct Counter(usize);
 
 impl Counter {
-    /// Bytes that `encode` writes.
+    /// Returns the number of bytes that `encode` writes.
     pub(crate) fn of(encode: impl FnOnce(&mut Counter) -> Result<(), BufferFull>) -> usize {
         let mut counter = Counter::default();
-        // A counter is never full; a value that has no encoding takes more than any buffer.
+        // A counter is never full. A value without an encoding counts as longer than any buffer.
         match encode(&mut counter) {
             Ok(()) => counter.0,
             Err(BufferFull) => usize::MAX,
@@ -189,7 +189,7 @@ impl Sink for Counter {
     }
 }
 
-/// Puts bytes into a slice, front to back. A write that fails writes nothing.
+/// Writes bytes into a slice, front to back. A write that fails writes nothing.
 #[derive(Debug)]
 pub struct Writer<'b> {
     buffer: &'b mut [u8],
@@ -224,23 +224,23 @@ impl<'b> Writer<'b> {
         self.buffer.get_mut(..self.written).unwrap_or_default()
     }
 
-    /// The room that is left, for whoever writes by other means and then takes it with
+    /// Returns the free room, for callers that write into it directly and then claim it with
     /// [`Writer::reserve`].
     #[inline]
     pub fn unwritten_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(self.written..).unwrap_or_default()
     }
 
-    /// Forgets what was written from `position` on; a later position changes nothing.
+    /// Discards everything written from `position` on. A later position changes nothing.
     #[inline]
     pub fn truncate(&mut self, position: usize) {
         self.written = self.written.min(position);
     }
 
-    /// The next `n` bytes, for the caller to fill. They hold what the buffer held.
+    /// Claims the next `n` bytes, for the caller to fill. They still hold the buffer's old content.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// Fails if fewer than `n` bytes are free.
     #[inline]
     pub fn reserve(&mut self, n: usize) -> Result<&mut [u8], BufferFull> {
         let end = self.written.checked_add(n).ok_or(BufferFull)?;
@@ -252,7 +252,7 @@ impl<'b> Writer<'b> {
     /// Writes `bytes`.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// Fails if there is no room for them.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
         self.reserve(bytes.len())?.copy_from_slice(bytes);
@@ -262,7 +262,7 @@ impl<'b> Writer<'b> {
     /// Writes `n` zeros (PADDING frames).
     ///
     /// # Errors
-    /// There is no room for them.
+    /// Fails if there is no room for them.
     #[inline]
     pub fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
         self.reserve(n)?.fill(0);
@@ -272,7 +272,7 @@ impl<'b> Writer<'b> {
     /// Writes one byte.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// Fails if there is no room for it.
     #[inline]
     pub fn u8(&mut self, value: u8) -> Result<(), BufferFull> {
         self.bytes(&[value])
@@ -281,7 +281,7 @@ impl<'b> Writer<'b> {
     /// Writes the shortest encoding of `value`.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// Fails if there is no room for it.
     #[inline]
     pub fn varint(&mut self, value: VarInt) -> Result<(), BufferFull> {
         Sink::varint(self, value)
@@ -290,7 +290,7 @@ impl<'b> Writer<'b> {
     /// Writes `value` in exactly this length.
     ///
     /// # Errors
-    /// There is no room for it, or it does not fit into the length.
+    /// Fails if there is no room for it, or if it does not fit into the length.
     #[inline]
     pub fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
         Sink::varint_of_len(self, value, len)
@@ -299,7 +299,7 @@ impl<'b> Writer<'b> {
     /// Writes the length of `bytes` as a variable-length integer, then `bytes`.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// Fails if there is no room for them.
     pub fn varint_bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
         self.atomically(|writer| Sink::varint_bytes(writer, bytes))
     }
@@ -307,7 +307,8 @@ impl<'b> Writer<'b> {
     /// Overwrites bytes written earlier with `value` in exactly this length.
     ///
     /// # Errors
-    /// They have not all been written yet, or the value does not fit into the length.
+    /// Fails if these bytes have not all been written yet, or if the value does not fit into the
+    /// length.
     pub fn patch_varint(
         &mut self,
         position: usize,
@@ -318,7 +319,7 @@ impl<'b> Writer<'b> {
         Writer::new(place).varint_of_len(value, len)
     }
 
-    /// Runs `write`; if it fails, nothing has been written.
+    /// Runs `write`. If it fails, the writer is as it was before the call.
     #[inline]
     pub fn atomically<T, E>(
         &mut self,
@@ -329,8 +330,9 @@ impl<'b> Writer<'b> {
         self.kept(before, result)
     }
 
-    /// What was written since `before` stays, unless it failed. For what is called for every packet: a closure is no part
-    /// of its caller for sure.
+    /// Returns `result`. If it is an error, first discards what was written since `before`. This is
+    /// [`Writer::atomically`] for code that runs for every packet, because the compiler may not
+    /// inline a closure.
     #[inline(always)]
     pub(crate) fn kept<T, E>(&mut self, before: usize, result: Result<T, E>) -> Result<T, E> {
         if result.is_err() {
@@ -357,7 +359,7 @@ impl Sink for Writer<'_> {
             return Err(BufferFull);
         }
         let prefix = len.prefix();
-        // Arrays, so that each length is a store or two rather than a call that copies.
+        // Fixed-size arrays compile to one or two stores per length instead of a call that copies.
         match (len, value.get().to_be_bytes()) {
             (VarIntLen::One, [.., a]) => Writer::bytes(self, &[a | prefix]),
             (VarIntLen::Two, [.., a, b]) => Writer::bytes(self, &[a | prefix, b]),

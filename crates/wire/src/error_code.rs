@@ -3,8 +3,9 @@
 use crate::varint::VarInt;
 use core::fmt;
 
-/// Reason for closing a connection, as a CONNECTION_CLOSE frame of type 0x1c carries it, or for abandoning a path, as a
-/// PATH_ABANDON frame does. Any value may come in; the constants are those with a meaning.
+/// Reason for closing a connection (CONNECTION_CLOSE frame of type 0x1c), or for abandoning a path
+/// (PATH_ABANDON frame). A peer may send any value. The constants are the values with a defined
+/// meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportErrorCode(pub VarInt);
 
@@ -13,7 +14,7 @@ macro_rules! codes {
         impl TransportErrorCode {
             $($(#[$doc])* pub const $name: Self = TransportErrorCode(VarInt::from_u32($value));)*
 
-            /// The RFC's name of the code; `None` for one without.
+            /// Returns the RFC's name of the code, or `None` if the code is not defined.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() {
                     $($value => Some(stringify!($name)),)*
@@ -30,7 +31,7 @@ codes! {
     NO_ERROR = 0x00;
     /// The endpoint itself failed.
     INTERNAL_ERROR = 0x01;
-    /// The server takes no new connection.
+    /// The server refuses to accept a new connection.
     CONNECTION_REFUSED = 0x02;
     /// More data than was permitted.
     FLOW_CONTROL_ERROR = 0x03;
@@ -46,7 +47,7 @@ codes! {
     TRANSPORT_PARAMETER_ERROR = 0x08;
     /// More connection IDs than were allowed.
     CONNECTION_ID_LIMIT_ERROR = 0x09;
-    /// An error without a code of its own.
+    /// A protocol violation that no other code describes.
     PROTOCOL_VIOLATION = 0x0a;
     /// An Initial with a token that is not valid.
     INVALID_TOKEN = 0x0b;
@@ -56,15 +57,15 @@ codes! {
     CRYPTO_BUFFER_EXCEEDED = 0x0d;
     /// A wrong key update.
     KEY_UPDATE_ERROR = 0x0e;
-    /// The AEAD may protect or refuse no further packet.
+    /// The AEAD's confidentiality or integrity limit is reached (RFC 9001 s.6.6).
     AEAD_LIMIT_REACHED = 0x0f;
     /// The path cannot carry QUIC.
     NO_VIABLE_PATH = 0x10;
     /// Version negotiation was tampered with (RFC 9368 s.10.2).
     VERSION_NEGOTIATION_ERROR = 0x11;
-    /// A path is abandoned at the application's request.
+    /// The application asked to abandon the path.
     APPLICATION_ABANDON_PATH = 0x3e;
-    /// A path is abandoned for want of resources.
+    /// The path is abandoned because of a lack of resources.
     PATH_RESOURCE_LIMIT_REACHED = 0x3e75;
     /// A path is abandoned because its interface is unstable, or it performs poorly.
     PATH_UNSTABLE_OR_POOR = 0x3e76;
@@ -73,12 +74,12 @@ codes! {
 }
 
 impl TransportErrorCode {
-    /// CRYPTO_ERROR with this TLS alert (RFC 9001 s.4.8).
+    /// Returns the CRYPTO_ERROR for this TLS alert (RFC 9001 s.4.8).
     pub fn crypto(alert: u8) -> Self {
         TransportErrorCode(VarInt::from_u32(0x100 | u32::from(alert)))
     }
 
-    /// The TLS alert of a CRYPTO_ERROR.
+    /// Returns the TLS alert of a CRYPTO_ERROR, or `None` if the code is not a CRYPTO_ERROR.
     pub fn tls_alert(self) -> Option<u8> {
         u8::try_from(self.0.get().checked_sub(0x100)?).ok()
     }

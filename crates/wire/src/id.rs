@@ -5,12 +5,12 @@ use core::fmt;
 /// A connection ID of version 1 or 2: at most 20 bytes (RFC 9000 s.17.2).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
-    // Bytes from `len` on are zero: the derived comparisons rely on it.
+    // Bytes from `len` on are zero, because the derived comparisons rely on it.
     bytes: [u8; ConnectionId::MAX_LEN],
     len: u8,
 }
 
-/// The bytes are more than a connection ID may have.
+/// The ID is longer than 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionIdTooLong;
 
@@ -21,7 +21,7 @@ impl ConnectionId {
     pub const EMPTY: ConnectionId = ConnectionId { bytes: [0; Self::MAX_LEN], len: 0 };
 
     /// # Errors
-    /// It is over 20 bytes long.
+    /// Fails if `id` is longer than 20 bytes.
     #[inline]
     pub fn new(id: &[u8]) -> Result<Self, ConnectionIdTooLong> {
         let len = u8::try_from(id.len()).map_err(|_| ConnectionIdTooLong)?;
@@ -30,7 +30,8 @@ impl ConnectionId {
         Ok(ConnectionId { bytes, len })
     }
 
-    /// The first 20 bytes of an ID that may be of another version (RFC 8999 allows 255).
+    /// Takes the first 20 bytes of an ID, which may be longer in another version (RFC 8999 allows
+    /// 255).
     #[inline]
     pub fn cut(id: &[u8]) -> Self {
         let id = id.get(..Self::MAX_LEN).unwrap_or(id);
@@ -43,10 +44,10 @@ impl ConnectionId {
         self.bytes.get(..self.len()).unwrap_or_default()
     }
 
-    /// True if these are its bytes.
+    /// True if the connection ID consists of these bytes.
     #[inline]
     pub fn is(&self, id: &[u8]) -> bool {
-        // Most have eight bytes, of which no call is made.
+        // Most IDs have eight bytes. This comparison needs no call of `memcmp`.
         match (id.first_chunk::<8>(), self.bytes.first_chunk::<8>()) {
             (Some(id_first), Some(first)) if id.len() == 8 => self.len == 8 && id_first == first,
             _ => self.as_bytes() == id,
@@ -63,7 +64,7 @@ impl ConnectionId {
         self.len == 0
     }
 
-    /// The length as it stands before the ID on the wire.
+    /// The length byte before the ID on the wire.
     pub(crate) fn len_byte(&self) -> u8 {
         self.len
     }
@@ -95,9 +96,9 @@ impl fmt::Debug for ConnectionId {
     }
 }
 
-/// Lets an endpoint that lost its state end a connection (RFC 9000 s.10.3). A secret until it is
-/// used: `Debug` does not show it, and `==` does not tell by its duration how much is right
-/// (RFC 9000 s.10.3.1).
+/// A token with which an endpoint that has lost its state ends a connection (RFC 9000 s.10.3). It
+/// is secret until it is used: `Debug` does not print it, and `==` takes constant time (RFC 9000
+/// s.10.3.1).
 #[derive(Clone, Copy)]
 pub struct ResetToken(pub [u8; ResetToken::LEN]);
 

@@ -1,19 +1,21 @@
-//! QUIC on the wire: versions 1 and 2 (RFC 9000, RFC 9369), DATAGRAM (RFC 9221), the greased Fixed
-//! Bit (RFC 9287), version information (RFC 9368), ACK_FREQUENCY
+//! Wire format of QUIC: versions 1 and 2 (RFC 9000, RFC 9369), DATAGRAM (RFC 9221), the greased
+//! Fixed Bit (RFC 9287), version information (RFC 9368), ACK_FREQUENCY
 //! (draft-ietf-quic-ack-frequency) and the frames of multipath QUIC (RFC 10069).
 //!
-//! Bytes come in through a [`Reader`] and go out through a [`Writer`]; both are bounded by the slice
-//! they were given and say so by an error. What was parsed borrows from the input and holds no
-//! illegal value: where a field is restricted, its type is. Nothing here allocates, does I/O, knows
-//! keys, or keeps state between calls, and no input makes it panic (the lints below keep it so).
+//! A [`Reader`] reads from a slice and a [`Writer`] writes into one. Both return an error at the
+//! end of the slice. Parsed values borrow from the input. They are always legal, because restricted
+//! fields have types that enforce the restriction. This crate does not allocate, does no I/O, has
+//! no keys, and keeps no state between calls. No input makes it panic; the lints below enforce
+//! that.
 //!
 //! Start at [`packet::Datagram`] (a UDP payload as packets), then [`frame::Frames`] (a decrypted
 //! payload as frames) and [`params::TransportParameters`]. A packet that does not parse is dropped
-//! without an answer ([`packet::PacketError`]); a frame or parameter that does not parse ends the
-//! connection, and its error names the code to close with ([`TransportErrorCode`]).
+//! without an answer ([`packet::PacketError`]). A frame or parameter that does not parse closes the
+//! connection, and its error has the code to close with ([`TransportErrorCode`]).
 //!
-//! An unknown frame type is a value ([`frame::Frame::Unknown`]), not an error: what to do about it is
-//! for the extension that negotiated it, or for the endpoint that did not.
+//! An unknown frame type is a value ([`frame::Frame::Unknown`]), not an error. The extension that
+//! negotiated the type handles it. If there is no such extension, the endpoint treats it as an
+//! error.
 //!
 //! ```
 //! use equic_wire::frame::{Frame, Frames, Stream};

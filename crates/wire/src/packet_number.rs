@@ -1,14 +1,14 @@
-//! Packet numbers, and how they are shortened (RFC 9000 s.12.3, s.17.1, appendices A.2 and A.3).
+//! Packet numbers, and their truncated form (RFC 9000 s.12.3, s.17.1, appendices A.2 and A.3).
 
 use crate::cursor::{Reader, UnexpectedEnd};
 use crate::varint::VarInt;
 use core::fmt;
 
-/// A packet number in full, from 0 to 2^62-1.
+/// A full packet number, from 0 to 2^62-1.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(VarInt);
 
-/// Number of bytes that a header carries of a packet number.
+/// Number of bytes of a truncated packet number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketNumberLen {
     /// 8 bits.
@@ -49,7 +49,7 @@ impl PacketNumberLen {
         }
     }
 
-    /// From the two least significant bits of an unprotected first byte.
+    /// Reads the length from the two lowest bits of an unprotected first byte.
     pub const fn of_first_byte(first: u8) -> Self {
         match first & 0x03 {
             0 => PacketNumberLen::One,
@@ -59,7 +59,8 @@ impl PacketNumberLen {
         }
     }
 
-    /// Bits of a packet number's four bytes, in network order, that are of one of this length.
+    /// Mask of the bits that a packet number of this length has in a four-byte field in network
+    /// order.
     pub(crate) const fn field_mask(self) -> u32 {
         match self {
             PacketNumberLen::One => 0xff00_0000,
@@ -69,7 +70,7 @@ impl PacketNumberLen {
         }
     }
 
-    /// Number of packet numbers that this length can tell apart.
+    /// Number of packet numbers that this length can distinguish.
     const fn window(self) -> u64 {
         match self {
             PacketNumberLen::One => 1 << 8,
@@ -81,12 +82,12 @@ impl PacketNumberLen {
 }
 
 impl PacketNumber {
-    /// The first of each packet number space.
+    /// The first number of each packet number space.
     pub const ZERO: PacketNumber = PacketNumber(VarInt::ZERO);
     /// 2^62-1.
     pub const MAX: PacketNumber = PacketNumber(VarInt::MAX);
 
-    /// `None` over 2^62-1.
+    /// Returns `None` if the number exceeds 2^62-1.
     #[inline]
     pub fn new(number: u64) -> Option<Self> {
         VarInt::new(number).ok().map(PacketNumber)
@@ -102,14 +103,14 @@ impl PacketNumber {
         self.0
     }
 
-    /// The one after it; `None` after the last.
+    /// Returns the next number, or `None` after the last.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(PacketNumber)
     }
 
-    /// The shortest form that a peer restores, if it has seen nothing beyond this packet and lost
-    /// track of nothing after `largest_acked` (RFC 9000 s.17.1, A.2). `None` if four bytes are too few,
-    /// or if this packet is not after `largest_acked`.
+    /// Truncates the number to the shortest form that the peer can restore, if it has received no
+    /// later packet and everything up to `largest_acked` is acknowledged (RFC 9000 s.17.1, A.2).
+    /// Returns `None` if four bytes are not enough, or if this packet is not after `largest_acked`.
     #[inline(always)]
     pub fn truncate(self, largest_acked: Option<PacketNumber>) -> Option<TruncatedPacketNumber> {
         let unacked = match largest_acked {
@@ -119,7 +120,7 @@ impl PacketNumber {
         if unacked == 0 {
             return None;
         }
-        // RFC 9000 s.17.1: more than twice as large a range.
+        // RFC 9000 s.17.1: the range must be more than twice as large.
         let range = unacked.checked_mul(2)?;
         use PacketNumberLen::{Four, One, Three, Two};
         [One, Two, Three, Four]
@@ -128,7 +129,7 @@ impl PacketNumber {
             .map(|len| self.truncate_to(len))
     }
 
-    /// The least significant bytes, whether a peer can restore the number from them or not.
+    /// Truncates the number to `len` bytes, whether or not a peer can restore it.
     #[inline]
     pub fn truncate_to(self, len: PacketNumberLen) -> TruncatedPacketNumber {
         let low = self.get() & len.window().saturating_sub(1);
@@ -146,14 +147,15 @@ impl TruncatedPacketNumber {
     /// Reads a Packet Number field without header protection.
     ///
     /// # Errors
-    /// The bytes end inside it.
+    /// Fails if the bytes end inside the field.
     pub fn read(reader: &mut Reader<'_>, len: PacketNumberLen) -> Result<Self, UnexpectedEnd> {
         let bytes = reader.bytes(len.bytes())?;
         let bits = bytes.iter().fold(0, |bits: u32, byte| bits << 8 | u32::from(*byte));
         Ok(TruncatedPacketNumber { bits, len })
     }
 
-    /// From the first four bytes of a Packet Number field, in network order; those behind a shorter one do not count.
+    /// Reads the number from the first four bytes of a Packet Number field, in network order. Bytes
+    /// after a shorter field are ignored.
     #[inline]
     pub(crate) const fn of_field(field: u32, len: PacketNumberLen) -> Self {
         let bits = match len {
@@ -165,27 +167,28 @@ impl TruncatedPacketNumber {
         TruncatedPacketNumber { bits, len }
     }
 
-    /// The bits that are there.
+    /// The bits of the truncated number.
     pub const fn bits(self) -> u32 {
         self.bits
     }
 
-    /// Number of bytes that the truncated packet number takes.
+    /// The length of the truncated number in bytes.
     pub const fn len(self) -> PacketNumberLen {
         self.len
     }
 
-    /// The bytes in network order: the last `len` of the four.
+    /// The number in network order: the last `len` of the four bytes.
     pub(crate) const fn be_bytes(self) -> [u8; 4] {
         self.bits.to_be_bytes()
     }
 
-    /// The packet number closest to the one expected, which is the one after `largest`, the largest
-    /// that was received and authenticated in this packet number space (RFC 9000 A.3). `None` if that
-    /// is over 2^62-1.
+    /// Restores the full packet number: the one closest to `largest + 1`. `largest` is the largest
+    /// number that was received and authenticated in this packet number space (RFC 9000 A.3).
+    /// Returns `None` if the result exceeds 2^62-1.
     #[inline]
     pub fn restore(self, largest: Option<PacketNumber>) -> Option<PacketNumber> {
-        // All of these are under 2^63, so nothing saturates but what the RFC guards against.
+        // All values are below 2^63. A subtraction saturates only in the cases that the RFC
+        // excludes.
         let expected = largest.map_or(0, |largest| largest.get().saturating_add(1));
         let window = self.len.window();
         let half = window >> 1;

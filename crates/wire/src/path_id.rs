@@ -3,8 +3,9 @@
 use crate::VarInt;
 use core::fmt;
 
-/// Identifies a path of a connection, with its connection IDs and packet numbers: 0 is the path of the handshake, and
-/// none is over 2^32-1, because the nonce of a packet has 32 bits for it (RFC 10069 s.2.4).
+/// Identifies a path of a connection. Each path has its own connection IDs and packet numbers. Path
+/// 0 is the path of the handshake. IDs go up to 2^32-1, because the nonce of a packet has 32 bits
+/// for them (RFC 10069 s.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(u32);
 
@@ -14,7 +15,7 @@ impl PathId {
     /// 2^32-1.
     pub const MAX: PathId = PathId(u32::MAX);
 
-    /// Any number of 32 bits is a path ID.
+    /// Creates a path ID. Every 32-bit number is valid.
     pub const fn new(id: u32) -> Self {
         PathId(id)
     }
@@ -29,12 +30,12 @@ impl PathId {
         VarInt::from_u32(self.0)
     }
 
-    /// The path ID after this one; `None` after the last.
+    /// Returns the next path ID, or `None` after the last.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(PathId)
     }
 
-    /// `None` over 2^32-1.
+    /// Returns `None` if `id` exceeds 2^32-1.
     pub(crate) fn from_varint(id: VarInt) -> Option<Self> {
         u32::try_from(id.get()).ok().map(PathId)
     }

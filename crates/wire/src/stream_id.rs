@@ -21,19 +21,19 @@ pub enum Direction {
     Unidirectional,
 }
 
-/// A stream's ID: who opened it, its direction, and its place among those.
+/// A stream ID. It encodes the initiator, the direction, and the index among such streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(VarInt);
 
-/// A cumulative number of streams: at most 2^60, so that every ID is a variable-length integer
-/// (RFC 9000 s.4.6).
+/// A cumulative number of streams. At most 2^60, so that every stream ID fits into a
+/// variable-length integer (RFC 9000 s.4.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamCount(u64);
 
 impl core::ops::Not for Side {
     type Output = Side;
 
-    /// The other end.
+    /// Returns the other end.
     fn not(self) -> Side {
         match self {
             Side::Client => Side::Server,
@@ -43,8 +43,8 @@ impl core::ops::Not for Side {
 }
 
 impl StreamId {
-    /// The stream number `index` (from 0) of those that `initiator` opens in this direction; `None`
-    /// if the index is 2^60 or more.
+    /// Returns the ID of stream number `index` (from 0) among those that `initiator` opens in this
+    /// direction. Returns `None` if the index is 2^60 or more.
     pub fn new(initiator: Side, direction: Direction, index: u64) -> Option<Self> {
         let initiator_bit = match initiator {
             Side::Client => 0,
@@ -68,7 +68,7 @@ impl StreamId {
         if self.0.get() & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
     }
 
-    /// Its place among the streams of the same initiator and direction, from 0.
+    /// The index among the streams of the same initiator and direction, from 0.
     pub const fn index(self) -> u64 {
         self.0.get() >> 2
     }
@@ -94,7 +94,7 @@ impl StreamCount {
     /// 2^60.
     pub const MAX: StreamCount = StreamCount(1 << 60);
 
-    /// `None` over 2^60.
+    /// Returns `None` if `count` exceeds 2^60.
     pub const fn new(count: u64) -> Option<Self> {
         if count <= Self::MAX.0 { Some(StreamCount(count)) } else { None }
     }

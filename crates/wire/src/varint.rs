@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VarInt(u64);
 
-/// The value does not fit into 62 bits (or into the length asked for).
+/// The value does not fit into 62 bits, or not into the requested length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VarIntOutOfRange;
 
@@ -34,7 +34,7 @@ impl VarIntLen {
         }
     }
 
-    /// The largest value of this length.
+    /// The largest value that fits into this length.
     pub const fn max(self) -> VarInt {
         VarInt(match self {
             VarIntLen::One => (1 << 6) - 1,
@@ -44,7 +44,7 @@ impl VarIntLen {
         })
     }
 
-    /// The length that the first byte of an encoding announces.
+    /// Reads the length from the first byte of an encoding.
     pub const fn of_first_byte(first: u8) -> Self {
         match first >> 6 {
             0 => VarIntLen::One,
@@ -71,23 +71,24 @@ impl VarInt {
     /// 2^62-1.
     pub const MAX: VarInt = VarIntLen::Eight.max();
 
-    /// A value that always fits.
+    /// Converts a 32-bit number, which always fits.
     pub const fn from_u32(value: u32) -> Self {
         VarInt(value as u64)
     }
 
     /// # Errors
-    /// The value is over 2^62-1.
+    /// Fails if the value exceeds 2^62-1.
     pub const fn new(value: u64) -> Result<Self, VarIntOutOfRange> {
         if value <= Self::MAX.0 { Ok(VarInt(value)) } else { Err(VarIntOutOfRange) }
     }
 
-    /// A constant; evaluated at compile time only, where a value out of range is cut to 62 bits.
+    /// Creates a constant. Only for evaluation at compile time: a value out of range is cut to 62
+    /// bits.
     pub(crate) const fn constant(value: u64) -> Self {
         VarInt(value & Self::MAX.0)
     }
 
-    /// The lower 62 bits of a big-endian encoding.
+    /// Takes the lower 62 bits of a big-endian encoding.
     pub(crate) const fn from_encoding(value: u64, len: VarIntLen) -> Self {
         VarInt(value & len.max().0)
     }
@@ -97,12 +98,13 @@ impl VarInt {
         self.0
     }
 
-    /// The value, or the largest `usize` where that is smaller: a length that cannot be there.
+    /// Returns the value as a length. A value that does not fit becomes `usize::MAX`, which exceeds
+    /// any real length.
     pub fn as_len(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 
-    /// The length of the shortest encoding.
+    /// Returns the length of the shortest encoding.
     pub const fn shortest(self) -> VarIntLen {
         match self.0 {
             0..=0x3f => VarIntLen::One,
@@ -112,17 +114,17 @@ impl VarInt {
         }
     }
 
-    /// Bytes of the shortest encoding.
+    /// Returns the length of the shortest encoding in bytes.
     pub const fn encoded_len(self) -> usize {
         self.shortest().bytes()
     }
 
-    /// `self + other`, if that is still a variable-length integer.
+    /// Returns `self + other`, or `None` if that exceeds 2^62-1.
     pub fn checked_add(self, other: u64) -> Option<VarInt> {
         VarInt::new(self.0.checked_add(other)?).ok()
     }
 
-    /// `self - other`, if that is not negative.
+    /// Returns `self - other`, or `None` if that is negative.
     pub fn checked_sub(self, other: u64) -> Option<VarInt> {
         self.0.checked_sub(other).map(VarInt)
     }

@@ -6,23 +6,23 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
 
-/// A version whose packets this crate parses beyond the invariants.
+/// A version that this crate parses beyond the invariants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KnownVersion {
     /// RFC 9000.
     V1,
-    /// RFC 9369: packet types are numbered differently, keys and salts are others.
+    /// RFC 9369: it numbers packet types differently, and derives keys with other salts and labels.
     V2,
     /// [`Version::NULL_CRYPTO`], for simulations: version 1 without any protection.
-    /// [`Version::known`] never gives it; whoever wants it says so
-    /// ([`crate::packet::Datagram::including`]).
+    /// [`Version::known`] never returns it. Callers enable it with
+    /// [`crate::packet::Datagram::including`].
     #[cfg(feature = "null-crypto")]
     NullCrypto,
 }
 
 impl KnownVersion {
-    /// All that there are in this build.
+    /// All known versions of this build.
     pub const ALL: &[KnownVersion] = &[
         KnownVersion::V1,
         KnownVersion::V2,
@@ -38,14 +38,14 @@ impl Version {
     pub const V1: Version = Version(1);
     /// Version 2.
     pub const V2: Version = Version(0x6b33_43cf);
-    /// "null" in ASCII: this project's own, for packets without protection in a simulation. No number
-    /// of a document (those of the IETF begin with 0x0000, RFC 9000 s.15, drafts with 0xff0000), nor one
-    /// that forces version negotiation.
+    /// "null" in ASCII: a private version for packets without protection in a simulation. It is
+    /// neither a number of the IETF (these begin with 0x0000, RFC 9000 s.15, and drafts with
+    /// 0xff0000), nor one that forces version negotiation.
     #[cfg(feature = "null-crypto")]
     pub const NULL_CRYPTO: Version = Version(0x6e75_6c6c);
 
-    /// A version reserved to force version negotiation: 0x?a?a?a?a with the given bits in the upper
-    /// halves of the bytes (RFC 9000 s.15).
+    /// Returns a version that is reserved to force version negotiation: 0x?a?a?a?a, with the given
+    /// bits in the upper halves of the bytes (RFC 9000 s.15).
     pub const fn reserved(bits: u32) -> Version {
         Version((bits & 0xf0f0_f0f0) | 0x0a0a_0a0a)
     }
@@ -55,7 +55,7 @@ impl Version {
         self.0 & 0x0f0f_0f0f == 0x0a0a_0a0a
     }
 
-    /// Version 1 or 2, and never another.
+    /// Returns version 1 or 2, or `None` for every other version.
     pub const fn known(self) -> Option<KnownVersion> {
         match self {
             Version::V1 => Some(KnownVersion::V1),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The listing of the paper "eQUIC Gateway", unchanged but for what its comments leave out: the
- * headers, and an application that waits.
+ * The listing of the paper "eQUIC Gateway". Only the parts that its comments leave out were added:
+ * the headers, and an application that waits.
  *
  *     cc paper.c $(pkg-config --cflags --libs equic) -o paper && sudo ./paper
  */

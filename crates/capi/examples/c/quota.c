@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A quota of connections per source, by handles and error codes: what a QUIC server does around
- * its own handshakes and closes. Here a line on stdin stands for each of them:
+ * A quota of connections per source, with handles and error codes. It shows the calls that a QUIC
+ * server makes for its handshakes and closed connections. Here, lines on stdin stand for these
+ * events:
  *
  *     open 192.0.2.7     a handshake with this address is complete
  *     close 192.0.2.7    one of its connections is closed
- *     limit 10           from now on, so many connections per source
- *     drops              what was dropped, and why
+ *     limit 10           from now on, allow this number of connections per source
+ *     drops              print the number of dropped packets, by reason
  *
  *     cc quota.c $(pkg-config --cflags --libs equic) -o quota && sudo ./quota eth0 443 5
  */

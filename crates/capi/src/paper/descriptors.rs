@@ -1,10 +1,11 @@
-//! The descriptors of this process's links, as /proc tells them: the signal callbacks need numbers,
-//! and the gateway keeps its links to itself.
+//! Finds the descriptors of this process's BPF links in /proc. The signal callbacks need them, and
+//! the gateway does not expose its links.
 
 use std::ffi::c_int;
 use std::fs;
 
-/// The link of this process that has this program on this interface; None where /proc does not tell.
+/// Returns the descriptor of the link between this program and this interface, or `None` if /proc
+/// does not show it.
 pub(super) fn of_link(program: u32, if_index: u32) -> Option<c_int> {
     let wanted = [
         ("link_type", "xdp".to_owned()),

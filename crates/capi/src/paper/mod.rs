@@ -1,12 +1,13 @@
-//! The paper's API: `equic_t` and the functions of its listing, in the order they are called.
+//! The paper's API: `equic_t` and the functions of its listing, in the order of their calls.
 //!
-//! The listing has no way to learn that something failed, so here, and only here, the library says
-//! it on stderr and ends the process.
+//! The listing does not handle errors. So only in this API, the library prints errors to stderr and
+//! ends the process.
 //!
-//! * here: the functions; `state.rs`: what stands behind an `equic_t`;
-//! * `object.rs`: which file `equic_read_object` reads;
-//! * `settings.rs`: port, limit and policy, by function or environment;
-//! * `stop.rs`: what the signal callbacks do; `descriptors.rs`: where they find the links.
+//! * this file: the functions; `state.rs`: the state behind an `equic_t`;
+//! * `object.rs`: the file that `equic_read_object` reads;
+//! * `settings.rs`: port, limit and policy, from functions or the environment;
+//! * `stop.rs`: the actions of the signal callbacks; `descriptors.rs`: the descriptors of the
+//!   links.
 
 mod descriptors;
 mod object;
@@ -24,27 +25,27 @@ use crate::arguments::{peer_of_any_length, text};
 use crate::error::{Failure, Result, caught, equic_error};
 use crate::options::policy;
 
-/// One network interface under protection: what the paper's listing declares on its stack. The
-/// first function called with it is `equic_get_interface`, which fills it in whatever it held. It
-/// may be copied; copies stand for the same interface.
+/// A protected network interface. The paper's listing declares it on its stack. The first function
+/// called with it must be `equic_get_interface`, which initialises it. It may be copied. Copies
+/// refer to the same interface.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct equic_t {
     /// The interface's index.
     pub if_index: c_int,
-    /// The descriptor of the XDP program from `equic_load` on, before that -1. The library's: not to
-    /// be closed.
+    /// Descriptor of the XDP program, or -1 before `equic_load`. The library owns it, so the caller
+    /// must not close it.
     pub prog_fd: c_int,
     /// Private.
     pub id: u64,
 }
 
-/// Says what went wrong. Nobody reads it if stderr is closed; that is no reason to fail.
+/// Prints an error. If stderr is closed, the message is lost, which is not an error.
 fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "equic: {message}");
 }
 
-/// Runs a step of the set-up; ends the process if it fails.
+/// Runs a step of the setup. Ends the process if it fails.
 fn or_exit(function: &str, step: impl FnOnce() -> Result<()>) {
     if let Err(failure) = caught(step) {
         say(&format!("{function}: {}", failure.message));
@@ -53,7 +54,7 @@ fn or_exit(function: &str, step: impl FnOnce() -> Result<()>) {
     }
 }
 
-/// Chooses the network interface to protect, and makes `equic` usable.
+/// Selects the network interface to protect, and initialises `equic`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *const c_char) {
     or_exit("equic_get_interface", || {
@@ -64,15 +65,16 @@ pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *co
         }
         let if_index = state::interface_index(interface)?;
         let id = state::begin(equic.addr(), interface);
-        // SAFETY: not NULL. It is written and not read: the listing's variable is uninitialised.
+        // SAFETY: not NULL. It is written without being read, because the listing's variable is
+        // uninitialised.
         unsafe { equic.write(equic_t { if_index, prog_fd: -1, id }) };
         Ok(())
     });
 }
 
-/// Reads the XDP program from an object file. A name without a slash that is not in the working
-/// directory is looked for beside the library; if it is not there either, the copy inside the
-/// library is used, and stderr says so. A path with a slash must exist.
+/// Reads the XDP program from an object file. A name without a slash is searched for in the working
+/// directory and in the directory of the library. If it is in neither, the copy inside the library
+/// is used, with a message on stderr. A path with a slash must exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c_char) {
     or_exit("equic_read_object", || {
@@ -86,48 +88,51 @@ pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c
     });
 }
 
-/// Sets the UDP port to protect, before `equic_load`. Without it: EQUIC_PORT from the environment,
-/// or 443. The port is protected on every address of the machine.
+/// Sets the UDP port to protect. Must be called before `equic_load`. Without this call, EQUIC_PORT
+/// from the environment or 443 is used. The port is protected on every address of the machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
     // SAFETY: the contract of the API.
     or_exit("equic_set_port", || unsafe { state::of(equic) }?.set_port(port));
 }
 
-/// Sets how many connections a source may hold at a time; 0: any number. Without it: EQUIC_LIMIT
-/// from the environment, or 5 as in the paper. After `equic_load`, it takes effect at once.
+/// Sets the maximum number of connections per source. 0: no limit. Without this call, EQUIC_LIMIT
+/// from the environment is used, or 5 as in the paper. After `equic_load`, the change takes effect
+/// at once.
 ///
-/// What happens at the limit is not quite the paper's, unless EQUIC_POLICY_STRICT is set. Algorithm 1 of
-/// the paper drops a source with *more* connections than the limit (`>`), so that one more than the limit
-/// is let in, and with it everything of the source is lost. By default, at the limit (`>=`) what would
-/// open one more is dropped: the source holds as many as the limit, and they go on.
+/// Unless EQUIC_POLICY_STRICT is set, the behaviour at the limit differs from the paper. Algorithm
+/// 1 of the paper drops all packets of a source with *more* connections than the limit (`>`). So it
+/// admits one connection more than the limit, and then the source loses all of them. By default, a
+/// source *at* the limit (`>=`) cannot open another connection, and its open connections continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
     // SAFETY: the contract of the API.
     or_exit("equic_set_limit", || unsafe { state::of(equic) }?.set_limit(limit));
 }
 
-/// Sets what happens to a source at its limit (enum equic_policy). Without it: EQUIC_POLICY from the
-/// environment ("new", "underway" or "strict"), or EQUIC_POLICY_UNDERWAY. EQUIC_POLICY_STRICT is the
-/// paper's Algorithm 1. After `equic_load`, it takes effect at once.
+/// Sets what happens to a source at its limit (enum equic_policy). Without this call, EQUIC_POLICY
+/// from the environment ("new", "underway" or "strict") or EQUIC_POLICY_UNDERWAY is used.
+/// EQUIC_POLICY_STRICT is the paper's Algorithm 1. After `equic_load`, the change takes effect at
+/// once.
 ///
-/// What holds, with each of them, for a source that opens many connections side by side. UNDERWAY: as
-/// many as its limit come through; the others never reach the server, and open connections do not
-/// suffer. It holds for servers that give handshakes up within 10 s, and a client that cheats (new
-/// connection IDs within an attempt) gets up to three for one. Whoever forges the address of another
-/// can hold its free places for 10 to 20 s with as many packets, but never harms what is open. NEW:
-/// handshakes under way do not count, so all that begin before the first ones are counted come
-/// through; a server has to close those for which `equic_inc_counter` returns 1. STRICT: all of them
-/// come through as well, and then nothing of the source does, until the server closes enough of them.
+/// If a source opens many connections at the same time, the policies differ. UNDERWAY: as many
+/// connections as the limit reach the server, and the others do not. Open connections are not
+/// affected. This requires that the server gives up handshakes within 10 s. A client that cheats
+/// (new connection IDs within an attempt) gets up to three attempts for one. An attacker who forges
+/// the address of a source can occupy its free places for 10 to 20 s with as many packets, but
+/// never affects open connections. NEW: handshakes in progress do not count. So all connections
+/// that begin before the first ones are counted reach the server, which must close those for which
+/// `equic_inc_counter` returns 1. STRICT: all of them reach the server as well, and then all
+/// packets of the source are dropped until the server has closed enough of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
     // SAFETY: the contract of the API.
     or_exit("equic_set_policy", || unsafe { state::of(equic) }?.set_policy(self::policy(policy)?));
 }
 
-/// Loads the program and attaches it to the interface: in the driver, or behind it where the driver
-/// cannot, and stderr says so. It leaves the interface when the process ends, by SIGKILL too. A
-/// program of somebody else on the interface is an error, and left alone.
+/// Loads the program and attaches it to the interface: in the driver, or generic if the driver does
+/// not support it, with a message on stderr. The program is detached when the process ends, even by
+/// SIGKILL. An XDP program of another owner on the interface is an error, and is not changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
     or_exit("equic_load", || {
@@ -143,8 +148,8 @@ pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
     });
 }
 
-/// Takes the program off the interface and frees what stands behind `equic`. Not in the paper: its
-/// programs end by a signal, and the end of the process does the same.
+/// Detaches the program from the interface and frees the state of `equic`. It is not in the paper:
+/// its programs end by a signal, and the end of the process has the same effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
     or_exit("equic_unload", || {
@@ -158,14 +163,15 @@ pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
     });
 }
 
-/// Counts one more connection of `peer` (a sockaddr_in or sockaddr_in6, also with an IPv4-mapped
-/// address), to be called when its handshake is complete. From any thread, without a system call.
-/// An address of another family, NULL, or an `equic` that is not loaded is said on stderr, once,
-/// and ignored: a server goes on.
+/// Counts a new connection of `peer` (a sockaddr_in or sockaddr_in6, possibly with an IPv4-mapped
+/// address). Call it when the handshake is complete. It may be called from any thread, and makes no
+/// system call. An address of another family, NULL, or an `equic` that is not loaded is ignored,
+/// with a single message on stderr, so that a server continues.
 ///
-/// Returns 1 if the source holds more connections than its limit now, else 0: the over-limit signal. The
-/// paper's function returns nothing, and its programs need not look; one that does closes the connection,
-/// and calls `equic_dec_counter` for it as for any other. (0 with EQUIC_POLICY_STRICT, and in a dry run.)
+/// Returns 1 if the source now holds more connections than its limit, otherwise 0. The paper's
+/// function returns nothing, and its programs may ignore the result. If the program closes the
+/// connection because of it, it must call `equic_dec_counter` as usual. (Always 0 with
+/// EQUIC_POLICY_STRICT, and in a dry run.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_inc_counter", &INC_SAID, || {
@@ -175,17 +181,18 @@ pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const soc
     })
 }
 
-/// Counts one connection of `peer` less. Otherwise as `equic_inc_counter`.
+/// Removes a connection of `peer` from the count. Errors are handled as by `equic_inc_counter`.
 ///
-/// `peer` is the address that `equic_inc_counter` was called with for this connection, not the one
-/// the client has now: a client may have migrated (RFC 9000 s.9), and which connection is meant only
-/// the address tells. With the wrong one the old address keeps a place that nobody uses, and the new
-/// one, if it has connections, one too few: so keep a copy of the address with the connection. (Or
-/// count a migrated client at its new address: `equic_inc_counter` for the new one, then
-/// `equic_dec_counter` for the old one. The handles of `equic_opened` do all that.)
+/// `peer` must be the address that was passed to `equic_inc_counter` for this connection, even if
+/// the client has migrated since (RFC 9000 s.9), because only the address identifies the
+/// connection. With a wrong address, the old address keeps a place for a closed connection, and the
+/// new one, if it has connections, is counted one too low. So store a copy of the address with the
+/// connection. (Alternatively, count a migrated client at its new address: `equic_inc_counter` for
+/// the new address, then `equic_dec_counter` for the old one. The handles of `equic_opened` do this
+/// automatically.)
 ///
-/// Returns 1 if there was a connection to take back. A source without one stays at none: returns 0,
-/// and says so on stderr, once.
+/// Returns 1 if a connection was removed. If the source has none, the count stays 0, and the
+/// function returns 0, with a single message on stderr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_dec_counter", &DEC_SAID, || {
@@ -206,8 +213,9 @@ pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const soc
 static INC_SAID: AtomicU32 = AtomicU32::new(0);
 static DEC_SAID: AtomicU32 = AtomicU32::new(0);
 
-/// Runs a step of the server's daily work: 1 or 0, and 0 for a failure. That is said once per kind, for
-/// a server must not fill its log at the pace of its clients.
+/// Runs a step that happens for every connection: returns its result as 1 or 0, and 0 after a
+/// failure. Each kind of failure is printed only once, because otherwise clients could fill the
+/// server's log.
 fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<bool>) -> c_int {
     let failure = match caught(step) {
         Ok(yes) => return yes.into(),
@@ -220,16 +228,16 @@ fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<boo
     0
 }
 
-/// For `signal(SIGINT, equic_sigint_callback)`: takes the program off every interface and ends the
-/// process with EXIT_SUCCESS. Only does what a signal handler may; so nothing is flushed, and
-/// exit handlers do not run.
+/// For `signal(SIGINT, equic_sigint_callback)`: detaches the program from every interface, and ends
+/// the process with EXIT_SUCCESS. It is safe in a signal handler, so it does not flush output or
+/// run exit handlers.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_sigint_callback(signal: c_int) {
     let _ = signal;
     stop::detach_and_exit()
 }
 
-/// For `signal(SIGTERM, equic_sigterm_callback)`: as `equic_sigint_callback`.
+/// For `signal(SIGTERM, equic_sigterm_callback)`: like `equic_sigint_callback`.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_sigterm_callback(signal: c_int) {
     let _ = signal;

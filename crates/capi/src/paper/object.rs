@@ -1,4 +1,4 @@
-//! The file that `equic_read_object` reads.
+//! Finds and reads the file for `equic_read_object`.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -10,24 +10,25 @@ use ::equic_gateway::Error;
 
 use crate::error::{Failure, Result, equic_error};
 
-/// Larger than the program will ever be: a device or a core dump is not read to its end.
+/// Upper limit of the program's size in bytes, so that a device or a core dump is not read
+/// completely.
 const LARGEST: u64 = 16 << 20;
-/// e_machine of an ELF file with BPF code.
+/// e_machine of ELF files with BPF code.
 const EM_BPF: u16 = 247;
 
-/// The program, and where it came from.
+/// The program, and its origin.
 #[derive(Debug)]
 pub(super) struct ObjectFile {
-    /// For messages.
+    /// The path, for messages.
     path: PathBuf,
-    /// The file; None: the copy inside the library.
+    /// Content of the file, or `None` for the copy inside the library.
     pub(super) bytes: Option<Vec<u8>>,
-    /// Notice for the caller, if there is one.
+    /// Notice for the caller, if any.
     pub(super) notice: Option<String>,
 }
 
 impl ObjectFile {
-    /// An error of loading it, with the file's name.
+    /// Adds the name of the file to an error of loading it.
     pub(super) fn explain(&self, error: Error) -> Failure {
         match (&self.bytes, error) {
             (Some(_), Error::BadObject { why, .. }) => {
@@ -38,7 +39,7 @@ impl ObjectFile {
     }
 }
 
-/// Reads the file of that name, where it is to be looked for.
+/// Searches for the file of this name, and reads it.
 pub(super) fn read(name: &str) -> Result<ObjectFile> {
     read_from(name, Path::new(""), library_folder().as_deref())
 }
@@ -89,7 +90,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     )
 }
 
-/// Says at once what can be said without loading it; the rest is said by `equic_load`.
+/// Reports errors that are visible without loading the file. `equic_load` reports the others.
 fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
     let machine = bytes.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
     let why = match machine {
@@ -106,18 +107,18 @@ fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
     }
 }
 
-/// The folder this library was loaded from; the program's, if it is linked in.
+/// Returns the folder of this library, or of the program if the library is linked statically.
 fn library_folder() -> Option<PathBuf> {
-    // SAFETY: all zero is a valid value of these pointers.
+    // SAFETY: zero is a valid value of these pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let here = crate::equic_version as *const libc::c_void;
-    // SAFETY: an address of this library, and a place for the answer.
+    // SAFETY: an address in this library, and a valid place for the result.
     if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: not NULL, NUL-terminated, and alive as long as the library is loaded.
+    // SAFETY: not NULL, NUL-terminated, and valid as long as the library is loaded.
     let file = unsafe { CStr::from_ptr(info.dli_fname) };
-    // A name without a slash is the program's own, as it was called: ask for where it really is.
+    // A name without a slash is that of the program as it was called, so find its real path.
     let file = Path::new(OsStr::from_bytes(file.to_bytes()));
     let file = if file.components().count() > 1 {
         file.to_owned()
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// The beginning of an object file for BPF.
+    /// Returns the beginning of a BPF object file, followed by `tail`.
     fn elf(tail: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(18, 0);
@@ -208,7 +209,8 @@ mod tests {
         ];
         for (name, bytes, why) in files {
             folders.put(&format!("working/{name}"), bytes);
-            // Beside the library there is a good one: a wrong file is an error all the same.
+            // A wrong file in the working directory is an error, even if there is a good one next
+            // to the library.
             folders.put(&format!("beside/{name}"), &elf(b""));
             let message = folders.read(name).unwrap_err().message;
             assert!(message.contains(why) && message.contains(name), "{message}");

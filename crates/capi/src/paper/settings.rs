@@ -1,6 +1,6 @@
-//! Port, limit and policy of an `equic_t`: by function, else by environment, else by default. Port and limit
-//! are the paper's then, the policy is one that holds for servers that close nothing
-//! (docs/decisions/0023-handshakes-under-way.md).
+//! Port, limit and policy of an `equic_t`: from functions, from the environment, or defaults. The
+//! default port and limit are those of the paper. The default policy is effective even for servers
+//! that close no connections (docs/decisions/0023-handshakes-under-way.md).
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -10,12 +10,12 @@ use ::equic_gateway::{Config, Policy};
 
 use crate::error::{Failure, Result, equic_error};
 
-/// The paper's service answers HTTPS.
+/// The paper's service uses HTTPS.
 const PORT: u16 = 443;
 /// The paper's QUOTA_LIMIT.
 const LIMIT: u32 = 5;
 
-/// Settings that were set by functions; none: not set.
+/// Settings from functions. `None`: not set.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     pub(super) port: Option<u16>,
@@ -24,7 +24,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The configuration to load. What a function set is not asked of the environment.
+    /// Returns the configuration to load. The environment is used only for settings that no
+    /// function has set.
     pub(super) fn config(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Config> {
         let port = choose(self.port, PORT, "EQUIC_PORT", "a port from 1 to 65535", &environment)?;
         if port == 0 {

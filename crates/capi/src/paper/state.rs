@@ -1,7 +1,7 @@
 //! The state behind an `equic_t`.
 //!
-//! An `equic_t` is the caller's memory and may hold anything, so it is never believed: it carries a
-//! number, and only numbers given out by [`begin`] and not yet ended lead to a [`State`].
+//! An `equic_t` is memory of the caller and may contain anything, so it is not trusted. It contains
+//! a number, which leads to a [`State`] only if [`begin`] has issued it and it has not ended.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
@@ -22,7 +22,7 @@ pub(super) struct State {
     address: usize,
     interface: String,
     setup: Mutex<Setup>,
-    /// Set once, by `load`; read without a lock from then on.
+    /// Set once, by `load`. After that, it is read without a lock.
     running: OnceLock<Running>,
 }
 
@@ -38,20 +38,20 @@ struct Running {
     link: Option<c_int>,
 }
 
-/// Facts that `equic_load` tells about the loaded program.
+/// Information about the loaded program.
 pub(super) struct Loaded {
     pub(super) notice: Option<String>,
-    /// The program's descriptor.
+    /// Descriptor of the program.
     pub(super) program: c_int,
 }
 
 /// An ordered map, because leak checkers follow pointers to the start of an allocation only. A hash table is reached by
 /// a pointer into its middle, so they report it as possibly lost.
 static KNOWN: RwLock<BTreeMap<u64, Arc<State>>> = RwLock::new(BTreeMap::new());
-/// Numbers are never given out twice, and unlikely to be found in uninitialised memory.
+/// Numbers are unique, and unlikely to occur in uninitialised memory.
 static NEXT: AtomicU64 = AtomicU64::new(0x6551_5549_4300_0001);
 
-/// The index of an interface.
+/// Returns the index of an interface.
 pub(super) fn interface_index(interface: &str) -> Result<c_int> {
     let missing = || Error::NoSuchInterface { name: interface.to_owned(), similar: Vec::new() };
     let name = CString::new(interface).map_err(|_| missing())?;
@@ -62,7 +62,8 @@ pub(super) fn interface_index(interface: &str) -> Result<c_int> {
     }
 }
 
-/// A number for an `equic_t` at this address. One that began there and was never loaded ends.
+/// Returns a number for an `equic_t` at this address. Ends an earlier state of the same address
+/// that was never loaded.
 pub(super) fn begin(address: usize, interface: &str) -> u64 {
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let state = State {
@@ -77,15 +78,15 @@ pub(super) fn begin(address: usize, interface: &str) -> u64 {
     id
 }
 
-/// The state behind an `equic_t`.
+/// Returns the state behind an `equic_t`.
 ///
 /// # Safety
-/// `equic` is NULL or points to an `equic_t`, initialised or not.
+/// `equic` must be NULL or point to an `equic_t`, which may be uninitialised.
 pub(super) unsafe fn of(equic: *const equic_t) -> Result<Arc<State>> {
     if equic.is_null() {
         return Err(Failure::argument("`equic` is NULL"));
     }
-    // SAFETY: not NULL, and inside an `equic_t`. Volatile, because it may never have been written.
+    // SAFETY: not NULL, and within an `equic_t`. Volatile, because it may be uninitialised.
     let id = unsafe { (&raw const (*equic).id).read_volatile() };
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     known.get(&id).cloned().ok_or_else(|| {
@@ -93,14 +94,14 @@ pub(super) unsafe fn of(equic: *const equic_t) -> Result<Arc<State>> {
     })
 }
 
-/// Ends what stands behind an id: off the interface, and forgotten.
+/// Ends the state with this number: detaches the program, and removes the state.
 pub(super) fn end(id: u64) -> Result<()> {
     let removed = KNOWN.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
     if let Some(running) = removed.as_ref().and_then(|state| state.running.get()) {
         if let Some(link) = running.link {
             stop::forget(link);
         }
-        // Another thread may hold the state for a moment longer, counting a connection.
+        // Another thread may still hold the state for a moment, to count a connection.
         for attached in running.gateway.attached() {
             running.gateway.detach(&attached.interface)?;
         }
@@ -136,7 +137,7 @@ impl State {
         self.set("policy", policy.name(), |settings| settings.policy = Some(policy))
     }
 
-    /// In the running gateway, or for the one that will be loaded.
+    /// Changes a setting in the running gateway, or for the gateway to be loaded.
     fn set(&self, key: &str, value: &str, change: impl FnOnce(&mut Settings)) -> Result<()> {
         match self.running.get() {
             Some(running) => {
@@ -156,7 +157,7 @@ impl State {
         )))
     }
 
-    /// The service to count connections of.
+    /// The service for counting connections.
     pub(super) fn service(&self) -> Result<&Service> {
         let missing =
             || Failure::new(equic_error::EQUIC_ERROR_CLOSED, "equic_load was not called yet");
@@ -175,7 +176,7 @@ impl State {
             .map_or(ObjectSource::Embedded, |bytes| ObjectSource::Bytes(bytes.clone()));
         let loaded = Gateway::load(&config, source);
         let gateway = loaded.map_err(|error| object.explain(error))?;
-        // The ledger before the program: from its first packet on, there are counts to look at.
+        // Create the ledger before attaching, so that counts exist from the first packet on.
         let service = gateway.ledger()?.service_at(0)?;
         let attached = gateway.attach(&self.interface, Mode::Auto)?;
         let link = descriptors::of_link(gateway.program_id(), attached.ifindex);
@@ -183,7 +184,8 @@ impl State {
         if let Some(link) = link {
             stop::remember(link);
         }
-        // `setup` is locked, and nothing was running: it is set here and nowhere else.
+        // `setup` is locked and the gateway was not running, so this is the only place that sets
+        // it.
         let _ = self.running.set(Running { gateway, service, link });
         Ok(Loaded { notice: attached.notice, program })
     }

@@ -3,20 +3,21 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// bpf(2), as in <linux/bpf.h>.
+/// Command of bpf(2), as in <linux/bpf.h>.
 const BPF_LINK_DETACH: libc::c_long = 34;
-/// Number of links that are detached by name; the end of the process takes care of all.
+/// Maximum number of links that are detached explicitly. The end of the process detaches all
+/// others.
 const LINKS: usize = 64;
 const NONE: c_int = -1;
 
-/// Links of this process, for a handler that must not lock or allocate.
+/// Links of this process, for a signal handler that must not lock or allocate.
 static ATTACHED: [AtomicI32; LINKS] = [const { AtomicI32::new(NONE) }; LINKS];
-/// The process they belong to: a child made by `fork` has a copy of all this.
+/// The owning process. A child created by `fork` has a copy of this list.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// A link to detach on a signal.
+/// Adds a link to be detached on a signal.
 pub(super) fn remember(link: c_int) {
-    // SAFETY: no arguments, no failure.
+    // SAFETY: the call has no arguments and cannot fail.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     for place in &ATTACHED {
         if place.compare_exchange(NONE, link, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -25,20 +26,21 @@ pub(super) fn remember(link: c_int) {
     }
 }
 
-/// A link that is about to be closed: its number may soon be another file's.
+/// Removes a link that is about to be closed, because its number may be reused for another file.
 pub(super) fn forget(link: c_int) {
     for place in &ATTACHED {
         let _ = place.compare_exchange(link, NONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// Detaches and ends the process. Only system calls and atomics: safe in a signal handler.
+/// Detaches all links and ends the process. It uses only system calls and atomics, so it is safe in
+/// a signal handler.
 ///
-/// The end of the process closes its links, and that takes the program off; but a child it forked
-/// has them open too, so they are detached first.
+/// The end of the process would close its links, and detach the program. But a forked child also
+/// has them open, so they are detached explicitly first.
 pub(super) fn detach_and_exit() -> ! {
-    // SAFETY: async-signal-safe system calls. The attribute begins with the link's descriptor, the
-    // rest of it is zero; detaching something that is no link fails and changes nothing.
+    // SAFETY: async-signal-safe system calls. The attribute begins with the link's descriptor, and
+    // the rest is zero. Detaching a descriptor that is not a link fails without effect.
     unsafe {
         if OWNER.load(Ordering::Relaxed) == libc::getpid() {
             for place in &ATTACHED {

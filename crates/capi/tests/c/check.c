@@ -29,12 +29,12 @@ void check_failed(const char *file, int line, const char *format, ...)
 	va_end(arguments);
 	printf("FAILED %s: %s:%d: %s\n", running, name ? name + 1 : file, line, message);
 	fflush(stdout);
-	/* Not exit: what a failed test leaves behind is not a leak of the library. */
+	/* Not exit, because resources that a failed test leaves are not a leak of the library. */
 	_exit(FAILED);
 }
 
-/* Continuous integration, where nothing may be skipped: CI is set, and neither empty nor 0 nor
- * false. */
+/* True in continuous integration, where no test may be skipped: CI is set, and is not empty, 0
+ * or false. */
 static bool in_ci(void)
 {
 	const char *ci = getenv("CI");
@@ -60,7 +60,7 @@ static bool run_one(const char *suite, const struct test *test)
 	fflush(stdout);
 	child = fork();
 	if (child == 0) {
-		alarm(300); /* nothing waits that long */
+		alarm(300); /* no test waits that long */
 		test->run();
 		exit(0);
 	}
@@ -72,7 +72,7 @@ static bool run_one(const char *suite, const struct test *test)
 		printf("ok %s\n", name);
 		return true;
 	}
-	if (exit_code(status) != FAILED) /* else it was said */
+	if (exit_code(status) != FAILED) /* otherwise it was already printed */
 		printf("FAILED %s: ended with %d (negative: by a signal)\n", name,
 		       exit_code(status));
 	return false;

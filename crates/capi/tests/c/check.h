@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A small frame for tests. Each test runs in a process of its own, so it may exit, change its
- * network namespace, or crash. A line per test: "ok NAME", "FAILED NAME: why", "SKIPPED NAME: why";
- * run.sh counts them.
+ * A small test framework. Each test runs in its own process, so it may exit, change its network
+ * namespace, or crash. It prints a line per test: "ok NAME", "FAILED NAME: why", "SKIPPED NAME:
+ * why". run.sh counts them.
  */
 #ifndef EQUIC_CHECK_H
 #define EQUIC_CHECK_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Linked with the archive: there is no libequic.so that an object could be beside. */
+/* Linked statically: there is no libequic.so with an object file next to it. */
 #ifndef EQUIC_TEST_STATIC
 #define EQUIC_TEST_STATIC 0
 #endif
@@ -22,10 +22,10 @@ struct test {
 	bool needs_root;
 };
 
-/* Runs the tests whose names begin with argv[1], or all. The exit status of main. */
+/* Runs the tests whose names begin with argv[1], or all. Returns the exit status of main. */
 int run_tests(const char *suite, const struct test *tests, size_t count, int argc, char **argv);
 
-/* Ends the test in failure, with file, line and a message. */
+/* Fails the test, with file, line and a message. */
 __attribute__((format(printf, 3, 4), noreturn)) void check_failed(const char *file, int line,
 								  const char *format, ...);
 
@@ -47,7 +47,7 @@ __attribute__((format(printf, 3, 4), noreturn)) void check_failed(const char *fi
 		if (!text_has(text_, part_))                                                       \
 			FAIL("\"%s\" does not say \"%s\"", text_, part_);                          \
 	} while (0)
-/* The call works; otherwise its message is shown. */
+/* Checks that the call succeeds. Otherwise prints its message. */
 #define CHECK_OK(call)                                                                             \
 	do {                                                                                       \
 		enum equic_error error_ = (call);                                                  \
@@ -55,7 +55,7 @@ __attribute__((format(printf, 3, 4), noreturn)) void check_failed(const char *fi
 			FAIL("%s: %s: %s", #call, equic_strerror(error_),                          \
 			     equic_last_error_message());                                          \
 	} while (0)
-/* The call fails with this code, and its message says this. */
+/* Checks that the call fails with this code, and that its message contains this text. */
 #define CHECK_ERROR(call, code, part)                                                              \
 	do {                                                                                       \
 		enum equic_error error_ = (call);                                                  \
@@ -73,15 +73,16 @@ struct outcome {
 	char said[8192];
 };
 
-/* Runs `body` in a child whose stderr is caught; it ends with exit status 0 unless it exits. */
+/* Runs `body` in a child process and captures its stderr. The exit status is 0 unless `body`
+ * exits. */
 struct outcome run_caught(void (*body)(const void *), const void *argument);
-/* The exit status, or minus the signal that ended it. */
+/* Returns the exit status, or the negative number of the signal that ended the process. */
 int exit_code(int status);
 
-/* Waits until `done` holds, and fails the test after 20 seconds. */
+/* Waits until `done` returns true. Fails the test after 20 seconds. */
 void await(bool (*done)(const void *), const void *argument, const char *what);
 
-/* A peer's address from text, such as "192.0.2.7" or "2001:db8::7"; port 4433. */
+/* A peer's address, parsed from text such as "192.0.2.7" or "2001:db8::7", with port 4433. */
 struct peer {
 	socklen_t length;
 	union {

@@ -45,7 +45,7 @@ struct order {
 	unsigned count;
 };
 
-/* A QUIC packet that says no more than a gateway reads. */
+/* Writes a QUIC packet with only the fields that a gateway reads. */
 static size_t write_packet(uint8_t *bytes, enum packet packet, uint16_t number)
 {
 	static const uint8_t initial[] = {
@@ -62,7 +62,7 @@ static size_t write_packet(uint8_t *bytes, enum packet packet, uint16_t number)
 		return 40;
 	}
 	memcpy(bytes, initial, sizeof(initial));
-	memcpy(bytes + 6, &number, sizeof(number)); /* a connection of its own: other IDs */
+	memcpy(bytes + 6, &number, sizeof(number)); /* a new connection: other IDs */
 	memcpy(bytes + 15, &number, sizeof(number));
 	return 1200;
 }
@@ -97,7 +97,7 @@ static void peer_process(int orders)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	CHECK(unshare(CLONE_NEWNET) == 0);
-	/* One CPU: what is sent first arrives first. */
+	/* Use one CPU, so that packets arrive in the order in which they are sent. */
 	CPU_ZERO(&first);
 	CPU_SET(sched_getcpu(), &first);
 	CHECK(sched_setaffinity(0, sizeof(first), &first) == 0);
@@ -108,8 +108,8 @@ static void peer_process(int orders)
 			RUN("ip", "addr", "add", "10.0.0.2/24", "dev", "peer0");
 			RUN("ip", "addr", "add", "10.0.0.3/24", "dev", "peer0");
 			RUN("ip", "addr", "add", "2001:db8:1::2/64", "dev", "peer0", "nodad");
-			/* Nothing waits for a neighbour's answer, while what is sent later
-			 * overtakes it. */
+			/* A permanent neighbour entry: otherwise the first packets would wait for its resolution, and
+			 * later ones would overtake them. */
 			RUN("ip", "neigh", "add", "10.0.0.1", "lladdr", HERE, "dev", "peer0");
 			RUN("ip", "neigh", "add", "2001:db8:1::1", "lladdr", HERE, "dev", "peer0");
 		} else {
@@ -147,7 +147,7 @@ void network_make(void)
 	}
 	close(ends[1]);
 	to_peer = ends[0];
-	order_peer(NULL); /* it is in its namespace */
+	order_peer(NULL); /* wait until it is in its namespace */
 	snprintf(pid, sizeof(pid), "%d", (int)child);
 	RUN("ip", "link", "add", "eth0", "address", HERE, "type", "veth", "peer", "name", "peer0",
 	    "netns", pid);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A network for one test: the test's process moves to a network namespace of its own, with an
- * interface eth0 whose other end is in the namespace of a peer process. Both namespaces, and all in
- * them, go when the processes end.
+ * A network for one test. The test's process moves to a new network namespace with an interface
+ * eth0. Its other end is in the namespace of a peer process. Both namespaces disappear when the
+ * processes end.
  *
  *     here  10.0.0.1  2001:db8:1::1        peer  10.0.0.2  10.0.0.3  2001:db8:1::2
  */
@@ -13,28 +13,29 @@
 
 #include <stdint.h>
 
-/* Builds it. Fails the test if it cannot. */
+/* Creates the network. Fails the test on errors. */
 void network_make(void);
 
 enum packet { SHORT_HEADER, INITIAL };
 
-/* The peer sends datagrams from one of its addresses to port 443 here, and has done so on return.
- */
+/* Makes the peer send datagrams from one of its addresses to port 443 here. They have been sent
+ * on return. */
 void peer_sends(const char *from, enum packet packet, unsigned count);
-/* A socket on port 443 here, for both families. */
+/* Returns a socket on port 443 here, for IPv4 and IPv6. */
 int listen_here(void);
-/* The sources of the datagrams that arrive, as text, until the first one from `last`: how many came
- * before it from `from`. */
+/* Receives datagrams until the first one from `last`. Returns how many came from `from` before
+ * it. Addresses are text. */
 unsigned arrived_before(int socket, const char *from, const char *last);
 
-/* The id of the XDP program on an interface here; 0: none. `native` may be NULL. */
+/* Returns the ID of the XDP program on an interface here, or 0 if there is none. `native` may be
+ * NULL. */
 uint32_t program_on(const char *interface, bool *native);
-/* Runs a command and fails the test if it fails. */
+/* Runs a command. Fails the test if the command fails. */
 void command(const char *const *arguments);
 #define RUN(...) command((const char *const[]){__VA_ARGS__, NULL})
 
-/* An XDP program of somebody else that passes everything: it stays until the descriptor is closed.
- */
+/* Attaches another XDP program, which passes all packets. It stays attached until the descriptor
+ * is closed. */
 int attach_foreign_program(const char *interface);
 
 #endif

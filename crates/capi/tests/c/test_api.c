@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What needs no gateway and no privileges: arguments, messages, errors. */
+/* Tests without a gateway and privileges: arguments, messages, errors. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -49,7 +49,7 @@ static void reasons(void)
 	CHECK_INT(equic_reason_find(NULL), -1);
 }
 
-/* Every function with NULL for every pointer. */
+/* Calls every function with NULL for every pointer. */
 static void null_everywhere(void)
 {
 	const enum equic_error refused = EQUIC_ERROR_INVALID_ARGUMENT;

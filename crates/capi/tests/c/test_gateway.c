@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Handles and error codes, on real interfaces. */
+/* Tests of handles and error codes, on real interfaces. */
 #define _GNU_SOURCE
 #include "network.h"
 
@@ -192,7 +192,7 @@ static void note_thread(int signal)
 	signalled_in_main = pthread_equal(pthread_self(), main_thread) ? 1 : -1;
 }
 
-/* Signals to the process find the application's threads, not the library's. */
+/* Threads of the library do not receive the process's signals. */
 static void signals_are_the_application_s(void)
 {
 	struct opened opened = open_with(2);
@@ -205,7 +205,7 @@ static void signals_are_the_application_s(void)
 	CHECK(!pthread_sigmask(SIG_BLOCK, &usr1, &before));
 	CHECK(!sigismember(&before, SIGUSR1) && !sigismember(&before, SIGTERM));
 	CHECK(kill(getpid(), SIGUSR1) == 0);
-	/* Pending, for everybody blocks it: no other thread took it. */
+	/* The signal is pending, because all threads block it: no other thread has handled it. */
 	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
 	CHECK_INT(signalled_in_main, 0);
 	CHECK(!pthread_sigmask(SIG_UNBLOCK, &usr1, NULL));
@@ -301,7 +301,7 @@ static void configurations(void)
 
 	network_make();
 	CHECK_OK(equic_gateway_open_config(CONFIGURATION, &gateway));
-	/* One of the two is missing: all or nothing. */
+	/* One of the two interfaces is missing, so none is attached. */
 	CHECK_ERROR(equic_gateway_attach(gateway, NULL, EQUIC_MODE_CONFIGURED),
 		    EQUIC_ERROR_NO_SUCH_INTERFACE, "`eth1`");
 	CHECK_INT(program_on("eth0", NULL), 0);
@@ -364,7 +364,7 @@ static void settings_are_checked(void)
 static unsigned passed(int here, const char *from, enum packet packet, unsigned sent)
 {
 	peer_sends(from, packet, sent);
-	peer_sends("10.0.0.3", SHORT_HEADER, 1); /* never counted, never stopped */
+	peer_sends("10.0.0.3", SHORT_HEADER, 1); /* never counted, never dropped */
 	return arrived_before(here, from, "10.0.0.3");
 }
 
@@ -417,7 +417,7 @@ static void lists_and_counters(void)
 	close(here);
 }
 
-/* Another process feeds the gateway; when it is killed, its counts go. */
+/* Another process joins the gateway. When it is killed, its counts disappear. */
 static void feed_from_elsewhere(const char *selector, int ready)
 {
 	equic_gateway *gateway;
@@ -429,10 +429,10 @@ static void feed_from_elsewhere(const char *selector, int ready)
 	CHECK_ERROR(equic_gateway_detach(gateway, NULL), EQUIC_ERROR_NOT_OWNER, "another");
 	CHECK_INT(equic_gateway_attachments(gateway), 0);
 	CHECK_OK(equic_gateway_service(gateway, "web", &service));
-	/* From here on without privileges. */
+	/* Drop all privileges. */
 	CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
 	open_connection(service, "10.0.0.2", 1, 0);
-	alarm(120); /* should the test fail */
+	alarm(120); /* in case the test fails */
 	CHECK(write(ready, "r", 1) == 1);
 	for (;;)
 		pause();
@@ -478,7 +478,7 @@ static void processes_share_a_gateway(void)
 		feed_from_elsewhere(selector, ends[1]);
 	close(ends[1]);
 	CHECK(read(ends[0], &answer, 1) == 1);
-	/* One here and one there are two. */
+	/* One connection here and one in the other process make two. */
 	CHECK_INT(count_of(opened.service, "10.0.0.2"), 1);
 	probe.expected = 0;
 	await(initials_pass, &probe, "the gateway to add up both processes");
@@ -528,7 +528,7 @@ static pid_t start_owner(void)
 		struct opened opened = open_with(2);
 
 		CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_AUTO));
-		alarm(120); /* should the test fail */
+		alarm(120); /* in case the test fails */
 		CHECK(write(ends[1], "r", 1) == 1);
 		for (;;)
 			pause();
@@ -545,7 +545,7 @@ static void end_owner(pid_t owner)
 	CHECK(waitpid(owner, NULL, 0) == owner);
 }
 
-/* The library's thread writes here what it has to tell. */
+/* Called by the library's thread. Writes the event to a pipe. */
 static void heard(int event, const char *message, void *context)
 {
 	char line[512];
@@ -553,7 +553,7 @@ static void heard(int event, const char *message, void *context)
 
 	if (length >= (int)sizeof(line))
 		length = sizeof(line) - 1;
-	/* Shorter than PIPE_BUF: in one piece, its NUL with it. */
+	/* Shorter than PIPE_BUF, so it is written in one piece, including its NUL. */
 	if (write(*(int *)context, line, (size_t)length + 1) < 0)
 		abort();
 }
@@ -573,7 +573,7 @@ static void await_event(int pipe, enum equic_join_event event, const char *says)
 	CHECK_HAS(line, says);
 }
 
-/* A gateway is killed and started again under a server that joined it. */
+/* The gateway is killed and started again, while a server has joined it. */
 static void the_next_gateway_is_joined(void)
 {
 	equic_connection *one, *two;
@@ -607,7 +607,7 @@ static void the_next_gateway_is_joined(void)
 
 	end_owner(owner);
 	await_event(ends[0], EQUIC_JOIN_LOST, "`c-test` has ended");
-	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3); /* that is what is told */
+	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3); /* no gateway, no quota */
 	CHECK_INT(count_of(service, "10.0.0.2"), 2);
 
 	owner = start_owner();
@@ -617,7 +617,7 @@ static void the_next_gateway_is_joined(void)
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);
 	one = open_connection(service, "10.0.0.2", 2, 0);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
-	/* The ring is the next one's, and no copy changes. */
+	/* The ring is now the next gateway's. Copies do not change. */
 	CHECK(verify_for(ring, "10.0.0.2", token, NULL) != EQUIC_OK);
 	CHECK_OK(equic_ring_read(copy, RING, &gone));
 	CHECK_OK(verify_for(gone, "10.0.0.2", token, NULL));
@@ -631,7 +631,7 @@ static void the_next_gateway_is_joined(void)
 	equic_ids_free(ids);
 	equic_ring_free(gone);
 	equic_ring_free(ring);
-	/* Settings and lists are the next one's. */
+	/* Settings and lists are now the next gateway's. */
 	CHECK_OK(equic_set(gateway, "max_connections", "3"));
 	CHECK_INT(equic_service_limit(service), 3);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);
@@ -658,7 +658,7 @@ static void wrong_objects(void)
 	CHECK(!gateway);
 }
 
-/* The example of the handle-based API, as a person would use it. */
+/* Uses the example of the handle-based API as a person would. */
 static void quota_example(void)
 {
 	static const char script[] =
@@ -685,7 +685,8 @@ static void quota_example(void)
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
-/* `equic gateway run --socket` is the command's; here is what the library says without one. */
+/* The command `equic gateway run --socket` is not tested here, only the library's errors without
+ * it. */
 static void no_gateway_at_the_socket(void)
 {
 	equic_gateway *gateway = (equic_gateway *)1;
@@ -712,7 +713,7 @@ static bool connects(const void *argument)
 					      at->gateway) == EQUIC_OK;
 }
 
-/* A server as nobody, in a process of its own, which waits for its gateway. */
+/* A server as an unprivileged user, in its own process. It waits for its gateway. */
 static void unprivileged_server(const char *path, int tell)
 {
 	equic_gateway *gateway;
@@ -731,13 +732,13 @@ static void unprivileged_server(const char *path, int tell)
 	CHECK_OK(equic_opened(service, &peer.address.any, peer.length, &connection, NULL, &flags));
 	CHECK_INT(flags, 0);
 	CHECK_INT(count_of(service, "192.0.2.7"), 1);
-	/* It has the gateway's keys: what is made with them here, the gateway takes. */
+	/* It has the gateway's keys: the gateway accepts what is created with them here. */
 	CHECK_OK(equic_gateway_ring(gateway, &ring));
 	CHECK_OK(seal_for(ring, "192.0.2.7", token));
 	CHECK_OK(verify_for(ring, "192.0.2.7", token, NULL));
 	CHECK(write(tell, token, TOKEN) == TOKEN);
 	equic_ring_free(ring);
-	/* It feeds the gateway, and that is all. */
+	/* It may report connections, and nothing else. */
 	CHECK_ERROR(equic_set(gateway, "max_connections", "9"), EQUIC_ERROR_NOT_OWNER, "socket");
 	CHECK_ERROR(equic_deny(gateway, "192.0.2.1", 0), EQUIC_ERROR_NOT_OWNER, "socket");
 	CHECK_ERROR(equic_gateway_attach(gateway, "lo", EQUIC_MODE_AUTO), EQUIC_ERROR_NOT_OWNER,
@@ -747,7 +748,7 @@ static void unprivileged_server(const char *path, int tell)
 	equic_gateway_close(gateway);
 }
 
-/* Through a socket that the configuration asks for. */
+/* Joins through the socket of the configuration. */
 static void a_server_without_privileges(void)
 {
 	char directory[] = "/tmp/equic-c-XXXXXX", path[64], text[512];
@@ -766,7 +767,7 @@ static void a_server_without_privileges(void)
 		 "mode = \"0666\"\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n"
 		 "max_connections = 1\n",
 		 path);
-	/* Before there is a gateway: a child inherits none. */
+	/* Fork before the gateway is loaded, because a child does not inherit it. */
 	fflush(stdout);
 	server = fork();
 	CHECK(server >= 0);
@@ -808,7 +809,7 @@ static void servers_take_the_keys_as_they_join(void)
 	CHECK_OK(equic_ring_write(gateways, copies[0], RING));
 	CHECK_OK(equic_ring_write(ring, copies[1], RING));
 	CHECK(!memcmp(copies[0], copies[1], RING));
-	/* It is the gateway's, which this process has left. */
+	/* The ring belongs to the gateway, which this process has left. */
 	equic_gateway_close(joined);
 	CHECK_ERROR(verify_for(ring, "192.0.2.7", token, NULL), EQUIC_ERROR_CLOSED, "closed");
 	equic_ring_free(ring);
@@ -852,7 +853,7 @@ static void who_has_not_asked_has_no_ring(void)
 	close_all(opened);
 }
 
-/* Checks IDs by the keys that a gateway has now. */
+/* Returns a generator that checks IDs with the current keys of a gateway. */
 static equic_ids *checker_of(const equic_gateway *gateway)
 {
 	equic_ring *ring;
@@ -906,7 +907,7 @@ static void ids_are_the_gateway_s(void)
 		equic_ids_free(ids);
 		equic_ids_free(other);
 	}
-	/* A gateway of this process's own. */
+	/* A gateway of this process. */
 	CHECK_OK(equic_gateway_ids(opened.gateway, 0, &ids));
 	CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
 	CHECK_OK(equic_ids_check(checker, id, sizeof(id)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The paper's functions on a real interface: its listing, its counters, its signals. */
+/* Tests of the paper's functions on a real interface: its listing, counters and signals. */
 #define _GNU_SOURCE
 #include "network.h"
 
@@ -22,7 +22,7 @@ static const char *setting(const char *name)
 	return value;
 }
 
-/* Runs the listing, as it was built from examples/c/paper.c. Does not return. */
+/* Runs the listing, as built from examples/c/paper.c. Does not return. */
 static void run_listing(const void *argument)
 {
 	char path[4096];
@@ -41,7 +41,7 @@ static pid_t start_listing(void)
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* in case the test fails */
 		run_listing(NULL);
 	}
 	return child;
@@ -73,7 +73,7 @@ static void listing_ends_by(int signal, int expected)
 	CHECK(native);
 	CHECK(kill(child, signal) == 0);
 	CHECK_INT(end_of(child), expected);
-	/* At once: the end of the process has taken it off. */
+	/* At once, because the end of the process has detached it. */
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
@@ -122,11 +122,11 @@ static equic_t load_here(uint32_t limit, int policy)
 	return equic;
 }
 
-/* Of `sent` packets, how many arrive. */
+/* Sends packets, and returns how many arrive. */
 static unsigned passed(int here, const char *from, enum packet packet, unsigned sent)
 {
 	peer_sends(from, packet, sent);
-	peer_sends("10.0.0.3", SHORT_HEADER, 1); /* never counted, never stopped */
+	peer_sends("10.0.0.3", SHORT_HEADER, 1); /* never counted, never dropped */
 	return arrived_before(here, from, "10.0.0.3");
 }
 
@@ -146,7 +146,7 @@ static void dec(equic_t *equic, const char *address, int times)
 		equic_dec_counter(equic, &peer.address.any);
 }
 
-/* Counts as `counted`, sends as `sender`: the paper's Algorithm 1. */
+/* Counts connections for `counted` and sends from `sender`: the paper's Algorithm 1. */
 static void strict_for(const char *counted, const char *sender)
 {
 	equic_t equic;
@@ -166,7 +166,7 @@ static void strict_for(const char *counted, const char *sender)
 	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 0);
 	dec(&equic, counted, 7);
 	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 3);
-	/* Below none there is nothing: three more closes are not three more connections. */
+	/* The count does not go below 0: three more decrements change nothing. */
 	dec(&equic, counted, 3);
 	inc(&equic, counted, 7);
 	CHECK_INT(passed(here, sender, SHORT_HEADER, 3), 0);
@@ -186,13 +186,13 @@ static void counters_v6(void)
 	strict_for("2001:db8:1::2", "2001:db8:1::2");
 }
 
-/* What a server sees whose socket takes both families. */
+/* Addresses as a server with a dual-stack socket sees them. */
 static void counters_v4_mapped(void)
 {
 	strict_for("::ffff:10.0.0.2", "10.0.0.2");
 }
 
-/* Policy new: who is in stays in. */
+/* Policy new: established connections continue. */
 static void established_pass_at_the_limit(void)
 {
 	equic_t equic;
@@ -211,8 +211,8 @@ static void established_pass_at_the_limit(void)
 	equic_unload(&equic);
 }
 
-/* As the listing has it, which sets no policy and looks at no result: of handshakes side by side no
- * more begin than there are places, and who is in does not notice. */
+/* As in the listing, which sets no policy and ignores results: of a burst of handshakes, only as
+ * many begin as there are free places, and established connections are not affected. */
 static void a_burst_takes_the_places_there_are(void)
 {
 	equic_t equic;
@@ -223,19 +223,19 @@ static void a_burst_takes_the_places_there_are(void)
 	equic = load_here(8, UNSET);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 8);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
-	/* They complete one after the other: each keeps its place. */
+	/* They complete one after the other. Each keeps its place. */
 	inc(&equic, "10.0.0.2", 3);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
 	inc(&equic, "10.0.0.2", 5);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
 	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 9), 9);
 	CHECK_INT(passed(here, "2001:db8:1::2", INITIAL, 99), 8);
-	/* Two leave, two come, however long the others stay. */
+	/* Two close and two open, however long the others stay. */
 	dec(&equic, "10.0.0.2", 2);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 2);
 	inc(&equic, "10.0.0.2", 2);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
-	/* One that opens and closes at once, again and again, is not held up. */
+	/* A client that repeatedly opens and closes a connection is not blocked. */
 	dec(&equic, "10.0.0.2", 8);
 	for (int i = 0; i < 30; i++) {
 		CHECK_INT(passed(here, "10.0.0.2", INITIAL, 1), 1);
@@ -245,7 +245,8 @@ static void a_burst_takes_the_places_there_are(void)
 	equic_unload(&equic);
 }
 
-/* With the policy `new` all of a burst come through, and the result says which to close. */
+/* With policy `new`, all handshakes of a burst reach the server, and the result shows which to
+ * close. */
 static void what_is_too_much_is_told(void)
 {
 	struct peer peer = peer_of("10.0.0.2"), elsewhere = peer_of("10.0.0.3");
@@ -258,7 +259,8 @@ static void what_is_too_much_is_told(void)
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 64), 64);
 	for (int i = 1; i <= 64; i++)
 		CHECK_INT(equic_inc_counter(&equic, &peer.address.any), i > 8);
-	/* A migrated client is taken back where it was counted: nothing is at another address. */
+	/* A migrated client must be removed at the address where it was counted: the other address has
+	 * no connection. */
 	CHECK_INT(equic_dec_counter(&equic, &elsewhere.address.any), 0);
 	for (int i = 1; i <= 64; i++)
 		CHECK_INT(equic_dec_counter(&equic, &peer.address.any), 1);
@@ -290,7 +292,7 @@ static void a_wrong_address_is_said_once(void)
 	CHECK(!strstr(first + 1, "10.0.0.3"));
 }
 
-/* The listing sets nothing: the environment does. */
+/* The listing sets no options, so the environment does. */
 static void environment_sets_it_up(void)
 {
 	struct peer peer = peer_of("10.0.0.2");
@@ -315,12 +317,12 @@ static void environment_sets_it_up(void)
 	equic_read_object(&equic, "equic_kern.o");
 	equic_load(&equic);
 	inc(&equic, "10.0.0.2", 2);
-	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3); /* port 443 is nobody's now */
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3); /* port 443 is no longer protected */
 	dec(&equic, "10.0.0.2", 2);
 	equic_unload(&equic);
 }
 
-/* A forked child has the link open too; the signal takes the program off all the same. */
+/* A forked child also has the link open. The signal still detaches the program. */
 static void children_do_not_hold_it(void)
 {
 	pid_t server, worker;
@@ -338,7 +340,7 @@ static void children_do_not_hold_it(void)
 		if (worker != 0) {
 			CHECK(write(ends[1], &worker, sizeof(worker)) == sizeof(worker));
 		}
-		alarm(120); /* should the test fail */
+		alarm(120); /* in case the test fails */
 		for (;;)
 			pause();
 	}
@@ -351,7 +353,7 @@ static void children_do_not_hold_it(void)
 	CHECK(kill(worker, SIGKILL) == 0);
 }
 
-/* And a signal to the child does not take it off. */
+/* A signal to the child does not detach it. */
 static void children_do_not_end_it(void)
 {
 	equic_t equic;
@@ -364,13 +366,13 @@ static void children_do_not_end_it(void)
 	worker = fork();
 	CHECK(worker >= 0);
 	if (worker == 0) {
-		alarm(120); /* should the test fail */
+		alarm(120); /* in case the test fails */
 		for (;;)
 			pause();
 	}
 	CHECK(kill(worker, SIGTERM) == 0);
-	/* By the callback, not by the signal. Its status is not asked for: the threads of the
-	 * parent are not in a child, so valgrind calls what only they knew of lost. */
+	/* By the callback, not by the signal. The status is not checked, because valgrind reports
+	 * memory of the parent's threads as lost in the child. */
 	CHECK(end_of(worker) >= 0);
 	CHECK(program_on("eth0", NULL));
 	equic_unload(&equic);
@@ -426,7 +428,8 @@ static void copy_file(const char *from, const char *to, long long length)
 	close(out);
 }
 
-/* In the working directory comes first, right or wrong; then beside the library; then inside it. */
+/* The working directory comes first, even with a wrong file, then the folder of the library,
+ * then the copy inside it. */
 static void the_listing_finds_its_object(void)
 {
 	char folder[] = "/tmp/equic-test-XXXXXX", object[4096];
@@ -468,7 +471,7 @@ static void read_and_unload(const void *object)
 	equic_unload(&equic);
 }
 
-/* Without a word: it is not the copy inside the library. */
+/* Without a message, because it is not the copy inside the library. */
 static void the_object_beside_the_library(void)
 {
 	struct outcome outcome;

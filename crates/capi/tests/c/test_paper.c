@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The paper's functions where no gateway is loaded: misuse, and which object file is read. */
+/* Tests of the paper's functions without a loaded gateway: misuse, and the search for the object
+ * file. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -13,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A case that must end the process with EXIT_FAILURE, and what it must say. */
+/* A case that must end the process with EXIT_FAILURE, and the expected message. */
 struct case_ {
 	const char *name;
 	void (*body)(const void *);
@@ -36,7 +37,7 @@ static void check_exits(const struct case_ *cases, size_t count)
 	}
 }
 
-/* What a stack holds before anything is written to it. */
+/* Uninitialised memory, as on a stack. */
 static equic_t garbage(void)
 {
 	equic_t equic;
@@ -193,7 +194,7 @@ static void count_wrongly(const void *argument)
 	equic_unload(&equic);
 }
 
-/* A server goes on, and its log does not fill up. */
+/* The server continues, and its log is not flooded. */
 static void counting_never_ends_the_process(void)
 {
 	struct outcome outcome = run_caught(count_wrongly, NULL);
@@ -209,7 +210,7 @@ static void counting_never_ends_the_process(void)
 
 static void signal_callback(const void *which)
 {
-	/* As a signal handler, with nothing loaded. */
+	/* The callback is called as a signal handler, with no gateway loaded. */
 	if (!strcmp(which, "SIGINT"))
 		equic_sigint_callback(SIGINT);
 	else
@@ -243,7 +244,7 @@ static void put(const char *path, const void *bytes, size_t length)
 	close(fd);
 }
 
-/* The order of places. That the library's folder is one of them, test_network.c shows. */
+/* The order of the search. test_network.c tests the library's folder. */
 static void objects_are_looked_for(void)
 {
 	static const struct case_ cases[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Retry tokens and connection IDs: they need no gateway and no privileges. */
+/* Tests of Retry tokens and connection IDs, which need no gateway and no privileges. */
 #include "check.h"
 
 #include <arpa/inet.h>
@@ -59,7 +59,7 @@ static void tokens_give_the_transport_parameters(void)
 	CHECK(!memcmp(proof.retry_scid, RETRY, sizeof(RETRY)));
 	CHECK_OK(verify(one, token, TOKEN, NULL));
 
-	/* Another process, with a dual-stack socket. */
+	/* Simulates another process, with a dual-stack socket. */
 	CHECK_OK(equic_ring_write(one, bytes, sizeof(bytes)));
 	CHECK_OK(equic_ring_read(bytes, sizeof(bytes), &copy));
 	CHECK_INT(inet_pton(AF_INET6, "::ffff:192.0.2.1", &mapped.sin6_addr), 1);

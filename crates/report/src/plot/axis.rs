@@ -1,4 +1,4 @@
-//! Axes: from values to pixels, and where the ticks are.
+//! Axes: conversion of values to pixels, and positions of ticks.
 
 use super::{PlotError, drawable};
 
@@ -12,22 +12,22 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis. `unit` is that of the values, without prefix: `s`, `B`, `/s`, `%`, or nothing;
-    /// the axis takes the decimal prefix that suits (`k/s`, `ms`).
+    /// Creates a linear axis. `unit` is the unit of the values without prefix: `s`, `B`, `/s`, `%`,
+    /// or empty. The axis selects a suitable decimal prefix (`k/s`, `ms`).
     #[must_use]
     pub fn new(title: impl Into<String>, unit: impl Into<String>) -> Self {
         Self { title: title.into(), unit: unit.into(), log: false, range: None }
     }
 
-    /// Makes the axis logarithmic. Values of zero and below are then drawn on its lower edge, which is
-    /// labelled 0: a server that answers nothing must not vanish from the picture.
+    /// Makes the axis logarithmic. Values of zero and below are drawn at its lower edge, which is
+    /// labelled 0, so that a server without any answers stays visible.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
         self
     }
 
-    /// Shows exactly this range, in the unit of the values, in place of the one the values need.
+    /// Sets the range of the axis, in the unit of the values. By default, it fits the values.
     #[must_use]
     pub fn range(mut self, low: f64, high: f64) -> Self {
         self.range = Some((low, high));
@@ -40,7 +40,7 @@ impl Axis {
 pub(super) struct Tick {
     /// Pixel position along the axis.
     pub at: f64,
-    /// Empty for a minor tick.
+    /// Label. Empty for a minor tick.
     pub label: String,
 }
 
@@ -59,18 +59,18 @@ pub(super) struct Scale {
     pub title: String,
 }
 
-/// Values and wishes that an axis is fitted to.
+/// The values and options for fitting an axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
-    /// Smallest and largest value; on a logarithmic axis of those above zero.
+    /// Smallest and largest value. On a logarithmic axis, only values above zero count.
     pub extent: (f64, f64),
-    /// A logarithmic axis: some values are zero or below.
+    /// For a logarithmic axis: whether some values are zero or below.
     pub zeros: bool,
-    /// A linear axis: begin at zero if no value is below.
+    /// For a linear axis: whether to begin at zero if no value is negative.
     pub from_zero: bool,
-    /// Let the ends be ticks.
+    /// Whether the ends must be ticks.
     pub whole_ticks: bool,
-    /// Pixels per labelled tick, about.
+    /// Approximate distance of labelled ticks in pixels.
     pub spacing: f64,
 }
 
@@ -90,7 +90,8 @@ impl Scale {
         })
     }
 
-    /// The pixel of a value. On a logarithmic axis, values of zero and below are at the lower end.
+    /// Returns the pixel of a value. On a logarithmic axis, values of zero and below are at the
+    /// lower end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -127,7 +128,8 @@ impl Scale {
         let (step_shown, largest) = (step / divisor, low.abs().max(high.abs()) / divisor);
         let first = (low / step - 1e-9).ceil();
         let last = (high / step + 1e-9).floor();
-        // Counted, not added up: rounding would shift the later ticks.
+        // Multiplies by an index instead of adding steps, because rounding errors would shift the
+        // later ticks.
         let count = (last - first).clamp(0.0, 1000.0) as u32;
         scale.ticks = (0..=count)
             .map(|index| {
@@ -140,7 +142,7 @@ impl Scale {
 
     fn log(axis: &Axis, fit: Fit, from: f64, to: f64, ticks: f64) -> Self {
         let (mut low, mut high) = axis.range.unwrap_or(fit.extent);
-        // Below this, the axis would have nothing but its edge: the values are zero for the eye.
+        // Limits the range to 15 decades: smaller values look like zero.
         low = low.max(high * 1e-15);
         let floor = fit.zeros && axis.range.is_none();
         if axis.range.is_none() {
@@ -173,7 +175,7 @@ impl Scale {
                 }
                 let labelled = (digit == 1 && exponent.rem_euclid(every) == 0)
                     || (between && (digit == 2 || digit == 5));
-                // The lowest decade above a zero edge is no place for values: no ticks in it.
+                // With an edge for zero, the lowest decade has no values, so it gets no ticks.
                 if floor && value < low * 9.99 {
                     continue;
                 }
@@ -191,12 +193,12 @@ impl Scale {
     }
 }
 
-/// The next of 1, 2, 5 times a power of ten.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn nice(step: f64) -> f64 {
     one_two_five(step, true)
 }
 
-/// The nearest of 1, 2, 5 times a power of ten, above or below.
+/// Returns the nearest of 1, 2 or 5 times a power of ten, above or below.
 fn one_two_five(value: f64, above: bool) -> f64 {
     let power = decade(value);
     let candidates = [1.0, 2.0, 5.0, 10.0];
@@ -209,17 +211,18 @@ fn one_two_five(value: f64, above: bool) -> f64 {
     digit * power
 }
 
-/// The power of ten at or below a positive value.
+/// Returns the largest power of ten that is not above a positive value.
 fn decade(value: f64) -> f64 {
     let power = 10_f64.powi(value.log10().floor() as i32);
-    // log10 of the float below 1000 is 3: its decade would be above it.
+    // `log10` of the float just below 1000 is 3, which would give a decade above it.
     if power > value * (1.0 + 1e-12) { power / 10.0 } else { power }
 }
 
-/// The prefix an axis up to `largest` takes: what to divide by, and the unit with it.
+/// Selects the prefix for an axis up to `largest`. Returns the divisor, and the unit with its
+/// prefix.
 fn prefix(unit: &str, largest: f64) -> (f64, String) {
     let prefixed = |prefix: &str| format!("{prefix}{unit}");
-    // No one says kiloseconds or kilopercent, and a count keeps its zeros.
+    // Kiloseconds and kilopercent are unusual, and a count keeps its zeros.
     let small = unit == "s";
     let large = !matches!(unit, "" | "%" | "s" | "min" | "h");
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -236,10 +239,10 @@ fn prefix(unit: &str, largest: f64) -> (f64, String) {
     (1.0, if unit == "/s" { "1/s".to_owned() } else { unit.to_owned() })
 }
 
-/// A tick's figure with the decimals that tell multiples of `step` apart, thousands apart; as a power
-/// of ten where a plain number would be too long to read.
+/// Formats a tick with enough decimals to distinguish multiples of `step`, and with thousands
+/// separators. Uses a power of ten if a plain number would be too long.
 fn figure(value: f64, step: f64, largest: f64) -> String {
-    // A hair more: the logarithm of what 0.001 is in binary may be below -3.
+    // The factor corrects rounding: the logarithm of 0.001 in binary may be below -3.
     let magnitude = |value: f64| (value * (1.0 + 1e-9)).log10().floor();
     if step < 1e-9 || largest >= 1e15 {
         let digits = (magnitude(largest) - magnitude(step)).clamp(0.0, 15.0) as usize;
@@ -258,7 +261,7 @@ fn figure(value: f64, step: f64, largest: f64) -> String {
     shown
 }
 
-/// `1 ms`, `200 k`, `0.5 %`, `1e20 B`.
+/// Formats a tick of a logarithmic axis: `1 ms`, `200 k`, `0.5 %`, `1e20 B`.
 fn log_label(value: f64, unit: &str) -> String {
     const STEPS: [(f64, &str); 9] = [
         (1e15, "P"),
@@ -271,9 +274,9 @@ fn log_label(value: f64, unit: &str) -> String {
         (1e-6, "\u{b5}"),
         (1e-9, "n"),
     ];
-    // A rate has its unit in the title: `10 k`, not `10 k/s` on every line.
+    // The title has the unit of a rate: `10 k`, not `10 k/s` at every tick.
     let unit = if unit == "/s" { "" } else { unit };
-    // No one says kiloseconds.
+    // Kiloseconds are unusual.
     let fits = |step: f64| value >= step * 0.999_999 && (unit != "s" || step <= 1.0);
     let step = STEPS.iter().find(|(step, _)| fits(*step));
     let text = match step {
@@ -281,7 +284,8 @@ fn log_label(value: f64, unit: &str) -> String {
             let figure = crate::number::count((value / divisor).round() as u64);
             format!("{figure} {letter}{unit}")
         }
-        // One digit is all a tick has: 0.2, where the power of ten made 0.20000000000000001.
+        // One significant digit is enough for a tick: 0.2, although the power of ten gave
+        // 0.20000000000000001.
         _ if (1e-4..1e6).contains(&value) => {
             let decimals = (-(value * (1.0 + 1e-9)).log10().floor()).max(0.0) as usize;
             format!("{value:.decimals$} {unit}")

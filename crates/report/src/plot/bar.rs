@@ -6,7 +6,7 @@ use super::frame::{Frame, LABEL, Sign, TICK, colour};
 use super::{Axis, PlotError, Svg, drawable, extent, text};
 use crate::stats::Interval;
 
-/// One bar: a value and, where there is one, the interval it lies in.
+/// A bar: a value, and optionally its interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bar {
     value: Option<f64>,
@@ -14,19 +14,19 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar of this height; without one where the value is not finite.
+    /// Creates a bar of this height. A value that is not finite gives no bar.
     #[must_use]
     pub fn new(value: f64) -> Self {
         Self { value: drawable(value).then_some(value), interval: None }
     }
 
-    /// A place without a bar: not measured.
+    /// Creates a gap, for a value that was not measured.
     #[must_use]
     pub fn missing() -> Self {
         Self::default()
     }
 
-    /// The bar with an interval, drawn as a whisker.
+    /// Adds an interval, drawn as a whisker.
     #[must_use]
     pub fn interval(mut self, interval: Interval) -> Self {
         self.interval = (drawable(interval.low) && drawable(interval.high)).then_some(interval);
@@ -40,8 +40,8 @@ impl From<f64> for Bar {
     }
 }
 
-/// A bar chart: groups along the x axis, in each one bar per series. The y axis is linear and holds
-/// zero, for a bar is read by its length.
+/// A bar chart: groups along the x axis, with one bar per series in each. The y axis is linear and
+/// includes zero, because people compare the lengths of bars.
 #[derive(Clone, Debug)]
 pub struct BarPlot {
     frame: Frame,
@@ -51,14 +51,15 @@ pub struct BarPlot {
 }
 
 impl BarPlot {
-    /// A chart with a title, the axis of the values and the names of the series, 1200 by 600 pixels.
+    /// Creates a chart of 1200 by 600 pixels, with a title, the axis of the values and the names of
+    /// the series.
     #[must_use]
     pub fn new<S: Into<String>>(
         title: impl Into<String>,
         y: Axis,
         series: impl IntoIterator<Item = S>,
     ) -> Self {
-        // A logarithm has no zero to stand on.
+        // A logarithmic axis has no zero for the bars to start from.
         let y = Axis { log: false, ..y };
         let series = series.into_iter().map(Into::into).collect();
         Self { frame: Frame::new(title), y, series, groups: Vec::new() }
@@ -66,7 +67,7 @@ impl BarPlot {
 
     super::frame::framed!();
 
-    /// Adds a group with one bar per series. Bars beyond the series are left out, missing ones are
+    /// Adds a group with one bar per series. Ignores additional bars. Replaces missing ones by
     /// [`Bar::missing`].
     #[must_use]
     pub fn group<B: Into<Bar>>(
@@ -83,7 +84,8 @@ impl BarPlot {
     /// Draws the chart.
     ///
     /// # Errors
-    /// [`PlotError::Empty`] when no bar has a value, [`PlotError::Range`] and [`PlotError::Size`].
+    /// Fails with [`PlotError::Empty`] if no bar has a value, with [`PlotError::Range`], or with
+    /// [`PlotError::Size`].
     pub fn draw(&self) -> Result<Svg, PlotError> {
         let mut canvas = self.frame.canvas()?;
         let bars = self.groups.iter().flat_map(|(_, bars)| bars);
@@ -99,12 +101,12 @@ impl BarPlot {
         let names = self.series.iter().enumerate();
         let legend: Vec<(&str, Sign)> = names
             .map(|(index, name)| (name.as_str(), Sign::Box(colour(index))))
-            // One series needs no legend: the axis says what it is.
+            // A single series needs no legend, because the axis names it.
             .filter(|_| self.series.len() > 1)
             .collect();
-        // Room for the figure over the highest bar.
+        // Room for the number above the highest bar.
         let top = self.frame.head(&mut canvas, &legend) + 18.0;
-        // One unit of the x axis is one group.
+        // A group is one unit wide on the x axis.
         let count = self.groups.len() as f64;
         let x_axis = Axis::new("", "").range(0.0, count);
         let x_fit = Fit { extent: (0.0, count), from_zero: false, whole_ticks: false, ..y_fit };
@@ -124,10 +126,10 @@ impl BarPlot {
         Ok(Svg { text: canvas.finish() })
     }
 
-    /// The bars of one group, side by side in its area.
+    /// Draws the bars of one group, side by side in its area.
     fn bars(&self, canvas: &mut Canvas, bars: &[Bar], area: Area, y: &Scale) {
         let gap = area.width() * 0.12;
-        // Wide bars are no easier to read.
+        // Wider bars are not easier to read.
         let width = ((area.width() - 2.0 * gap) / bars.len() as f64).min(90.0);
         let start = area.middle() - width * bars.len() as f64 / 2.0;
         let base = y.at(0.0).clamp(area.top, area.bottom);
@@ -154,7 +156,7 @@ impl BarPlot {
             let figure = crate::number::si(value, &self.y.unit);
             let room = text::width(&figure, TICK.size, false);
             let font = Font { size: if room > width * 1.05 { 11.0 } else { 13.0 }, ..LABEL };
-            // Figures that would run into each other say nothing.
+            // Omit numbers that would overlap.
             if room * font.size / 13.0 <= width * 1.25 || bars.len() == 1 {
                 let at = if value < 0.0 { tip + 15.0 } else { tip - 6.0 };
                 canvas.rimmed_text(middle, at, &figure, font);

@@ -1,4 +1,4 @@
-//! Shapes into SVG elements: the only file that knows the `svg` library.
+//! Draws shapes as SVG elements. Only this file uses the `svg` library.
 
 use svg::Node as _;
 use svg::node::element::{ClipPath, Description, Group, Line, Path, Rectangle, Text, Title};
@@ -26,7 +26,7 @@ impl Area {
     }
 }
 
-/// Placement of a text relative to its point.
+/// Horizontal alignment of a text at its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -34,7 +34,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// Look of a text.
+/// Size and style of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Font {
     pub size: f64,
@@ -42,24 +42,24 @@ pub(super) struct Font {
     pub colour: &'static str,
 }
 
-/// Look of a line.
+/// Style of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stroke {
     pub colour: &'static str,
     pub width: f64,
-    /// SVG stroke-dasharray; empty for a solid line.
+    /// SVG stroke-dasharray. Empty for a solid line.
     pub dashes: &'static str,
 }
 
-/// A picture in the making.
+/// A picture under construction.
 pub(super) struct Canvas {
     document: svg::Document,
 }
 
 impl Canvas {
-    /// A white picture with a title for those who cannot see it.
+    /// Creates a white picture with a title and a description for screen readers.
     pub(super) fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
-        // Verdana has the metrics of DejaVu Sans: the picture looks the same where either is there.
+        // Verdana has the metrics of DejaVu Sans, so the picture looks the same with either.
         let mut document = svg::Document::new()
             .set("width", width)
             .set("height", height)
@@ -102,7 +102,8 @@ impl Canvas {
         });
     }
 
-    /// Text whose baseline is at `y`. Turned a quarter to the left with `upright` false.
+    /// Draws text with its baseline at `y`. If `upright` is false, it is rotated by 90 degrees to
+    /// the left.
     pub(super) fn text(
         &mut self,
         x: f64,
@@ -132,7 +133,8 @@ impl Canvas {
         self.document.append(element);
     }
 
-    /// Upright text in the middle over `x`, with a white rim that keeps it off lines behind it.
+    /// Draws upright text centred at `x`, with a white outline that separates it from lines behind
+    /// it.
     pub(super) fn rimmed_text(&mut self, x: f64, y: f64, text: &str, font: Font) {
         let element = Text::new(legal(text))
             .set("x", round(x))
@@ -147,7 +149,7 @@ impl Canvas {
         self.document.append(element);
     }
 
-    /// Curves, each a list of runs of points, drawn inside `area` only.
+    /// Draws curves inside `area`. Each curve is a list of runs of points.
     pub(super) fn curves<'a>(
         &mut self,
         area: Area,
@@ -183,8 +185,8 @@ impl Canvas {
     }
 }
 
-/// The `d` attribute of a path. Points nearer than a quarter of a pixel to the one before are left
-/// out, which nobody sees, and which bounds the size of a distribution of a million values.
+/// Returns the `d` attribute of a path. Points closer than a quarter of a pixel to the last one are
+/// omitted. This is invisible, and it limits the size of a distribution with a million values.
 fn path(runs: &[Vec<(f64, f64)>]) -> String {
     use std::fmt::Write as _;
     let mut d = String::new();
@@ -202,21 +204,22 @@ fn path(runs: &[Vec<(f64, f64)>]) -> String {
             before = Some((x, y));
         }
         if let [(x, y)] = run[..] {
-            // A run of one point: a dot, by the round ends of a line of length zero.
+            // A run of one point is a line of length zero, which its round ends make a dot.
             let _ = write!(d, "L{} {}", round(x), round(y));
         }
     }
     d
 }
 
-/// Two decimals of a pixel.
+/// Rounds to hundredths of a pixel.
 fn round(value: f64) -> f64 {
     let rounded = (value * 100.0).round() / 100.0;
     // Not "-0".
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 
-/// XML 1.0 has no form for most control characters, not even an escape (section 2.2, Char).
+/// Removes control characters. XML 1.0 cannot represent most of them, not even escaped (section
+/// 2.2, Char).
 fn legal(text: &str) -> String {
     text.chars()
         .map(|c| match c {

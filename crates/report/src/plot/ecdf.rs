@@ -1,4 +1,4 @@
-//! Distributions: which part of a sample is no larger than a value.
+//! Empirical distributions: the fraction of a sample up to each value.
 
 use super::canvas::{Anchor, Stroke};
 use super::frame::{FOOT, Frame, Sign, TICK, stroke};
@@ -16,8 +16,8 @@ pub struct EcdfPlot {
 }
 
 impl EcdfPlot {
-    /// A plot with a title and the axis of the values, 1200 by 600 pixels. Latencies are best seen on
-    /// a logarithmic axis.
+    /// Creates a plot of 1200 by 600 pixels, with a title and the axis of the values. A logarithmic
+    /// axis suits latencies.
     #[must_use]
     pub fn new(title: impl Into<String>, x: Axis) -> Self {
         Self { frame: Frame::new(title), x, samples: Vec::new(), counts: true }
@@ -25,14 +25,14 @@ impl EcdfPlot {
 
     super::frame::framed!();
 
-    /// Leaves the number of values out of the legend: where they are percentiles, for example.
+    /// Omits the number of values from the legend, for example if the values are percentiles.
     #[must_use]
     pub fn without_counts(mut self) -> Self {
         self.counts = false;
         self
     }
 
-    /// Adds a sample. An empty one stays in the legend, marked so.
+    /// Adds a sample. An empty one appears only in the legend, marked as empty.
     #[must_use]
     pub fn sample(mut self, label: impl Into<String>, sample: Sample) -> Self {
         self.samples.push((label.into(), sample));
@@ -42,8 +42,9 @@ impl EcdfPlot {
     /// Draws the plot.
     ///
     /// # Errors
-    /// [`PlotError::Empty`] when all samples are empty, [`PlotError::NothingPositive`] and
-    /// [`PlotError::Range`] for the axis, [`PlotError::Size`].
+    /// Fails with [`PlotError::Empty`] if all samples are empty, with
+    /// [`PlotError::NothingPositive`] or [`PlotError::Range`] because of the axis, or with
+    /// [`PlotError::Size`].
     pub fn draw(&self) -> Result<Svg, PlotError> {
         let mut canvas = self.frame.canvas()?;
         let ends = || {
@@ -77,7 +78,7 @@ impl EcdfPlot {
             let y = fitted.y.at(percent);
             let mark = Stroke { colour: "#7b8794", width: 1.0, dashes: "4 3" };
             canvas.line((fitted.plot.left, y), (fitted.plot.right, y), mark);
-            // Below the line: above p99 is the edge.
+            // Below the line, because above p99 is the edge.
             canvas.text(fitted.plot.right - 4.0, y + 15.0, name, Anchor::End, TICK, true);
         }
         fitted.y_axis(&mut canvas);
@@ -99,8 +100,8 @@ impl EcdfPlot {
     }
 }
 
-/// The steps of a sample in pixels: up at each value, then along to the next; the last one runs to
-/// the edge, for the share stays at all of it.
+/// Returns the steps of a sample in pixels: up at each value, then along to the next. The last step
+/// extends to the edge, because the fraction stays at 1.
 fn steps(sample: &Sample, at: impl Fn(f64, f64) -> (f64, f64), edge: f64) -> Vec<Vec<(f64, f64)>> {
     let mut run = Vec::new();
     let mut share = 0.0;

@@ -1,4 +1,4 @@
-//! Parts that all plots share: size, title, legend, axes and grid, and the colours.
+//! Parts that all plots share: size, title, legend, axes, grid, and colours.
 
 use super::axis::{Fit, Scale};
 use super::canvas::{Anchor, Area, Canvas, Font, Stroke};
@@ -19,24 +19,25 @@ pub(super) const LABEL: Font = Font { size: 13.0, bold: false, colour: INK };
 
 const MARGIN: f64 = 24.0;
 
-/// The colours of Okabe and Ito (2008) in the order of their contrast to white, without the yellow,
-/// which has none, and with a grey in place of black, which the text has.
+/// The colours of Okabe and Ito (2008), ordered by their contrast with white. Yellow is omitted
+/// because of its low contrast, and black, the colour of the text, is replaced by grey.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4a4a4a"];
-/// Of another length than the colours: 35 lines until a pair of both repeats.
+/// The number of dash styles and the number of colours have no common factor, so 35 lines get
+/// different pairs.
 const DASHES: [&str; 5] = ["", "9 4", "2 4", "12 4 2 4", "5 3"];
 
-/// The colour of the `index`-th series.
+/// The colour of series number `index`.
 pub(super) fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// The line of the `index`-th series.
+/// The line style of series number `index`.
 pub(super) fn stroke(index: usize) -> Stroke {
     Stroke { colour: colour(index), width: 2.25, dashes: DASHES[index % DASHES.len()] }
 }
 
-/// Titles around a plot, and its size in pixels.
+/// Titles and size (in pixels) of a plot.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub title: String,
@@ -45,17 +46,18 @@ pub(super) struct Frame {
     pub height: u32,
 }
 
-/// Methods by which every plot sets its frame, a field `frame`.
+/// Defines the methods that set the `frame` of a plot.
 macro_rules! framed {
     () => {
-        /// A line below the title.
+        /// Sets a second line, below the title.
         #[must_use]
         pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
             self.frame.subtitle = subtitle.into();
             self
         }
 
-        /// The size in pixels, [`super::MIN_SIDE`] to [`super::MAX_SIDE`] each way.
+        /// Sets the size in pixels. Each side must be from [`super::MIN_SIDE`] to
+        /// [`super::MAX_SIDE`].
         #[must_use]
         pub fn size(mut self, width: u32, height: u32) -> Self {
             (self.frame.width, self.frame.height) = (width, height);
@@ -65,16 +67,16 @@ macro_rules! framed {
 }
 pub(super) use framed;
 
-/// The sign before an entry of the legend.
+/// The symbol of a legend entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sign {
     Line(Stroke),
     Box(&'static str),
 }
 
-/// A plot whose head is drawn and whose axes are fitted.
+/// A plot with its head drawn and its axes fitted.
 pub(super) struct Fitted {
-    /// Area that the values are drawn in.
+    /// Area for the values.
     pub plot: Area,
     pub x: Scale,
     pub y: Scale,
@@ -85,7 +87,7 @@ impl Frame {
         Self { title: title.into(), subtitle: String::new(), width: 1200, height: 600 }
     }
 
-    /// An empty canvas of the frame's size, with title and subtitle for screen readers.
+    /// Creates an empty canvas of the frame's size, with title and subtitle for screen readers.
     pub(super) fn canvas(&self) -> Result<Canvas, PlotError> {
         let range = MIN_SIDE..=MAX_SIDE;
         if !range.contains(&self.width) || !range.contains(&self.height) {
@@ -94,13 +96,13 @@ impl Frame {
         Ok(Canvas::new(self.width, self.height, &self.title, &self.subtitle))
     }
 
-    /// Draws title, subtitle and legend; returns the first free pixel below.
+    /// Draws title, subtitle and legend. Returns the first free row of pixels below them.
     pub(super) fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
         let room = f64::from(self.width) - 2.0 * MARGIN;
         let mut y = 14.0;
-        // A low picture has no room for a long story.
+        // A low picture has room for one line of title only.
         let lines = if self.height < 400 { 1 } else { 2 };
-        // Bold letters are wider than `wrap` reckons with.
+        // Bold letters are wider than `wrap` assumes.
         for line in text::wrap(&self.title, room / 1.13, TITLE.size, 2) {
             y += 24.0;
             canvas.text(MARGIN, y, &line, Anchor::Start, TITLE, true);
@@ -141,7 +143,8 @@ impl Frame {
         y + 14.0
     }
 
-    /// Fits both axes into what is left below `top`, `foot` pixels kept for the labels of the x axis.
+    /// Fits both axes into the space below `top`, with `foot` pixels reserved for the labels of the
+    /// x axis.
     pub(super) fn fit(
         &self,
         top: f64,
@@ -150,7 +153,8 @@ impl Frame {
         (y_axis, y_fit): (&Axis, Fit),
     ) -> Result<Fitted, PlotError> {
         let right = f64::from(self.width) - MARGIN - 8.0;
-        // A head that is too long for a small picture leaves a plot that is too low, not upside down.
+        // If the head is too high for a small picture, the plot extends beyond the picture instead
+        // of having a negative height.
         let bottom = (f64::from(self.height) - foot).max(top + 40.0);
         let y = Scale::new(y_axis, y_fit, bottom, top)?;
         let labels = y.ticks.iter().map(|tick| text::width(&tick.label, TICK.size, false));
@@ -161,11 +165,11 @@ impl Frame {
     }
 }
 
-/// Height below a plot that ticks and title of its x axis take.
+/// Height of the ticks and the title of the x axis, in pixels.
 pub(super) const FOOT: f64 = 66.0;
 
 impl Fitted {
-    /// Grid lines: behind the values.
+    /// Draws grid lines, behind the values.
     pub(super) fn grid(&self, canvas: &mut Canvas, vertical: bool) {
         let Area { left, right, top, bottom } = self.plot;
         let stroke = |tick: &super::axis::Tick| Stroke {
@@ -181,7 +185,7 @@ impl Fitted {
         }
     }
 
-    /// The y axis: labels and title; the line of the x axis.
+    /// Draws the y axis with labels and title, and the line of the x axis.
     pub(super) fn y_axis(&self, canvas: &mut Canvas) {
         let Area { left, right, top, bottom } = self.plot;
         for tick in self.y.ticks.iter().filter(|tick| !tick.label.is_empty()) {
@@ -195,7 +199,7 @@ impl Fitted {
         canvas.text(MARGIN + 8.0, middle, &title, Anchor::Middle, AXIS_TITLE, false);
     }
 
-    /// The x axis: ticks, labels and title.
+    /// Draws the x axis with ticks, labels and title.
     pub(super) fn x_axis(&self, canvas: &mut Canvas) {
         let bottom = self.plot.bottom;
         let axis = Stroke { colour: AXIS, width: 1.25, dashes: "" };
@@ -207,7 +211,7 @@ impl Fitted {
         self.x_title(canvas, bottom + 48.0);
     }
 
-    /// The title of the x axis, its baseline at `y`.
+    /// Draws the title of the x axis, with its baseline at `y`.
     pub(super) fn x_title(&self, canvas: &mut Canvas, y: f64) {
         let title = text::wrap(&self.x.title, self.plot.width(), AXIS_TITLE.size, 1).concat();
         canvas.text(self.plot.middle(), y, &title, Anchor::Middle, AXIS_TITLE, true);

@@ -1,28 +1,28 @@
-//! Time series over phases.
+//! Line plots of time series, with phases.
 
 use super::axis::Fit;
 use super::canvas::{Anchor, Area, Canvas, Stroke};
 use super::frame::{FOOT, Fitted, Frame, LABEL, Sign, stroke};
 use super::{Axis, PlotError, Svg, drawable, extent, text};
 
-/// Shade of a phase.
+/// Shade of a phase. Each one has a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shade {
-    /// White: the undisturbed state.
+    /// White: normal operation.
     #[default]
     None,
-    /// Grey: different, and neither good nor bad.
+    /// Grey: different, but neither good nor bad.
     Neutral,
-    /// Red: something is wrong.
+    /// Red: a failure or an attack.
     Alarm,
-    /// Yellow: something is done about it.
+    /// Yellow: a countermeasure is active.
     Caution,
-    /// Blue: something is done about it, and better.
+    /// Blue: a countermeasure is active and works.
     Safe,
 }
 
 impl Shade {
-    /// Behind the values, and behind the label above them.
+    /// Returns the fill colours behind the values, and behind the label above them.
     fn fills(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("#ffffff", "#f1f4f7"),
@@ -34,7 +34,7 @@ impl Shade {
     }
 }
 
-/// A stretch of the x axis with a name, such as "attack, no gateway".
+/// A named section of the x axis, such as "attack, no gateway".
 #[derive(Clone, Debug)]
 pub struct Phase {
     label: String,
@@ -44,13 +44,13 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// A phase from `start` to `end`, in the unit of the x axis.
+    /// Creates a phase from `start` to `end`, in the unit of the x axis.
     #[must_use]
     pub fn new(label: impl Into<String>, start: f64, end: f64) -> Self {
         Self { label: label.into(), start, end, shade: Shade::None }
     }
 
-    /// The phase with a shade.
+    /// Sets the shade of the phase.
     #[must_use]
     pub fn shade(mut self, shade: Shade) -> Self {
         self.shade = shade;
@@ -58,7 +58,7 @@ impl Phase {
     }
 }
 
-/// One line: its name in the legend and its points.
+/// A line: its name in the legend, and its points.
 #[derive(Clone, Debug)]
 pub struct Series {
     label: String,
@@ -66,7 +66,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// A line through points (x, y), in this order. A point that is not finite leaves a gap.
+    /// Creates a line through points (x, y), in this order. A point that is not finite leaves a
+    /// gap.
     #[must_use]
     pub fn new(label: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self { label: label.into(), points: points.into_iter().collect() }
@@ -84,7 +85,7 @@ pub struct LinePlot {
 }
 
 impl LinePlot {
-    /// A plot with a title and its two axes, 1200 by 600 pixels.
+    /// Creates a plot of 1200 by 600 pixels, with a title and two axes.
     #[must_use]
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self { frame: Frame::new(title), x, y, phases: Vec::new(), series: Vec::new() }
@@ -109,8 +110,8 @@ impl LinePlot {
     /// Draws the plot.
     ///
     /// # Errors
-    /// [`PlotError::Empty`] when no point is finite, [`PlotError::NothingPositive`] and
-    /// [`PlotError::Range`] for axes, [`PlotError::Size`].
+    /// Fails with [`PlotError::Empty`] if no point is finite, with [`PlotError::NothingPositive`]
+    /// or [`PlotError::Range`] because of an axis, or with [`PlotError::Size`].
     pub fn draw(&self) -> Result<Svg, PlotError> {
         let mut canvas = self.frame.canvas()?;
         let phases = self.phases.iter().filter(|phase| {
@@ -141,19 +142,19 @@ impl LinePlot {
         fitted.x_axis(&mut canvas);
         let curves: Vec<_> =
             self.series.iter().map(|series| runs(&series.points, &fitted)).collect();
-        // The first series is the one the plot is about: drawn last, over the others.
+        // The first series is the main one, so it is drawn last, above the others.
         let strokes = curves.iter().enumerate().rev();
         canvas.curves(fitted.plot, strokes.map(|(index, runs)| (runs.as_slice(), stroke(index))));
         Ok(Svg { text: canvas.finish() })
     }
 
-    /// Lines of text the labels of the phases need: 0, 1 or 2.
+    /// Number of text lines for the labels of the phases: 0, 1 or 2.
     fn strip_lines(&self, phases: &[&Phase]) -> usize {
         let Some((low, high)) = extent(phases.iter().flat_map(|phase| [phase.start, phase.end]))
         else {
             return 0;
         };
-        // The plot's width is not known before its margins are; this is a little less.
+        // The width of the plot is not known before its margins are. This is a lower estimate.
         let width = f64::from(self.frame.width) - 120.0;
         let lines = phases.iter().map(|phase| {
             let room = (phase.end - phase.start) / (high - low) * width - 12.0;
@@ -167,7 +168,7 @@ fn strip_height(lines: usize) -> f64 {
     if lines == 0 { 0.0 } else { 10.0 + 17.0 * lines as f64 }
 }
 
-/// Fit of an axis, given all the values it has to show.
+/// Computes the fit of an axis for all values that it has to show.
 pub(super) fn fit(
     axis: &Axis,
     values: impl Iterator<Item = f64>,
@@ -177,7 +178,7 @@ pub(super) fn fit(
         values.filter(|value| drawable(*value)).partition(|value| !axis.log || *value > 0.0);
     let nothing = || PlotError::NothingPositive(axis.title.clone());
     Ok(Fit {
-        // With a range given nobody looks at the extent.
+        // With a given range, the extent is not used.
         extent: extent(shown).or(axis.range).ok_or_else(nothing)?,
         zeros: !zeros.is_empty(),
         from_zero: vertical,
@@ -202,7 +203,7 @@ fn draw_phases(canvas: &mut Canvas, fitted: &Fitted, phases: &[&Phase], lines: u
             strip,
         );
         let label = text::wrap(&phase.label, right - left - 12.0, LABEL.size, lines);
-        // Centred in the strip whether it has one line or two.
+        // Centred in the strip, for one line and for two.
         let first = top + strip_height(lines) / 2.0 + 4.0 - 8.5 * (label.len() as f64 - 1.0);
         for (index, line) in label.iter().enumerate() {
             let y = first + 17.0 * index as f64;
@@ -219,7 +220,7 @@ fn draw_phases(canvas: &mut Canvas, fitted: &Fitted, phases: &[&Phase], lines: u
     }
 }
 
-/// Points into pixels, broken where one cannot be drawn.
+/// Converts points to pixels, in runs. A point that cannot be drawn ends a run.
 fn runs(points: &[(f64, f64)], fitted: &Fitted) -> Vec<Vec<(f64, f64)>> {
     points
         .split(|(x, y)| !drawable(*x) || !drawable(*y))

@@ -1,14 +1,14 @@
-//! Plots, as SVG text and PNG pixels.
+//! Plots as SVG text and PNG pixels.
 //!
 //! * `line.rs`: [`LinePlot`], time series over shaded and labelled [`Phase`]s.
 //! * `ecdf.rs`: [`EcdfPlot`], distributions. `bar.rs`: [`BarPlot`], grouped bars with intervals.
-//! * `frame.rs`: what all of them share: title, legend, axes, grid. `axis.rs`: [`Axis`] and where its
-//!   ticks are. `canvas.rs`: shapes into SVG elements. `text.rs`: how wide a text will be.
-//! * `png.rs`: SVG to PNG.
+//! * `frame.rs`: the common parts: title, legend, axes, grid. `axis.rs`: [`Axis`] and its ticks.
+//!   `canvas.rs`: shapes as SVG elements. `text.rs`: estimated width of texts.
+//! * `png.rs`: conversion of SVG to PNG.
 //!
-//! Start with [`LinePlot`]. A plot is described, then turned into an [`Svg`]; the same description
-//! gives the same text. Colours are those of Okabe and Ito, told apart by colour-blind people, and
-//! lines differ in their dashes too, for print without colour.
+//! Start with [`LinePlot`]. The caller describes a plot, which is then drawn as an [`Svg`]. The
+//! same description gives the same text. The colours are those of Okabe and Ito, which colour-blind
+//! people can distinguish. Lines also differ in their dashes, for black-and-white print.
 
 mod axis;
 mod bar;
@@ -26,13 +26,13 @@ pub use bar::{Bar, BarPlot};
 pub use ecdf::EcdfPlot;
 pub use line::{LinePlot, Phase, Series, Shade};
 
-/// A plot could not be drawn, turned into pixels or written.
+/// Error of drawing, rendering or writing a plot.
 #[derive(Debug, thiserror::Error)]
 pub enum PlotError {
     /// There is no finite value to draw.
     #[error("the plot `{0}` has no finite value to draw; was anything measured?")]
     Empty(String),
-    /// An axis is logarithmic, and no value is above zero.
+    /// An axis is logarithmic, but no value is above zero.
     #[error("the axis `{0}` is logarithmic and has no value above zero; make it linear")]
     NothingPositive(String),
     /// The range set for an axis cannot be one.
@@ -42,7 +42,7 @@ pub enum PlotError {
     Range {
         /// Title of the axis.
         axis: String,
-        /// Lower end asked for.
+        /// Requested lower end.
         low: f64,
         /// Upper end asked for.
         high: f64,
@@ -50,12 +50,12 @@ pub enum PlotError {
     /// The size in pixels is too small to read, or too large to hold.
     #[error("a plot of {width} x {height} pixels is out of range: take {min} to {max} each way", min = MIN_SIDE, max = MAX_SIDE)]
     Size {
-        /// Pixels across.
+        /// Width in pixels.
         width: u32,
-        /// Pixels down.
+        /// Height in pixels.
         height: u32,
     },
-    /// The machine has no font, and without one the PNG would have no text.
+    /// The machine has no fonts, so a PNG would have no text.
     #[error("no font is installed, so a PNG would have no text: apt-get install fonts-dejavu-core")]
     NoFont,
     /// The SVG could not be rendered.
@@ -66,9 +66,9 @@ pub enum PlotError {
     Write(#[from] crate::WriteError),
 }
 
-/// The shortest side a plot may have, in pixels.
+/// Minimum width and height of a plot, in pixels.
 pub const MIN_SIDE: u32 = 200;
-/// The longest side a plot may have, in pixels (a PNG of this size takes 400 MB to render).
+/// Maximum width and height of a plot, in pixels (a PNG of this size takes 400 MB to render).
 pub const MAX_SIDE: u32 = 10_000;
 
 /// A drawn plot.
@@ -90,50 +90,51 @@ impl Svg {
         &self.text
     }
 
-    /// The plot as a PNG file, `scale` pixels per SVG pixel (2.0 for sharp screens and print), drawn
-    /// with the fonts of this machine.
+    /// Renders the plot as a PNG file, with `scale` pixels per SVG pixel (2.0 for high-resolution
+    /// screens and print) and the fonts of this machine.
     ///
     /// # Errors
-    /// [`PlotError::NoFont`] on a machine without fonts, [`PlotError::Size`] when the scale makes it too
-    /// large or too small, [`PlotError::Render`] when the renderer refuses.
+    /// Fails with [`PlotError::NoFont`] on a machine without fonts, with [`PlotError::Size`] if the
+    /// scale makes the picture too large or too small, or with [`PlotError::Render`] if the
+    /// renderer fails.
     pub fn to_png(&self, scale: f32) -> Result<Vec<u8>, PlotError> {
         png::render(&self.text, scale, &png::fonts()?)
     }
 
-    /// Writes the SVG file, replaced as a whole.
+    /// Writes the SVG file. The file is replaced atomically.
     ///
     /// # Errors
-    /// [`PlotError::Write`].
+    /// Fails with [`PlotError::Write`].
     pub fn write_svg(&self, path: impl AsRef<Path>) -> Result<(), PlotError> {
         Ok(crate::file::write(path.as_ref(), self.text.as_bytes())?)
     }
 
-    /// Writes the PNG file, replaced as a whole; as [`Svg::to_png`].
+    /// Writes the PNG file, like [`Svg::to_png`]. The file is replaced atomically.
     ///
     /// # Errors
-    /// As [`Svg::to_png`], and [`PlotError::Write`].
+    /// Fails as [`Svg::to_png`] does, and with [`PlotError::Write`].
     pub fn write_png(&self, path: impl AsRef<Path>, scale: f32) -> Result<(), PlotError> {
         Ok(crate::file::write(path.as_ref(), &self.to_png(scale)?)?)
     }
 }
 
-/// Checks whether a PNG can be made here at all: better known before an experiment than after it.
+/// Checks that this machine can render a PNG. Call it before an experiment, not after it.
 ///
 /// # Errors
-/// As [`Svg::to_png`].
+/// Fails as [`Svg::to_png`] does.
 pub fn check_fonts() -> Result<(), PlotError> {
     let axis = || Axis::new("x", "");
     let probe = LinePlot::new("probe", axis(), axis()).size(MIN_SIDE, MIN_SIDE);
     probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
 }
 
-/// True if a value can be drawn: finite, and so far from the ends of `f64` that differences of two
-/// such values are finite too.
+/// True if a value can be drawn: it is finite, and small enough that differences of two such values
+/// are finite too.
 fn drawable(value: f64) -> bool {
     value.is_finite() && value.abs() <= 1e100
 }
 
-/// The smallest and largest drawable value.
+/// Returns the smallest and largest drawable value.
 fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| drawable(*value)).fold(None, |extent, value| match extent {
         None => Some((value, value)),

@@ -1,4 +1,4 @@
-//! SVG to PNG, with the fonts of the machine.
+//! Conversion of SVG to PNG, with the fonts of the machine.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use resvg::usvg::{self, fontdb};
 
 use super::{MAX_SIDE, MIN_SIDE, PlotError};
 
-/// Looked for in this order; the first is what the layout is made for.
+/// Font families in order of preference. The layout is made for the first.
 const FAMILIES: [&str; 6] =
     ["DejaVu Sans", "Verdana", "Bitstream Vera Sans", "Noto Sans", "Liberation Sans", "Arial"];
 
@@ -23,7 +23,7 @@ pub(super) fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
     Ok(Arc::clone(FONTS.get_or_init(|| fonts)))
 }
 
-/// Makes the best font there is the one that `sans-serif` means.
+/// Makes the best available font the one for `sans-serif`.
 fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotError> {
     let known = FAMILIES.into_iter().map(str::to_owned).find(|family| {
         let families = [fontdb::Family::Name(family)];
@@ -35,7 +35,7 @@ fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotE
     Ok(Arc::new(database))
 }
 
-/// Renders the SVG, `scale` pixels per SVG pixel.
+/// Renders the SVG, with `scale` pixels per SVG pixel.
 pub(super) fn render(
     svg: &str,
     scale: f32,
@@ -44,7 +44,7 @@ pub(super) fn render(
     let refused = |error: &dyn std::fmt::Display| PlotError::Render(error.to_string());
     let options = usvg::Options { fontdb: Arc::clone(fonts), ..Default::default() };
     let tree = usvg::Tree::from_str(svg, &options).map_err(|error| refused(&error))?;
-    // The cast saturates, NaN becomes 0: both are out of range below.
+    // The cast saturates, and NaN becomes 0. Both are rejected as out of range below.
     let side = |length: f32| (length * scale).round() as u32;
     let (width, height) = (side(tree.size().width()), side(tree.size().height()));
     let range = MIN_SIDE..=MAX_SIDE;

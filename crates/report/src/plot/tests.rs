@@ -1,4 +1,4 @@
-//! Properties of the pictures, not copies of them.
+//! Properties of the pictures, instead of reference pictures.
 
 #[path = "../../../gateway/tests/support/ci.rs"]
 mod ci;
@@ -27,7 +27,7 @@ fn lines() -> LinePlot {
         .series(Series::new("dropped", [(0.0, 0.0), (10.0, 5.0), (20.0, 2000.0)]))
 }
 
-/// All text of an SVG element by element; panics where it is not well-formed.
+/// Returns the text of each element of an SVG. Panics if it is not well-formed.
 fn texts(svg: &Svg) -> Vec<String> {
     let document = roxmltree::Document::parse(svg.as_str()).expect("well-formed XML");
     let elements = document.descendants().filter(|node| node.has_tag_name("text"));
@@ -44,7 +44,7 @@ fn paths(svg: &Svg) -> Vec<String> {
     paths.map(|node| node.attribute("d").unwrap().to_owned()).collect()
 }
 
-/// The numbers of a path, as points.
+/// Returns the points of a path.
 fn points(path: &str) -> Vec<(f64, f64)> {
     let numbers: Vec<f64> = path
         .split(|c: char| c.is_ascii_alphabetic() || c == ' ')
@@ -54,7 +54,7 @@ fn points(path: &str) -> Vec<(f64, f64)> {
     numbers.chunks(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// The PNG of a plot, or `None`, said loudly, on a machine without fonts.
+/// Renders a plot. Returns `None`, and prints a warning, on a machine without fonts.
 fn png(svg: &Svg, scale: f32) -> Option<Pixmap> {
     match svg.to_png(scale) {
         Ok(bytes) => Some(Pixmap::decode_png(&bytes).expect("a PNG file")),
@@ -139,7 +139,7 @@ fn a_png_has_the_size_the_colours_and_the_text() {
         assert!(count(0x00, 0x72, 0xb2) > 300, "first line");
         assert!(count(0xd5, 0x5e, 0x00) > 300, "second line");
         assert!(count(0xfd, 0xf0, 0xec) > 10_000, "shaded phase");
-        // The title's rows are empty unless a font drew it.
+        // The rows of the title are empty unless a font drew it.
         let title = &pixels[..image.width() as usize * (40.0 * scale) as usize];
         assert!(title.iter().filter(|pixel| pixel.red() < 0x60).count() > 200, "title");
     }
@@ -212,7 +212,7 @@ fn bars_are_as_long_as_their_values() {
     let document = roxmltree::Document::parse(svg.as_str()).unwrap();
     let height = |colour: &str| -> f64 {
         let bars = document.descendants().filter(|node| node.attribute("fill") == Some(colour));
-        // The other one is in the legend.
+        // The other rectangle is in the legend.
         let heights = bars.map(|node| node.attribute("height").unwrap().parse().unwrap());
         heights.fold(0.0, f64::max)
     };
@@ -239,7 +239,7 @@ fn writes_files() {
     }
 }
 
-/// Replay with EQUIC_SEED.
+/// To replay, set EQUIC_SEED.
 #[test]
 fn random_plots_keep_inside_their_picture() {
     let seed = std::env::var("EQUIC_SEED")

@@ -1,12 +1,12 @@
-//! Width of texts, without a font at hand.
+//! Estimated width of texts, without a font.
 //!
-//! SVG is laid out before a font is known, so widths are those of DejaVu Sans (and Verdana, which has
-//! the same), by classes of letters. They are right within a few per cent, and only margins and line
-//! breaks depend on them.
+//! The SVG is laid out before the font is known, so the widths are those of DejaVu Sans (and
+//! Verdana, which has the same), by classes of letters. They are accurate within a few per cent,
+//! and affect only margins and line breaks.
 
 use unicode_width::UnicodeWidthChar as _;
 
-/// Estimated width of `text` in pixels at a font size in pixels.
+/// Returns the estimated width of `text` in pixels, at a font size in pixels.
 pub(super) fn width(text: &str, size: f64, bold: bool) -> f64 {
     let em: f64 = text.chars().map(advance).sum();
     em * size * if bold { 1.13 } else { 1.0 }
@@ -27,8 +27,8 @@ fn advance(c: char) -> f64 {
     }
 }
 
-/// Breaks `text` between words into at most `lines` lines no wider than `limit` pixels; what does not
-/// fit ends in an ellipsis. No text fits less than one line, even a single ellipsis.
+/// Breaks `text` between words into at most `lines` lines of at most `limit` pixels. Text that does
+/// not fit is cut, with an ellipsis. If not even an ellipsis fits, the line is too wide.
 pub(super) fn wrap(text: &str, limit: f64, size: f64, lines: usize) -> Vec<String> {
     let fits = |text: &str| width(text, size, false) <= limit;
     let mut wrapped: Vec<String> = Vec::new();
@@ -39,7 +39,8 @@ pub(super) fn wrap(text: &str, limit: f64, size: f64, lines: usize) -> Vec<Strin
         while let Some(word) = words.peek() {
             let longer =
                 if line.is_empty() { (*word).to_owned() } else { format!("{line} {word}") };
-            // The last line takes all the rest and is cut below; a first word has no other place.
+            // The last line takes all remaining words, and is cut below. A first word always stays
+            // on its line.
             if !last && !line.is_empty() && !fits(&longer) {
                 break;
             }

@@ -15,7 +15,7 @@ use super::{Interval, Sample};
 /// The fewest values that give an interval. The skewness of fewer is unknown.
 pub const FEWEST: usize = 3;
 
-/// Factor of widening, in excess of 1, of a sample with one value.
+/// Widening factor minus 1, for a sample of one value. It is divided by the sample's size.
 const WIDENED: f64 = 1.2;
 
 /// The 0.975 quantile of the standard normal distribution.
@@ -30,9 +30,9 @@ const STUDENT: [f64; 30] = [
 ];
 
 impl Sample {
-    /// Returns an interval that holds the mean of the population with 95 % confidence; see the [module](self)
-    /// for its coverage. Returns `None` if the sample has fewer than [`FEWEST`] values, or if all values
-    /// are equal: nothing is known about their spread then.
+    /// Returns an interval that contains the mean of the population with 95 % confidence. See the
+    /// [module](self) for its coverage. Returns `None` if the sample has fewer than [`FEWEST`]
+    /// values, or if all values are equal, because nothing is known about their spread then.
     #[must_use]
     pub fn mean_95(&self) -> Option<Interval> {
         let count = self.len();
@@ -51,8 +51,8 @@ impl Sample {
         (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
     }
 
-    /// The skewness, without bias where the values are normally distributed: Joanes and Gill's b with
-    /// divisor `(n - 1)(n - 2)`.
+    /// The skewness, unbiased for normally distributed values: Joanes and Gill's b with divisor `(n
+    /// - 1)(n - 2)`.
     fn skewness(&self, mean: f64, deviation: f64) -> f64 {
         let n = self.len() as f64;
         let cubes: f64 =
@@ -61,8 +61,8 @@ impl Sample {
     }
 }
 
-/// The value of t that Hall's transformation maps to `t`, for a skewness that is already divided by the
-/// square root of the sample's size.
+/// Returns the value of t that Hall's transformation maps to `t`. `skewness` must already be
+/// divided by the square root of the sample's size.
 fn corrected(t: f64, skewness: f64) -> f64 {
     if skewness.abs() < 1e-6 {
         return t;

@@ -1,4 +1,4 @@
-//! Coverage by simulation, with fixed seeds: each figure is the same in every run.
+//! Coverage by simulation. The seeds are fixed, so the results are the same in every run.
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -17,7 +17,7 @@ fn normal(rng: &mut SmallRng) -> f64 {
     (2.0 * exponential(rng)).sqrt() * angle.cos()
 }
 
-/// A way to draw values, their mean, and the least coverage that is wanted.
+/// Name, mean, generator, and minimum coverage of a population.
 type Population = (&'static str, f64, fn(&mut SmallRng) -> f64, f64);
 
 const POPULATIONS: [Population; 8] = [
@@ -46,7 +46,7 @@ fn mean_95_covers_the_mean_of_skewed_values() {
             });
             let coverage = covered.count() as f64 / SAMPLES as f64;
             println!("{name}, {size}: {coverage:.3}");
-            // Not by being so wide that it says nothing.
+            // The coverage must not come from intervals that are too wide.
             if !(least..=0.99).contains(&coverage) {
                 wrong.push(format!("{name}, {size} values: {coverage:.3}, and {least} is wanted"));
             }

@@ -1,9 +1,9 @@
 //! Test of whether a sample has more than one mode: Hartigan's dip test.
 //!
-//! The dip (Hartigan and Hartigan 1985) is the largest distance between the empirical distribution and
-//! the unimodal distribution that is closest to it: 1/(2n) at least, 1/4 at most. How likely a dip is in a
-//! sample with one mode is taken from uniform samples of the same size, among unimodal distributions the
-//! one with the largest dips: for all others the test errs towards one mode.
+//! The dip (Hartigan and Hartigan 1985) is the largest distance between the empirical distribution
+//! and the closest unimodal distribution. It is from 1/(2n) to 1/4. The p-value compares it with
+//! the dips of uniform samples of the same size. The uniform distribution has the largest dips of
+//! all unimodal ones, so for others the test errs towards one mode.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,10 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::Sample;
 
-/// Uniform samples that a probability is taken from: those under 0.05 are then good to 0.005.
+/// Number of uniform samples for a probability. Probabilities under 0.05 are then accurate to
+/// 0.005.
 const DRAWS: usize = 2_000;
-/// Under so many values nothing can be said.
+/// Minimum number of values for a test.
 const FEWEST: usize = 4;
 
 /// Result of the dip test on a sample.
@@ -26,7 +27,7 @@ pub struct Dip {
     pub p: f64,
 }
 
-/// The test. It remembers the dips of uniform samples, for as many values as it was asked about.
+/// The dip test. It caches the dips of uniform samples for each sample size.
 #[derive(Clone, Debug)]
 pub struct DipTest {
     seed: u64,
@@ -34,20 +35,21 @@ pub struct DipTest {
 }
 
 impl DipTest {
-    /// The same seed gives the same probabilities.
+    /// Creates a test. The same seed gives the same probabilities.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, uniform: BTreeMap::new() }
     }
 
-    /// Tests a sample; `None` for fewer than four values. The first call for a size draws 2,000 samples.
+    /// Tests a sample. Returns `None` for fewer than four values. The first call for a size draws
+    /// 2,000 samples.
     pub fn test(&mut self, sample: &Sample) -> Option<Dip> {
         if sample.len() < FEWEST {
             return None;
         }
         let dip = dip(sample.sorted());
         let size = sample.len();
-        // Each size has draws of its own: the order of questions changes no answer.
+        // Each size has its own random sequence, so the order of calls does not change the results.
         let seed = self.seed ^ (size as u64).rotate_left(32);
         let uniform = self.uniform.entry(size).or_insert_with(|| uniform_dips(size, seed));
         let as_large = uniform.len() - uniform.partition_point(|one| *one < dip);
@@ -67,15 +69,15 @@ fn uniform_dips(size: usize, seed: u64) -> Vec<f64> {
     dips
 }
 
-/// A value that occurs, and how many values are below it and no larger than it: the corners of a step
-/// of the empirical distribution.
+/// A distinct value, the number of values below it, and the number up to and including it: the
+/// corners of a step of the empirical distribution.
 struct Step {
     x: f64,
     below: f64,
     to: f64,
 }
 
-/// The dip of ascending values; 0 without values.
+/// Returns the dip of ascending values, or 0 without values.
 fn dip(sorted: &[f64]) -> f64 {
     let mut steps: Vec<Step> = Vec::with_capacity(sorted.len());
     let mut below = 0.0;
@@ -84,15 +86,15 @@ fn dip(sorted: &[f64]) -> f64 {
         steps.push(Step { x: equal[0], below, to });
         below = to;
     }
-    // A sample of one value is a unimodal distribution itself.
+    // A sample with one distinct value is itself unimodal.
     if steps.len() < 2 {
         return if below > 0.0 { 0.5 / below } else { 0.0 };
     }
     let (mut low, mut high) = (0, steps.len() - 1);
-    // Twice the dip, in values.
+    // Twice the dip, in units of values.
     let mut dip: f64 = 1.0;
     loop {
-        // Convex from below to the mode, concave from it: as close as that gets to the steps.
+        // Convex up to the mode and concave from it: the closest unimodal fit to the steps.
         let minorant = hull(&steps, low, high, |step| -step.below);
         let majorant = hull(&steps, low, high, |step| step.to);
         let (distance, from, to) = widest(&steps, &minorant, &majorant);
@@ -110,7 +112,8 @@ fn dip(sorted: &[f64]) -> f64 {
     dip / (2.0 * below)
 }
 
-/// The corners of the least concave function above the points `(x, height)` from `low` to `high`.
+/// Returns the corners of the smallest concave function above the points `(x, height)` from `low`
+/// to `high`.
 fn hull(steps: &[Step], low: usize, high: usize, height: impl Fn(&Step) -> f64) -> Vec<usize> {
     let mut corners: Vec<usize> = Vec::new();
     for next in low..=high {
@@ -128,7 +131,7 @@ fn hull(steps: &[Step], low: usize, high: usize, height: impl Fn(&Step) -> f64) 
     corners
 }
 
-/// The height at `at` of the line through `corners`.
+/// Returns the height of the line through `corners` at `at`.
 fn on(steps: &[Step], corners: &[usize], at: usize, height: impl Fn(&Step) -> f64) -> f64 {
     let right = corners.partition_point(|corner| *corner < at);
     match (right.checked_sub(1).and_then(|left| corners.get(left)), corners.get(right)) {
@@ -142,7 +145,7 @@ fn on(steps: &[Step], corners: &[usize], at: usize, height: impl Fn(&Step) -> f6
     }
 }
 
-/// Greatest distance between majorant and minorant: its size, and the corners around it.
+/// Returns the greatest distance between majorant and minorant, and the corners around it.
 fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize, usize) {
     let mut widest = (0.0, 0, 0);
     for &at in majorant {
@@ -162,7 +165,7 @@ fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize
     widest
 }
 
-/// Greatest distance of the steps from the line through `corners`, within a range.
+/// Returns the greatest distance of the steps from the line through `corners`, within a range.
 fn farthest(
     steps: &[Step],
     corners: &[usize],
@@ -186,8 +189,9 @@ pub struct Halves {
     pub high_count: usize,
 }
 
-/// The two parts whose values lie closest to their own means (2-means in one dimension). `None` for
-/// fewer than two different values. There are two parts of any sample: ask [`DipTest`] first.
+/// Splits a sample into the two parts whose values are closest to their own means (2-means in one
+/// dimension). Returns `None` with fewer than two distinct values. Every sample can be split, so
+/// use [`DipTest`] first.
 #[must_use]
 pub fn halves(sample: &Sample) -> Option<Halves> {
     let sorted = sample.sorted();
@@ -196,7 +200,7 @@ pub fn halves(sample: &Sample) -> Option<Halves> {
     for (index, pair) in sorted.windows(2).enumerate() {
         before += pair[0];
         let (low, high) = ((index + 1) as f64, (sorted.len() - index - 1) as f64);
-        // The variance between the parts, but for a factor that all have.
+        // The variance between the parts, without a constant factor.
         let between = low * high * (before / low - (total - before) / high).powi(2);
         if pair[0] < pair[1] && best.is_none_or(|(most, _)| between > most) {
             best = Some((between, index + 1));

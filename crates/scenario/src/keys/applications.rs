@@ -1,4 +1,4 @@
-//! Keys of what a flow carries, if that is not one transfer.
+//! Keys of the application of a flow, if it is not a single transfer.
 
 section! { REQUESTS, "`[flow.requests]`, with `application = \"requests\"`" {
     "count": "number from 1", "100", "requests of each connection";

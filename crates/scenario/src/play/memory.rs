@@ -1,31 +1,32 @@
-//! Memory that a run takes, before it is played. What is counted, and how much of it, is held beside real runs by
-//! `tests/memory.rs`.
+//! Estimate of the memory that a run needs, computed before the run. `tests/memory.rs` compares it
+//! with real runs.
 
 use crate::build::Place;
 use crate::model::{Flow, Protection, Protocol, Scenario};
 use crate::transport::SEND_BUFFER;
 
-/// Bytes of both ends of a QUIC connection, without what they carry.
+/// Memory for both ends of a QUIC connection in bytes, without buffered data.
 const QUIC: u64 = 64 << 10;
 
-/// Bytes that TLS adds to that.
+/// Additional memory for TLS in bytes.
 const TLS: u64 = 64 << 10;
 
-/// Bytes of both ends of a TCP connection.
+/// Memory for both ends of a TCP connection in bytes.
 const TCP: u64 = 24 << 10;
 
-/// Bytes that the sender of TCP remembers of a segment, of which payload is no part.
+/// Memory that a TCP sender needs per segment in flight, in bytes, without payload.
 const SEGMENT: u64 = 128;
 
-/// Bytes of a node or of a port, and of a request, message or the like in the result.
+/// Memory in bytes for a node or a port, and for a request, message or similar unit in the result.
 const SMALL: u64 = 1 << 10;
 const UNIT: u64 = 64;
 
-/// Estimate of the bytes that one run takes at most: its connections with what waits in them, and the queues. It is made of
-/// windows, buffers and queues: within a factor of two for runs that fill them.
+/// Returns an estimate of the largest memory that one run needs, in bytes: its connections with
+/// buffered data, and the queues. It is computed from windows, buffers and queues. For runs that
+/// fill these, it is accurate within a factor of two.
 pub fn memory(scenario: &Scenario) -> u64 {
     let Ok(place) = Place::find(scenario) else { return 0 };
-    // Bytes that connections of each protocol have to send at most.
+    // Largest number of bytes that connections of each protocol have to send.
     let (mut quic, mut tcp) = (0_u64, 0_u64);
     let mut connections = 0_u64;
     for flow in &scenario.flows {
@@ -42,8 +43,9 @@ pub fn memory(scenario: &Scenario) -> u64 {
         let each = each.saturating_add(units);
         connections = connections.saturating_add(each.saturating_mul(count));
     }
-    // What is under way is in queues and on links, and no more than the connections have to send. Of QUIC, the sender keeps
-    // it, too, and it may wait at the receiver for what is missing; of TCP, only packets are kept.
+    // Data in flight is in queues and on links, and is limited by what the connections have to
+    // send. A QUIC sender also keeps a copy, and the receiver may buffer it until missing data
+    // arrives. For TCP, only packets are stored.
     let ways = place.watched.len().max(1) as u64;
     let under_way = place.holds.saturating_mul(ways);
     let network = [
@@ -56,7 +58,7 @@ pub fn memory(scenario: &Scenario) -> u64 {
     connections.saturating_add(network).saturating_add(nodes.saturating_mul(SMALL))
 }
 
-/// Bytes that a connection has to keep at most, until they are acknowledged.
+/// Largest number of bytes that a connection keeps until they are acknowledged.
 fn held(flow: &Flow, place: &Place) -> u64 {
     let window = place.window_of(flow);
     flow.size.map_or(window, |size| size.min(window))

@@ -1,11 +1,12 @@
-//! Runs in virtual time: [`play`] plays a scenario with one seed, [`play_all`] with all of them, on several threads.
+//! Runs in virtual time. [`play`] runs a scenario with one seed, [`play_all`] with all seeds on
+//! several threads.
 //!
-//! A run is one thread's, and the same from the same scenario and seed in any process; so results do not depend on
-//! how many threads there are.
+//! Each run uses one thread, and depends only on its scenario and seed. So results do not depend on
+//! the number of threads.
 //!
-//! * `stage.rs`: the simulation with everybody in it; `transport.rs`: connections of either protocol; `plugins.rs`: plugins
-//!   of their ends; `memory.rs`: what a run takes;
-//! * `series.rs`: time series of a run. Results are in `crate::results`.
+//! * `stage.rs`: the simulation with all its agents; `transport.rs`: connections of either
+//!   protocol; `plugins.rs`: their plugins; `memory.rs`: the memory that a run needs;
+//! * `series.rs`: time series of a run. `crate::results` has the results.
 
 mod memory;
 mod plugins;
@@ -29,37 +30,37 @@ pub use memory::memory;
 pub(crate) use plugins::load as load_plugin;
 pub use series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
 
-/// Reason for which a run cannot be played to its end.
+/// Reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlayError {
-    /// The simulator refuses what the description passed, which a check before should have found.
+    /// The simulator rejects a description that was checked before. This is a bug in the check.
     #[error("seed {seed}: {reason}")]
     Refused {
         /// Seed of the run.
         seed: u64,
-        /// Reason that the simulator gives.
+        /// Reason given by the simulator.
         reason: String,
     },
 }
 
-/// Flows of a scenario that take part in a run.
+/// The flows of a scenario that take part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All flows.
     All,
-    /// The flow with this number in the description, counted from 0, in the same network and beside the same other
-    /// traffic.
+    /// Only the flow with this index in the description, counted from 0. The network and the
+    /// background traffic are the same.
     Flow(usize),
 }
 
-/// Makes the logs of the connection with this number, from 1, of the flow of this name.
+/// Creates the logs of a connection, from the name of its flow and its number in that flow, from 1.
 pub type MakeLogs<'a> = dyn Fn(&str, usize) -> Logs + 'a;
 
-/// Plays a scenario with one seed.
+/// Runs a scenario with one seed.
 ///
 /// # Errors
-/// [`PlayError`], which no scenario is known to lead to that was read by [`Scenario::parse`].
+/// Fails with [`PlayError`]. No scenario that [`Scenario::parse`] accepts is known to cause it.
 pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, PlayError> {
     let refused = |reason: String| PlayError::Refused { seed, reason };
     let mut stage = PlayStage::set(scenario, seed, part, None).map_err(refused)?;
@@ -67,11 +68,12 @@ pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, Pl
     Ok(stage.outcome())
 }
 
-/// As [`play`], with time series, and with logs of QUIC connections if a function for these is given. The outcome is
-/// the same.
+/// Like [`play`], but also returns time series, and writes logs of QUIC connections if `logs` is
+/// given. The outcome is the same.
 ///
 /// # Errors
-/// As [`play`], and if the interval of the scenario is so short that there are too many points.
+/// Fails as [`play`] does, and if the interval of the scenario is so short that there would be too
+/// many points.
 pub fn record(
     scenario: &Scenario,
     seed: u64,
@@ -83,11 +85,12 @@ pub fn record(
     Ok((stage.outcome(), series))
 }
 
-/// Plays a scenario with all its seeds, on so many threads. The outcomes are in the order of the seeds; `done` is
-/// called after each run, by whichever thread it was on, with the number of runs done so far.
+/// Runs a scenario with all its seeds, on this number of threads. Returns the outcomes in the order
+/// of the seeds. Calls `done` after each run, on the thread of that run, with the number of runs
+/// done so far.
 ///
 /// # Errors
-/// That of the first seed that has one.
+/// Returns the error of the first seed that failed.
 pub fn play_all(
     scenario: &Scenario,
     part: Part,

@@ -1,4 +1,5 @@
-//! Plugins of connections: loaded once for a flow, and attached to each of its connections as its owner's own.
+//! Plugins of connections. A plugin is loaded once per flow, and attached to each of its
+//! connections as a plugin of the connection's owner.
 
 #[cfg(feature = "plugins")]
 use equic_plugin::{Bundle, Origin, Plugin, Policy, decide};
@@ -10,15 +11,15 @@ use equic_sim::quic::{Connection, Hooks};
 use crate::model::PluginFile;
 use crate::model::QuicOptions;
 
-/// Moment by which plugins are judged, in seconds after 1970: a run does not depend on when it is played, so that a plugin never
-/// expires in it.
+/// Time at which plugins are validated, in seconds since the Unix epoch. It is fixed, so that a run
+/// does not depend on the date and no plugin expires.
 #[cfg(feature = "plugins")]
 const NOW: u64 = 0;
 
-/// Hooks for both ends of a flow's connections, from its plugins.
+/// Returns the hooks for both ends of a flow's connections, from its plugins.
 ///
 /// # Errors
-/// A plugin cannot be loaded, with its name.
+/// Fails if a plugin cannot be loaded. The error has its name.
 #[cfg(feature = "plugins")]
 pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     Ok(HooksOfEnds {
@@ -27,7 +28,7 @@ pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     })
 }
 
-/// As with the feature `plugins`, for flows without any.
+/// Without the feature `plugins`, no flow has plugins.
 #[cfg(not(feature = "plugins"))]
 pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     match options.client_plugins.first().or(options.server_plugins.first()) {

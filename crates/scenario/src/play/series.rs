@@ -1,8 +1,8 @@
-//! Time series of a run: the state of connections and ports at every interval.
+//! Time series of a run: the state of connections and ports, once per interval.
 
 use serde::Serialize;
 
-/// A connection at one moment. Empty: it has not begun.
+/// State of a connection at one time. There is no entry before the connection has begun.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowPoint {
     /// Seconds since the start of the run.
@@ -15,21 +15,21 @@ pub struct FlowPoint {
     pub protocol: &'static str,
     /// Congestion window of the sender, in bytes.
     pub window: u64,
-    /// Slow start threshold, in bytes; empty before the first loss, or where the controller has none.
+    /// Slow start threshold, in bytes. Empty before the first loss, or if the controller has none.
     pub slow_start_threshold: Option<u64>,
     /// Bytes in flight.
     pub in_flight: u64,
     /// Smoothed round-trip time, in seconds.
     pub rtt: f64,
-    /// Rate at which packets may leave, in bits per second.
+    /// Pacing rate, in bits per second.
     pub pacing_rate: f64,
-    /// Bits per second that the receiver's application had since the moment before.
+    /// Bits per second delivered to the receiver's application since the last sample.
     pub goodput: f64,
-    /// Packets that the sender gave up as lost since the moment before.
+    /// Packets that the sender declared lost since the last sample.
     pub lost: u64,
 }
 
-/// One of several paths of a connection at one moment, as its sender has it.
+/// State of one path of a multipath connection at one time, at its sender.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathPoint {
     /// Seconds since the start of the run.
@@ -40,9 +40,9 @@ pub struct PathPoint {
     pub copy: usize,
     /// The path ID (RFC 10069).
     pub path: u32,
-    /// The link of the network that it goes over, from 1.
+    /// Number of the network's link that the path uses, from 1.
     pub link: u16,
-    /// True if the peer has answered on it: no data is sent before.
+    /// True if the path is validated. No data is sent before.
     pub validated: bool,
     /// Congestion window, in bytes.
     pub window: u64,
@@ -50,41 +50,41 @@ pub struct PathPoint {
     pub in_flight: u64,
     /// Smoothed round-trip time, in seconds.
     pub rtt: f64,
-    /// Rate at which packets may leave, in bits per second.
+    /// Pacing rate, in bits per second.
     pub pacing_rate: f64,
 }
 
-/// A port at one moment.
+/// State of a port at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortPoint {
     /// Seconds since the start of the run.
     pub time: f64,
     /// Name of the port.
     pub port: String,
-    /// Packets that wait.
+    /// Packets in the queue.
     pub packets: usize,
-    /// Bytes that wait, with the link's framing.
+    /// Bytes in the queue, including the link's framing.
     pub bytes: u64,
-    /// Packets that the queue dropped since the moment before.
+    /// Packets that the queue dropped since the last sample.
     pub dropped: u64,
-    /// Packets that the queue marked since the moment before.
+    /// Packets that the queue marked since the last sample.
     pub marked: u64,
-    /// Bits per second that it sent since the moment before, with the link's framing.
+    /// Bits per second sent since the last sample, including the link's framing.
     pub rate: f64,
 }
 
-/// Share of a protocol in the goodput of all, from one moment to the next.
+/// Share of a protocol in the total goodput, between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SharePoint {
     /// Seconds since the start of the run.
     pub time: f64,
     /// The protocol.
     pub protocol: &'static str,
-    /// From 0 to 1; empty while nobody gets anything.
+    /// From 0 to 1. Empty while there is no goodput.
     pub share: Option<f64>,
 }
 
-/// A request, stream, object, segment or message that came to its end.
+/// A completed request, stream, object, segment or message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UnitPoint {
     /// Name of the flow.
@@ -95,13 +95,13 @@ pub struct UnitPoint {
     pub protocol: &'static str,
     /// Name of the object, or number from 1.
     pub unit: String,
-    /// Seconds from the start of the run until the application wanted it.
+    /// Time at which the application wanted it, in seconds since the start of the run.
     pub began: f64,
-    /// Seconds from then until it had the last byte.
+    /// Seconds from then until the application had the last byte.
     pub took: f64,
 }
 
-/// The player of a video at one moment.
+/// State of a video player at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlayingPoint {
     /// Seconds since the start of the run.
@@ -112,34 +112,34 @@ pub struct PlayingPoint {
     pub copy: usize,
     /// Protocol of the flow.
     pub protocol: &'static str,
-    /// Seconds of playing time in the buffer.
+    /// Playback duration in the buffer, in seconds.
     pub buffered: f64,
-    /// Number of times that it has stood still so far.
+    /// Number of stalls so far.
     pub stalls: u64,
-    /// Seconds for which it has.
+    /// Total duration of the stalls, in seconds.
     pub stalled: f64,
 }
 
-/// Everything that a run has written down.
+/// All time series of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
-    /// Connections that have begun, moment by moment.
+    /// States of the connections that have begun, sample by sample.
     pub flows: Vec<FlowPoint>,
-    /// Ports, moment by moment.
+    /// States of the ports, sample by sample.
     pub ports: Vec<PortPoint>,
-    /// Paths of connections that may have several, moment by moment.
+    /// States of the paths of multipath connections, sample by sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathPoint>,
     /// Units that applications received, connection by connection, in order of arrival.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<UnitPoint>,
-    /// Players of videos, moment by moment.
+    /// States of the video players, sample by sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub playing: Vec<PlayingPoint>,
 }
 
 impl Series {
-    /// Shares of protocols over time.
+    /// Returns the shares of the protocols over time.
     pub fn shares(&self) -> Vec<SharePoint> {
         let mut protocols: Vec<&'static str> = self.flows.iter().map(|one| one.protocol).collect();
         protocols.sort_unstable();

@@ -1,4 +1,4 @@
-//! The simulation of one run: network, connections and other traffic.
+//! The simulation of one run: network, connections and background traffic.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::build::Place;
 use crate::model::{Flow, Scenario};
 use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 
-/// The most points of a time series: more is not looked at, and does not fit.
+/// Largest number of points of a time series.
 const MOST_POINTS: usize = 10_000_000;
 
-/// A simulation that is ready to run, and knows its connections, traffic and ports.
+/// A simulation that is ready to run, with its connections, traffic sources and ports.
 pub(super) struct PlayStage<'a> {
     scenario: &'a Scenario,
     seed: u64,
@@ -67,7 +67,8 @@ impl<'a> PlayStage<'a> {
         self.run.run(limit).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Runs as [`PlayStage::run`] does, stopping at every interval to measure, which changes nothing.
+    /// Runs like [`PlayStage::run`], and takes a sample at each interval. This does not change the
+    /// result.
     pub(super) fn record(&mut self) -> Result<Series, String> {
         let limit = Time::START + self.scenario.limit;
         let mut series = Series::default();
@@ -206,7 +207,7 @@ impl<'a> PlayStage<'a> {
         Some(ApplicationOutcome::new(application, &report))
     }
 
-    /// The buffer of a video now.
+    /// Samples the buffer of a video.
     fn look_at_playing(&self, time: f64, connection: &Connection<'_>, series: &mut Series) {
         let Connection { flow, copy, ids, .. } = connection;
         if !matches!(flow.application, Some(Application::Video(_))) {
@@ -225,7 +226,8 @@ impl<'a> PlayStage<'a> {
         });
     }
 
-    /// Requests, streams, objects, segments and messages of all connections.
+    /// Returns the completed units of all connections: requests, streams, objects, segments and
+    /// messages.
     fn units(&self) -> Vec<UnitPoint> {
         let mut points = Vec::new();
         for Connection { flow, copy, ids, .. } in &self.connections {
@@ -247,7 +249,8 @@ impl<'a> PlayStage<'a> {
     }
 }
 
-/// Name of a unit in results: of an object its own, else a number from 1.
+/// Returns the name of a unit in results: the name of an object, or the number of another unit,
+/// from 1.
 fn unit_name(application: &Application, number: u64) -> String {
     let object = match application {
         Application::Page(page) => usize::try_from(number).ok().and_then(|at| page.objects.get(at)),
@@ -256,11 +259,11 @@ fn unit_name(application: &Application, number: u64) -> String {
     object.map_or_else(|| (number + 1).to_string(), |object| object.name.clone())
 }
 
-/// Counters at the moment before.
+/// Counters at the last sample.
 struct Before {
     at: Time,
-    /// Bytes received and packets lost, of each connection.
+    /// Bytes received and packets lost, for each connection.
     flows: Vec<(u64, u64)>,
-    /// Counters and bytes sent, of each port.
+    /// Counters and bytes sent, for each port.
     ports: Vec<(PortStats, u64)>,
 }

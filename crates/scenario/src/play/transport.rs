@@ -1,4 +1,4 @@
-//! Connections of a run, whatever their protocol: how they are configured, and what they say of themselves.
+//! Connections of a run, for both protocols: their configuration and their results.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use equic_sim::{NodeId, Report, Simulation, Time};
 use crate::build::Place;
 use crate::model::{Flow, Protection, Protocol, Tls, TlsVersion};
 
-/// Bytes of flows that have no size: more than any run can carry.
+/// Number of bytes for flows without a size: more than any run can transfer.
 const WITHOUT_END: u64 = 1 << 60;
 
 pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};
@@ -69,7 +69,7 @@ pub(super) fn attach(
     }
 }
 
-/// Result at the receiver, or at the sender if that knows of a failure alone.
+/// Returns the outcome at the receiver. If only the sender knows of a failure, it is added.
 pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     if let Some(Report { completed, bytes, failure, .. }) = report(run, flow, ids) {
         return Outcome { completed, bytes, failure };
@@ -93,7 +93,7 @@ pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     outcome
 }
 
-/// Reason for which a hook of either end was taken off; none: all are as they were attached.
+/// Reason why a hook of either end was detached, or `None` if all are still attached.
 pub(super) fn failed_hook(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<String> {
     if flow.protocol == Protocol::Tcp {
         return None;
@@ -108,7 +108,7 @@ pub(super) fn failed_hook(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option
     failed(sender.or(receiver))
 }
 
-/// State of the end that sends most of it.
+/// State of the end that sends most of the data.
 pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState {
     if flow.application.is_some() {
         return run.agent::<Party>(ids.sender).map(Party::state).unwrap_or_default();
@@ -120,7 +120,7 @@ pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState
     .unwrap_or_default()
 }
 
-/// State of each of several paths at the end that sends most of it; empty: there is one only.
+/// State of each path, at the end that sends most of the data. Empty without multipath.
 pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathState> {
     if flow.quic.paths < 2 {
         return Vec::new();
@@ -132,7 +132,7 @@ pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathStat
     paths.unwrap_or_default()
 }
 
-/// Results of a flow's application; none: it is one transfer.
+/// Results of a flow's application, or `None` for a single transfer.
 pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Report> {
     flow.application.as_ref()?;
     let mut report = run.agent::<Party>(ids.receiver)?.report(run.now());

@@ -1,4 +1,4 @@
-//! Application of a flow: `application`, and the table of that name.
+//! Reads the application of a flow: `application`, and the table of that name.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::table::{Reader, Table, bytes, duration, name, names, rate, within};
 use crate::keys::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, Section, VIDEO};
 use crate::problem::instead;
 
-/// The most objects of a page.
+/// Largest number of objects of a page.
 const MAX_OBJECTS: usize = 10_000;
 
-/// The most bytes of a request, or of an answer: more does not come to an end.
+/// Largest size of a request or a response, in bytes. A larger one would not complete.
 const MAX_BYTES: u64 = 1 << 50;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -35,7 +35,8 @@ const KINDS: [(&str, Kind); 6] = [
     ("call", Kind::Call),
 ];
 
-/// The application of a flow; none: one transfer, or something is wrong with it, and noted.
+/// Returns the application of a flow. Returns `None` for a single transfer, or after a mistake,
+/// which is recorded.
 pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<Application> {
     let kind = flow.choice(reader, "application", &KINDS).unwrap_or(Kind::Bulk);
     for (key, of) in &KINDS[1..] {
@@ -74,14 +75,14 @@ pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<A
     }
 }
 
-/// A number of bytes, from 1 up.
+/// Reads a size of at least one byte.
 fn some_bytes(value: &toml::de::DeValue<'_>) -> Result<u64, String> {
     let read = bytes(value)?;
     let possible = (1..=MAX_BYTES).contains(&read);
     possible.then_some(read).ok_or_else(|| "this has a byte, and at most 1 PiB".to_owned())
 }
 
-/// A time above zero.
+/// Reads a duration above zero.
 fn some_time(value: &toml::de::DeValue<'_>) -> Result<Duration, String> {
     let read = duration(value)?;
     (!read.is_zero()).then_some(read).ok_or_else(|| "this takes some time".to_owned())
@@ -157,7 +158,7 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
     Some(Page { request, objects })
 }
 
-/// An object that would never be asked for.
+/// Returns an object that would never be requested, because its dependencies form a cycle.
 fn circle(after: &[Vec<usize>]) -> Option<usize> {
     let mut missing: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];

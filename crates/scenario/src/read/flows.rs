@@ -1,4 +1,4 @@
-//! `[[flow]]` and `[[traffic]]`.
+//! Reads `[[flow]]` and `[[traffic]]`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::model::{
     TcpOptions, Tls, TlsVersion, Traffic, TrafficKind,
 };
 
-/// The most connections of one scenario.
+/// Largest number of connections of one scenario.
 pub(crate) const MAX_FLOWS: usize = 100_000;
 
-/// The most plugins of one end of a connection.
+/// Largest number of plugins at one end of a connection.
 const MAX_PLUGINS: usize = 16;
 
 const CONTROLLERS: [(&str, Controller); 9] = [
@@ -38,7 +38,7 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("backup", Scheduler::Backup),
 ];
 
-/// Flows with the place of each in the text.
+/// Reads the flows, each with its offset in the text.
 pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flow)> {
     let tables = top.inners(reader, "flow", &FLOW);
     if !top.has("flow") || (tables.is_empty() && reader.is_clean()) {
@@ -167,7 +167,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     }
 }
 
-/// The plugins of one end.
+/// Reads the plugins of one end.
 fn plugins(reader: &mut Reader, table: &Table<'_, '_>, key: &'static str) -> Vec<PluginFile> {
     let mut plugins = Vec::new();
     for name in table.read(reader, key, names).unwrap_or_default() {
@@ -208,7 +208,7 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
     }
 }
 
-/// Two answers: a client has a session, and it sends early data with it.
+/// Reads whether the client resumes a session, and whether it sends early data with it.
 fn sessions(reader: &mut Reader, table: &Table<'_, '_>) -> (bool, bool) {
     let resumption = table.read(reader, "resumption", boolean).unwrap_or(false);
     let early_data = table.read(reader, "early_data", boolean).unwrap_or(false);
@@ -237,7 +237,7 @@ fn tls(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Tls> {
     Some(Tls { version, resumption, early_data, false_start, certificates })
 }
 
-/// The largest window of a connection.
+/// Reads the largest window of a connection.
 fn window(reader: &mut Reader, table: &Table<'_, '_>) -> Option<u64> {
     let window = table.read(reader, "window", bytes);
     if window.is_some_and(|window| !(16 << 10..=1 << 30).contains(&window)) {
@@ -246,7 +246,7 @@ fn window(reader: &mut Reader, table: &Table<'_, '_>) -> Option<u64> {
     window
 }
 
-/// Other traffic with the place of each in the text.
+/// Reads the background traffic, each source with its offset in the text.
 pub(super) fn traffic(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Traffic)> {
     let mut names = HashSet::new();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Grids: a scenario, and values that some of its keys take in turn.
+//! Grids: a scenario, and alternative values for some of its keys.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,10 +13,11 @@ use super::traces::{TraceTexts, Traces};
 use crate::model::Scenario;
 use crate::problem::{Problem, ScenarioError};
 
-/// The most cells of a grid.
+/// Largest number of cells of a grid.
 const MAX_CELLS: usize = 1_000_000;
 
-/// A scenario with a table `[grid]`: every combination of the values there is a cell, which is a scenario itself.
+/// A scenario with a table `[grid]`. Each combination of the values there is a cell, which is a
+/// scenario.
 #[derive(Clone, Debug)]
 pub struct Grid {
     text: String,
@@ -28,25 +29,26 @@ pub struct Grid {
 /// A key that varies, and the names of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// A key, such as `network.link.rate`, or a name for several that vary together.
+    /// The key, such as `network.link.rate`, or a name for several keys that vary together.
     pub name: String,
-    /// Values as they are written, or their names.
+    /// Values as written, or their names.
     pub values: Vec<String>,
 }
 
 impl Grid {
-    /// Reads a grid and checks each of its cells. Paths of traces begin in the current directory.
+    /// Reads a grid and checks each of its cells. Paths of traces are relative to the current
+    /// directory.
     ///
     /// # Errors
-    /// Everything that is wrong, with its line; what is wrong in a cell names the first such cell.
+    /// Returns all mistakes with their lines. A mistake in a cell names the first such cell.
     pub fn parse(text: &str) -> Result<Grid, ScenarioError> {
         Grid::read_all(text, Traces::beside(Path::new("")))
     }
 
-    /// As [`Grid::parse`], with the texts of all traces that it names.
+    /// Like [`Grid::parse`], but takes the texts of all traces from `traces`.
     ///
     /// # Errors
-    /// As [`Grid::parse`], and if a trace is not among them.
+    /// Fails as [`Grid::parse`] does, and if a trace is missing.
     pub fn parse_with(text: &str, traces: TraceTexts) -> Result<Grid, ScenarioError> {
         Grid::read_all(text, Traces::kept(traces))
     }
@@ -82,7 +84,7 @@ impl Grid {
             }
         }
         if found.is_empty() {
-            // No reader is left.
+            // All readers are dropped, so this is the only reference.
             grid.traces =
                 Rc::into_inner(traces).map(|it| it.into_inner().into_texts()).unwrap_or_default();
             return Ok(grid);
@@ -94,10 +96,10 @@ impl Grid {
         Err(ScenarioError::new(problems.collect()))
     }
 
-    /// As [`Grid::parse`], from a file. Paths of traces begin in its directory.
+    /// Like [`Grid::parse`], but reads a file. Paths of traces are relative to its directory.
     ///
     /// # Errors
-    /// As [`Grid::parse`], and if the file cannot be read.
+    /// Fails as [`Grid::parse`] does, and if the file cannot be read.
     pub fn load(path: &Path) -> Result<Grid, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
@@ -105,17 +107,17 @@ impl Grid {
         Grid::read_all(&text, traces).map_err(|error| error.in_file(path))
     }
 
-    /// The text that was read.
+    /// The text of the grid.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Texts of the traces that it names, by the names in the text.
+    /// Texts of the traces in the grid, by the names that the text uses.
     pub fn traces(&self) -> &TraceTexts {
         &self.traces
     }
 
-    /// Keys that vary, in the order of the text; the last varies fastest.
+    /// The keys that vary, in the order of the text. The last one varies fastest.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
@@ -125,18 +127,19 @@ impl Grid {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Values of the axes in a cell.
+    /// Returns the names of the axes' values in a cell.
     pub fn labels(&self, cell: usize) -> Vec<&str> {
         let chosen = self.chosen(cell);
         self.axes.iter().zip(chosen).map(|(axis, index)| axis.values[index].as_str()).collect()
     }
 
-    /// Scenarios of all cells, in their order.
+    /// The scenarios of all cells, in order.
     pub fn scenarios(&self) -> &[Scenario] {
         &self.scenarios
     }
 
-    /// Reads the scenario of a cell: the document without the grid, with the cell's values put into it.
+    /// Reads the scenario of a cell: the document without the grid, with the cell's values
+    /// inserted.
     fn read<'i>(
         &self,
         mut reader: Reader,
@@ -167,7 +170,7 @@ impl Grid {
         super::read(reader, &document)
     }
 
-    /// Numbers of a cell's values, one for each axis.
+    /// Returns the indices of a cell's values, one per axis.
     fn chosen(&self, cell: usize) -> Vec<usize> {
         let mut rest = cell;
         let mut chosen: Vec<usize> = (self.axes.iter().rev())
@@ -192,7 +195,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         return Vec::new();
     };
     let mut entries: Vec<_> = table.iter().collect();
-    // The parser sorts by name.
+    // The parser sorts by name. Restore the order of the text.
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut axes = Vec::new();
     for (key, values) in entries {
@@ -228,7 +231,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
     axes
 }
 
-/// A value's name.
+/// Returns the name of a value.
 fn label(value: &Value<'_>) -> Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
@@ -244,8 +247,9 @@ fn label(value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// Puts a value in the place of a key, such as `network.link.rate`. A list of tables on the way has it put into each, or
-/// into the one of which the number, from 1, comes next: `flow.2.controller`.
+/// Inserts a value at a key, such as `network.link.rate`. If the path leads through a list of
+/// tables, the value is inserted into each of them, or only into the one whose number (from 1)
+/// comes next in the path: `flow.2.controller`.
 fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Value<'i>) {
     let Some((first, rest)) = path.split_once('.') else {
         let key = Spanned::new(value.span(), path.to_owned().into());

@@ -1,4 +1,4 @@
-//! Links, their loss and their queues.
+//! Reads links, their loss and their queues.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::keys::{LINK, LOSS, QUEUE};
 use crate::model::Link;
 use crate::quantity;
 
-/// The link that a table describes; none: something is wrong with it, and noted.
+/// Returns the link that a table describes. Returns `None` after a mistake, which is recorded.
 pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     let there = direction(reader, table, None);
     let back = match table.inner(reader, "back", &LINK) {
@@ -32,7 +32,7 @@ pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     Some(Link { there: there?, back: back? })
 }
 
-/// Reads one direction of a link; keys that are not written are as in `base`, or have their defaults.
+/// Reads one direction of a link. Missing keys have the values of `base`, or their defaults.
 fn direction(
     reader: &mut Reader,
     table: &Table<'_, '_>,
@@ -91,7 +91,8 @@ fn direction(
     Some(link)
 }
 
-/// Rate of a port, constant or from a trace; none: it is not there, or something is wrong with it, and noted.
+/// Reads the rate of a port, constant or from a trace. Returns `None` if it is missing, or after a
+/// mistake, which is recorded.
 fn port_rate(reader: &mut Reader, table: &Table<'_, '_>, needed: bool) -> Option<Rate> {
     if table.has("rate") && table.has("trace") {
         table.complain(reader, "trace", "a link has either a rate or a trace");
@@ -151,7 +152,7 @@ fn limit(value: &DeValue<'_>) -> Result<Limit, String> {
     let text = text(value).map_err(|_| wrong.to_owned())?;
     match quantity::packets(&text) {
         Some(packets) => packets.map(Limit::Packets),
-        // A text with a unit of bytes is a size that is wrong, and no other.
+        // A text with a unit of bytes is meant as a size, so report the mistake of that.
         None => quantity::bytes(&text).map(Limit::Bytes).map_err(|error| {
             if error.contains("too much") || error.contains("whole number") {
                 error

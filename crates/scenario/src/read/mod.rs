@@ -1,7 +1,7 @@
-//! From text to a [`Scenario`], with everything that is wrong in it.
+//! Parses a [`Scenario`], and collects all mistakes.
 //!
-//! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values, with their lines;
-//! * `traces.rs`: the files that a text names;
+//! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values with their lines;
+//! * `traces.rs`: files that a text refers to;
 //! * `network.rs`, `link.rs`, `flows.rs`, `applications.rs`: the tables of a description.
 
 mod applications;
@@ -32,23 +32,23 @@ use traces::Traces;
 /// Default of `limit`.
 const LIMIT: Duration = Duration::from_secs(10_000);
 
-/// The most runs of one scenario.
+/// Largest number of runs of one scenario.
 const MAX_SEEDS: u64 = 1_000_000;
 
 impl Scenario {
-    /// Reads a description and checks that it can be played: that there is a network, that all flows find their way.
-    /// Paths of traces begin in the current directory.
+    /// Parses a description, and checks that it can be simulated: the network is valid and all
+    /// flows have routes. Paths of traces are relative to the current directory.
     ///
     /// # Errors
-    /// Everything that is wrong, with its line.
+    /// Returns all mistakes, with their lines.
     pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
         Scenario::parse_in(text, Path::new(""))
     }
 
-    /// As [`Scenario::parse`]; paths of traces begin in this directory.
+    /// Like [`Scenario::parse`], with paths of traces relative to `folder`.
     ///
     /// # Errors
-    /// As [`Scenario::parse`].
+    /// Fails as [`Scenario::parse`] does.
     pub fn parse_in(text: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
         let (document, errors) = DeTable::parse_recoverable(text);
         let mut reader = Reader::new(text, &Rc::new(RefCell::new(Traces::beside(folder))));
@@ -65,10 +65,10 @@ impl Scenario {
         read(reader, document.get_ref())
     }
 
-    /// As [`Scenario::parse`], from a file. Paths of traces begin in its directory.
+    /// Like [`Scenario::parse`], but reads a file. Paths of traces are relative to its directory.
     ///
     /// # Errors
-    /// As [`Scenario::parse`], and if the file cannot be read.
+    /// Fails as [`Scenario::parse`] does, and if the file cannot be read.
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
@@ -86,7 +86,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     if limit.is_some_and(|limit| limit.is_zero()) {
         top.complain(&mut reader, "limit", "a limit is longer than 0 s");
     }
-    // Only without other mistakes: a key that could not be read is not missing.
+    // Only if there are no other mistakes: a key with an invalid value is not missing.
     let endless = |flow: &Flow| flow.size.is_none() && flow.application.is_none();
     if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| endless(flow)) {
         let message = "this key is missing: a flow has no `size`, so the run would never end";
@@ -133,7 +133,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     }
 }
 
-/// Notes each flow with a connection that would begin after the run has ended.
+/// Records a mistake for each flow with a connection that would begin after the end of the run.
 fn late_flows(reader: &mut Reader, top: &Table<'_, '_>, limit: Duration, flows: &[(usize, Flow)]) {
     for (table, (_, flow)) in top.inners(reader, "flow", &FLOW).iter().zip(flows) {
         let others = u32::try_from(flow.count - 1).unwrap_or(u32::MAX);
@@ -152,7 +152,7 @@ fn late_flows(reader: &mut Reader, top: &Table<'_, '_>, limit: Duration, flows: 
     }
 }
 
-/// Notes other traffic that would begin after the run has ended.
+/// Records a mistake for background traffic that would begin after the end of the run.
 fn late_traffic(
     reader: &mut Reader,
     top: &Table<'_, '_>,

@@ -1,5 +1,5 @@
-//! Tables of a description, and their values: each is asked for by a key that `keys.rs` knows, and what is wrong
-//! is kept with its line.
+//! Tables of a description, and their values. Each value is requested by a key that `keys.rs`
+//! lists. Mistakes are collected with their lines.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,15 +16,15 @@ use crate::keys::Section;
 use crate::problem::{Problem, instead};
 use crate::quantity;
 
-/// A value with its place in the text.
+/// A value with its position in the text.
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Problems of a text so far.
+/// The mistakes found in a text so far.
 pub(crate) struct Reader {
-    /// Offsets in the text at which lines begin.
+    /// Offsets at which the lines of the text begin.
     lines: Vec<usize>,
     problems: Vec<Problem>,
-    /// Those of all cells of a grid.
+    /// Traces of the text. All cells of a grid share them.
     traces: Rc<RefCell<Traces>>,
 }
 
@@ -35,17 +35,17 @@ impl Reader {
         Reader { lines, problems: Vec::new(), traces: Rc::clone(traces) }
     }
 
-    /// The trace of this name, or what is wrong with it.
+    /// Returns the trace of this name, or what is wrong with it.
     pub(crate) fn trace(&self, name: &str) -> Result<Arc<Trace>, String> {
         self.traces.borrow_mut().find(name)
     }
 
-    /// The content of the plugin of this name, or what is wrong with it.
+    /// Returns the content of the plugin of this name, or what is wrong with it.
     pub(crate) fn bundle(&self, name: &str) -> Result<Arc<[u8]>, String> {
         self.traces.borrow_mut().bundle(name)
     }
 
-    /// Notes what is wrong with a key, and in the line of this offset.
+    /// Records a mistake about a key, on the line of this offset.
     pub(crate) fn complain(&mut self, offset: usize, key: &str, message: impl Into<String>) {
         let line = self.lines.partition_point(|begin| *begin <= offset);
         self.problems.push(Problem { line, key: key.to_owned(), message: message.into() });
@@ -59,7 +59,7 @@ impl Reader {
         self.problems
     }
 
-    /// A table of this kind; unknown keys are noted.
+    /// Opens a table of this kind, and records its unknown keys.
     pub(crate) fn table<'v, 'i>(
         &mut self,
         shown: &str,
@@ -85,16 +85,16 @@ fn join(shown: &str, name: &str) -> String {
 
 /// A table of the text.
 pub(crate) struct Table<'v, 'i> {
-    /// Its name, for people.
+    /// Name of the table, for messages.
     pub(crate) shown: String,
-    /// Its place in the text.
+    /// Offset of the table in the text.
     pub(crate) offset: usize,
     table: &'v DeTable<'i>,
     section: &'static Section,
 }
 
 impl<'v, 'i> Table<'v, 'i> {
-    /// The value of a key, if it is there.
+    /// Returns the value of a key, or `None` if the key is missing.
     pub(crate) fn get(&self, key: &'static str) -> Option<&'v Value<'i>> {
         debug_assert!(
             self.section.keys.iter().any(|known| known.name == key),
@@ -112,7 +112,7 @@ impl<'v, 'i> Table<'v, 'i> {
         join(&self.shown, key)
     }
 
-    /// Notes what is wrong with a key of this table, or with the table where the key is not there.
+    /// Records a mistake about a key of this table. Without the key, its line is that of the table.
     pub(crate) fn complain(
         &self,
         reader: &mut Reader,
@@ -123,7 +123,7 @@ impl<'v, 'i> Table<'v, 'i> {
         reader.complain(offset, &self.key(key), message);
     }
 
-    /// Reads a value; none: it is not there, or is not as it has to be, which is noted.
+    /// Reads a value. Returns `None` if it is missing, or invalid, which is recorded.
     pub(crate) fn read<T>(
         &self,
         reader: &mut Reader,
@@ -140,7 +140,7 @@ impl<'v, 'i> Table<'v, 'i> {
         }
     }
 
-    /// Reads a value that has to be there.
+    /// Reads a mandatory value.
     pub(crate) fn need<T>(
         &self,
         reader: &mut Reader,
@@ -153,7 +153,7 @@ impl<'v, 'i> Table<'v, 'i> {
         self.read(reader, key, how)
     }
 
-    /// A table within this one.
+    /// Opens a table inside this one.
     pub(crate) fn inner(
         &self,
         reader: &mut Reader,
@@ -165,7 +165,7 @@ impl<'v, 'i> Table<'v, 'i> {
         Some(reader.table(&self.key(key), offset, table, section))
     }
 
-    /// The tables of a list.
+    /// Opens the tables of a list.
     pub(crate) fn inners(
         &self,
         reader: &mut Reader,
@@ -185,7 +185,8 @@ impl<'v, 'i> Table<'v, 'i> {
         tables
     }
 
-    /// One of these names; none: not there, or another, which is noted.
+    /// Reads one of these names. Returns `None` if the key is missing, or has another value, which
+    /// is recorded.
     pub(crate) fn choice<T: Copy>(
         &self,
         reader: &mut Reader,
@@ -252,7 +253,7 @@ pub(crate) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
     }
 }
 
-/// A whole number within these bounds.
+/// Accepts a whole number within these limits.
 pub(crate) fn within(least: u64, most: u64) -> impl Fn(&DeValue<'_>) -> Result<u64, String> {
     move |value| {
         let read = whole(value)?;

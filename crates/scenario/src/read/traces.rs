@@ -1,4 +1,5 @@
-//! Traces and plugins that a description names: each is read once, from beside the description or from what was kept of it.
+//! Traces and plugins that a description refers to. Each is read once: from its file, or from
+//! stored texts.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,42 +12,43 @@ use equic_sim::{MAX_TRACE_TEXT, Trace};
 #[cfg(feature = "plugins")]
 use crate::model::PluginFile;
 
-/// The most traces of one description, whose text together has at most [`MAX_TRACE_TEXT`] bytes.
+/// Largest number of traces of one description. Their total size is at most [`MAX_TRACE_TEXT`]
+/// bytes.
 const MOST: usize = 1_000;
 
-/// Beginning of every bundle (docs/plugins.md).
+/// Magic bytes at the start of every bundle (docs/plugins.md).
 const BUNDLE_MAGIC: &[u8] = b"\x89QPLUG\n\x01";
-/// The most bytes of a plugin.
+/// Largest size of a plugin in bytes.
 const MOST_OF_PLUGIN: usize = 2 << 20;
 
-/// Texts of traces, and of plugins in hexadecimal, by the names that a description has for them.
+/// Texts of traces, and of plugins in hexadecimal, by the names that a description uses.
 pub type TraceTexts = BTreeMap<String, String>;
 
-/// The place that traces are read from.
+/// Where traces are read from.
 enum Source {
-    /// From files: names are paths that begin in this directory.
+    /// From files. Names are paths relative to this directory.
     Folder(PathBuf),
-    /// From these texts.
+    /// From stored texts.
     Kept(TraceTexts),
 }
 
-/// Traces and plugins of one description.
+/// The traces and plugins of one description.
 pub(crate) struct Traces {
     source: Source,
     read: BTreeMap<String, Result<Arc<Trace>, String>>,
     bundles: BTreeMap<String, Result<Arc<[u8]>, String>>,
     texts: TraceTexts,
-    /// Bytes of all texts.
+    /// Total size of all texts in bytes.
     bytes: usize,
 }
 
 impl Traces {
-    /// Traces whose paths begin in this directory.
+    /// Reads traces from files. Paths are relative to this directory.
     pub(crate) fn beside(folder: &Path) -> Traces {
         Traces::new(Source::Folder(folder.to_owned()))
     }
 
-    /// Traces that were kept.
+    /// Reads traces from stored texts.
     pub(crate) fn kept(texts: TraceTexts) -> Traces {
         Traces::new(Source::Kept(texts))
     }
@@ -61,12 +63,12 @@ impl Traces {
         }
     }
 
-    /// Texts of the traces that were read, by name.
+    /// Returns the texts of the traces that were read, by name.
     pub(crate) fn into_texts(self) -> TraceTexts {
         self.texts
     }
 
-    /// The trace of this name, or what is wrong with it.
+    /// Returns the trace of this name, or what is wrong with it.
     pub(crate) fn find(&mut self, name: &str) -> Result<Arc<Trace>, String> {
         if let Some(read) = self.read.get(name) {
             return read.clone();
@@ -79,7 +81,7 @@ impl Traces {
         read
     }
 
-    /// The content of the plugin of this name, or what is wrong with it.
+    /// Returns the content of the plugin of this name, or what is wrong with it.
     pub(crate) fn bundle(&mut self, name: &str) -> Result<Arc<[u8]>, String> {
         if let Some(read) = self.bundles.get(name) {
             return read.clone();
@@ -107,11 +109,12 @@ impl Traces {
             return Err(format!("plugins of a description have at most {MAX_TRACE_TEXT} bytes"));
         }
         let bundle: Arc<[u8]> = bundle.into();
-        // Without the feature nobody loads it here.
+        // Without the feature, this crate cannot load plugins.
         #[cfg(feature = "plugins")]
         crate::play::load_plugin(&PluginFile { name: name.to_owned(), bundle: bundle.clone() })?;
-        // What is kept lies in the folder of a sweep, which others may be given: a description that names any other file is not to
-        // bring its content there. Such a file is refused when it is to be loaded.
+        // Stored texts are written into the directory of a sweep, which may be published. So a
+        // description must not be able to copy the content of arbitrary files there. A file that is
+        // not a bundle is rejected when it is loaded.
         if bundle.starts_with(BUNDLE_MAGIC)
             && self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some()
         {
@@ -134,7 +137,7 @@ impl Traces {
             return Err(format!("traces of a description have at most {MAX_TRACE_TEXT} bytes"));
         }
         let trace = Trace::parse(&text).map_err(|error| format!("{name}: {error}"))?;
-        // It is digits and line feeds.
+        // The text consists of digits and line feeds.
         let text = String::from_utf8(text).map_err(|error| error.to_string())?;
         self.bytes += text.len();
         self.texts.insert(name.to_owned(), text);
@@ -142,22 +145,22 @@ impl Traces {
     }
 }
 
-/// Bytes as a text that can be kept with a grid.
+/// Encodes bytes as hexadecimal text, to be stored with a grid.
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes of such a text; none: it is no such text.
+/// Decodes such a text, or returns `None` if it is invalid.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     rest.is_empty().then(|| pairs.iter().map(byte).collect())?
 }
 
-/// Content of a file, or a byte more than so many of it.
+/// Reads a file, but at most `most + 1` bytes.
 fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     let told = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    // Not opened before it is known: of a pipe nobody may ever hear.
+    // Check the type before opening: opening a pipe can block forever.
     if !std::fs::metadata(path).map_err(told)?.is_file() {
         return Err(format!("{} is not a file", path.display()));
     }

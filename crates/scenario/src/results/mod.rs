@@ -1,4 +1,5 @@
-//! Results of runs, whether time was virtual or real: of one run, of all runs of a scenario, and the report of these.
+//! Results of runs in virtual or real time: of one run, of all runs of a scenario, and their
+//! report.
 
 mod outcome;
 mod report;

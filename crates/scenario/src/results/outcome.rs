@@ -5,78 +5,78 @@ use serde::Serialize;
 
 use crate::model::Scenario;
 
-/// A run with one seed.
+/// The outcome of a run with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunOutcome {
     /// The seed.
     pub seed: u64,
     /// Virtual time at which the run ended, in seconds.
     pub ended: f64,
-    /// Events that were simulated.
+    /// Number of simulated events.
     pub events: u64,
     /// All connections, in the order of the description.
     pub flows: Vec<FlowOutcome>,
-    /// Other traffic, in the order of the description.
+    /// Background traffic, in the order of the description.
     pub traffic: Vec<TrafficOutcome>,
-    /// Ports of narrow links, both directions; of a graph, of all links.
+    /// Ports of bottleneck links in both directions, or of all links of a graph.
     pub ports: Vec<PortOutcome>,
 }
 
-/// A connection in a run.
+/// The outcome of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowOutcome {
     /// Name of the flow in the description.
     pub name: String,
     /// Number among the connections of that flow, from 1.
     pub copy: usize,
-    /// Seconds from the start of the handshake to the last byte at the receiver's application; none: it did not get
-    /// that far.
+    /// Seconds from the start of the handshake to the last byte at the receiver's application.
+    /// `None` if it did not complete.
     pub completion: Option<f64>,
-    /// Bytes that the receiver's application had.
+    /// Bytes delivered to the receiver's application.
     pub bytes: u64,
-    /// Bits per second, from the start of the handshake to completion, or to the end of the run.
+    /// Bits per second, from the start of the handshake to completion or to the end of the run.
     pub goodput: f64,
-    /// Packets, or segments, that the sender's transport sent.
+    /// Number of packets (QUIC) or segments (TCP) that the sender sent.
     pub packets_sent: u64,
-    /// Packets that it gave up as lost.
+    /// Number of packets that the sender declared lost.
     pub packets_lost: u64,
-    /// QUIC: of those, acknowledged after all. TCP: recoveries that turned out to be for nothing.
+    /// QUIC: packets declared lost and acknowledged later. TCP: spurious loss recoveries.
     pub spurious_losses: u64,
-    /// Probe timeouts of QUIC, expiries of the retransmission timer of TCP.
+    /// QUIC: probe timeouts. TCP: expiries of the retransmission timer.
     pub timeouts: u64,
-    /// The least round-trip time that the sender measured, in seconds; none: it measured none.
+    /// Minimum round-trip time measured by the sender, in seconds. `None` if it measured none.
     pub min_rtt: Option<f64>,
     /// Packets to the receiver that queues dropped.
     pub dropped: u64,
     /// Packets to the receiver that were lost on links.
     pub lost: u64,
-    /// Packets to the receiver that a queue had marked.
+    /// Packets delivered to the receiver that a queue had marked.
     pub marked: u64,
-    /// The most that its window may grow to, in bytes: what flow control allows in flight, and what waits to be
-    /// acknowledged.
+    /// Largest size that the window may reach, in bytes: the limit of flow control and of
+    /// unacknowledged data.
     pub window: u64,
-    /// Share of its time in which flow control, or the most that waits to be acknowledged, held data back that congestion
-    /// control allowed, from 0 to 1. `None` in real time.
+    /// Share of the connection's time in which flow control, or the limit on unacknowledged data,
+    /// held back data that congestion control allowed. From 0 to 1. `None` in real time.
     pub window_limited: Option<f64>,
-    /// Reason for which it failed, if it did.
+    /// Reason why the connection failed, or `None` if it did not.
     pub failure: Option<String>,
-    /// Requests, streams, objects, segments or messages that it carried; none, and not in JSON: it was one transfer.
+    /// Results of the application. `None`, and absent from JSON, for a single transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationOutcome>,
 }
 
-/// Figures of the application that a connection carried.
+/// Results of the application of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationOutcome {
     /// The application, as in the description.
     pub kind: &'static str,
-    /// Requests, streams, objects, segments or messages that there were to be.
+    /// Expected number of requests, streams, objects, segments or messages.
     pub wanted: u64,
-    /// Those of which the last byte came.
+    /// Number of completed units.
     pub done: u64,
-    /// Seconds that these took; none: there is none.
+    /// Durations of the completed units in seconds, or `None` if there are none.
     pub latency: Option<Latency>,
-    /// The playing of a video.
+    /// Playback of a video.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub playing: Option<PlayingOutcome>,
     /// Messages of a call.
@@ -84,44 +84,45 @@ pub struct ApplicationOutcome {
     pub messages: Option<MessageOutcome>,
 }
 
-/// Seconds from the moment that the application wanted something until it had the last byte. Percentiles are values
-/// that occurred (nearest rank).
+/// Seconds from the time at which the application wanted a unit to its last byte. Percentiles are
+/// observed values (nearest rank).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,
-    /// 95 of 100 took no longer.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// Start-up delay and stalls of a video.
+/// Startup delay and stalls of a video.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PlayingOutcome {
-    /// Seconds from the start of the handshake until it began to play; none: it did not.
+    /// Seconds from the start of the handshake to the start of playback, or `None` if it did not
+    /// begin.
     pub startup: Option<f64>,
-    /// Number of times that it stood still.
+    /// Number of stalls.
     pub stalls: u64,
-    /// Seconds for which it did.
+    /// Total duration of the stalls, in seconds.
     pub stalled: f64,
 }
 
-/// Messages of a call that were worth nothing.
+/// Messages of a call that were useless.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MessageOutcome {
-    /// Messages that came after their deadline.
+    /// Messages that arrived after their deadline.
     pub late: u64,
-    /// Messages that did not come.
+    /// Messages that did not arrive.
     pub lost: u64,
 }
 
 impl ApplicationOutcome {
-    /// Makes the outcome of what an application reports.
+    /// Creates the outcome from the report of an application.
     #[cfg(feature = "play")]
     pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
         use equic_report::stats::Sample;
@@ -148,7 +149,7 @@ impl ApplicationOutcome {
     }
 }
 
-/// An application's name, as in the description.
+/// Returns the name of an application, as in descriptions.
 pub(super) fn kind(application: &Application) -> &'static str {
     match application {
         Application::Requests(_) => "requests",
@@ -159,7 +160,7 @@ pub(super) fn kind(application: &Application) -> &'static str {
     }
 }
 
-/// Other traffic in a run.
+/// The outcome of background traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrafficOutcome {
     /// Name in the description.
@@ -177,22 +178,23 @@ pub struct TrafficOutcome {
 pub struct PortOutcome {
     /// Name of the link, and `there` or `back`.
     pub name: String,
-    /// Share that was used of what the port could have sent over the run, from 0 to 1.
+    /// Used share of the port's capacity over the run, from 0 to 1.
     pub utilisation: Option<f64>,
-    /// Packets that it sent.
+    /// Packets that the port sent.
     pub sent: u64,
     /// Packets that its queue dropped.
     pub dropped: u64,
     /// Packets that its queue marked.
     pub marked: u64,
-    /// Packets that were lost behind it.
+    /// Packets that were lost on the link after the port.
     pub lost: u64,
-    /// The most packets that waited.
+    /// Maximum number of packets in the queue.
     pub most_packets: usize,
 }
 
 impl TrafficOutcome {
-    /// Outcomes of all other traffic of a scenario in this run, whose flows are in the order of the description.
+    /// Returns the outcomes of all background traffic of a scenario in this run. `flows` are in the
+    /// order of the description.
     pub fn of_all(run: &Simulation, scenario: &Scenario, flows: &[FlowId]) -> Vec<TrafficOutcome> {
         let of = |(name, flow): (&String, &FlowId)| {
             let stats = run.flow_stats(*flow);
@@ -208,7 +210,7 @@ impl TrafficOutcome {
 }
 
 impl PortOutcome {
-    /// Statistics of these ports, each with its name, in this run so far.
+    /// Returns the statistics of these named ports in this run so far.
     pub fn of_all(run: &Simulation, ports: &[(String, PortId)]) -> Vec<PortOutcome> {
         ports.iter().map(|(name, port)| PortOutcome::of(run, name, *port)).collect()
     }

@@ -1,4 +1,4 @@
-//! The report of a scenario's runs: tables for people, and a document for programs.
+//! The report of a scenario's runs: tables for people, and a JSON document.
 
 use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::{Figure, RunOutcome, Summary};
 use crate::model::Scenario;
 
-/// The most failures of connections that a report names.
+/// Largest number of failed connections that a report lists.
 const FAILURES: usize = 10;
 
-/// The result as JSON: schema `equic.sim.run/1`.
+/// The result as JSON, in schema `equic.sim.run/1`.
 #[derive(Serialize)]
 pub struct Document<'a, R = RunOutcome> {
     /// File or name of the scenario.
@@ -19,16 +19,16 @@ pub struct Document<'a, R = RunOutcome> {
     pub description: &'a str,
     /// Seeds of the runs.
     pub seeds: &'a [u64],
-    /// All runs, summed up.
+    /// Summary of all runs.
     pub summary: &'a Summary,
     /// Each run.
     pub runs: &'a [R],
 }
 
-/// A part of the report for people, in the order of reading.
+/// A part of the report for people. The parts are in reading order.
 #[derive(Debug)]
 pub enum Report {
-    /// Text with its line feed, for standard output.
+    /// Text including its line feed, for standard output.
     Text(String),
     /// A table, for standard output.
     Table(Table),
@@ -37,7 +37,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// The report of these runs of a scenario that is called so.
+    /// Creates the report of these runs. `name` is the name of the scenario.
     pub fn of(
         name: &str,
         scenario: &Scenario,
@@ -103,10 +103,10 @@ fn flows(summary: &Summary, runs: usize) -> Table {
     table
 }
 
-/// The least share of a flow's time in which its window limited it that the report names.
+/// Smallest share of a flow's time with a limiting window that the report mentions.
 const LIMITED: f64 = 0.01;
 
-/// Says which flows their window limited, and not the network.
+/// Reports which flows were limited by their window instead of the network.
 fn limited(summary: &Summary) -> Option<String> {
     let mut text = String::new();
     for flow in &summary.flows {
@@ -124,7 +124,8 @@ fn limited(summary: &Summary) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The settings in which flows differ, besides their protocol and congestion control.
+/// Returns a table of the settings in which flows differ, other than protocol and congestion
+/// control.
 fn differences(summary: &Summary) -> Option<Table> {
     let all: Vec<_> =
         summary.flows.iter().map(|flow| (&flow.name, flow.settings.named())).collect();
@@ -145,7 +146,8 @@ fn differences(summary: &Summary) -> Option<Table> {
     Some(table)
 }
 
-/// What flows carried that is not one transfer: a table of how long it took, and one each for videos and calls.
+/// Returns tables of the applications other than a single transfer: one of durations, and one each
+/// for videos and calls.
 fn applications(summary: &Summary) -> Vec<Table> {
     let all = summary.flows.iter().filter_map(|flow| Some((flow, flow.application.as_ref()?)));
     let mut latency = Table::new([
@@ -198,7 +200,7 @@ fn applications(summary: &Summary) -> Vec<Table> {
     [latency, videos, calls].into_iter().filter(|table| !table.is_empty()).collect()
 }
 
-/// Harm of each flow; none where it was not measured.
+/// Returns the harm to each flow, or `None` if it was not measured.
 fn harm(summary: &Summary) -> Option<Table> {
     let harms = summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm.as_ref()?)));
     let mut table = Table::new([
@@ -218,7 +220,7 @@ fn harm(summary: &Summary) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// The mean and its interval, for people.
+/// Formats the mean and its interval for people.
 fn shown(figure: Option<Figure>, how: fn(f64) -> String) -> (String, String) {
     let Some(figure) = figure else { return (MISSING.to_owned(), MISSING.to_owned()) };
     let interval = figure.interval.map(|ends| format!("{} to {}", how(ends.low), how(ends.high)));

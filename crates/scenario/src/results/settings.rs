@@ -1,4 +1,4 @@
-//! Settings of a flow in which protocols differ: what a reader of a comparison has to know.
+//! Settings of a flow in which protocols differ. A reader of a comparison needs to know them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Settings {
     pub tls: String,
     /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// True if packets leave at the rate of the congestion control, not in bursts.
+    /// True if packets are paced by the congestion control instead of sent in bursts.
     pub pacing: bool,
     /// When the receiver acknowledges.
     pub acknowledgements: String,
@@ -52,7 +52,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings as text, with the name of each.
+    /// Returns each setting with its name, as text.
     pub fn named(&self) -> [(&'static str, String); 4] {
         let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
         [

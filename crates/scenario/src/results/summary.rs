@@ -1,4 +1,4 @@
-//! Results of all runs of a scenario: means with intervals over seeds.
+//! Summary of all runs of a scenario: means over seeds, with intervals.
 
 use equic_report::stats::{Interval, Sample};
 use serde::Serialize;
@@ -29,7 +29,7 @@ impl Figure {
         Some(Figure { count: sample.len(), mean, deviation: sample.standard_deviation(), interval })
     }
 
-    /// Returns the same figure with its interval cut to the values that are possible.
+    /// Returns the same figure with its interval cut to possible values.
     #[must_use]
     pub fn within(self, least: f64, most: f64) -> Figure {
         let cut = |ends: Interval| Interval {
@@ -40,7 +40,8 @@ impl Figure {
     }
 }
 
-/// A flow of the description over all seeds. Each seed counts once: what its connections have is averaged first.
+/// Summary of a flow over all seeds. Each seed counts once: the values of its connections are
+/// averaged first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowSummary {
     /// Name of the flow.
@@ -51,79 +52,81 @@ pub struct FlowSummary {
     pub controller: &'static str,
     /// Settings in which protocols differ.
     pub settings: Settings,
-    /// Connections in each run.
+    /// Connections per run.
     pub connections: usize,
-    /// Connections over all runs that completed.
+    /// Completed connections in all runs.
     pub completed: usize,
-    /// Connections over all runs that failed.
+    /// Failed connections in all runs.
     pub failed: usize,
-    /// Seconds to completion, of those that completed.
+    /// Completion time in seconds, of the connections that completed.
     pub completion: Option<Figure>,
     /// Bits per second of each connection.
     pub goodput: Option<Figure>,
-    /// Share of packets that the sender gave up as lost, from 0 to 1.
+    /// Share of packets that the sender declared lost, from 0 to 1.
     pub loss: Option<Figure>,
-    /// The most that the window of a connection may grow to, in bytes.
+    /// Largest size that the window of a connection may reach, in bytes.
     pub window: u64,
     /// Share of a connection's time in which its window limited it, from 0 to 1. `None` in real time.
     pub window_limited: Option<Figure>,
-    /// Harm that the others do to it; none: it was not measured.
+    /// Harm caused by the other flows, or `None` if it was not measured.
     pub harm: Option<Harm>,
-    /// Its application; none, and not in JSON: it is one transfer.
+    /// Results of the application. `None`, and absent from JSON, for a single transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationSummary>,
 }
 
-/// Results of a flow's application over all seeds. Figures are of connections' own percentiles and counts: each seed
-/// counts once, as of [`FlowSummary`].
+/// Results of a flow's application over all seeds. The figures are means of the percentiles and
+/// counts of the connections. Each seed counts once, as in [`FlowSummary`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationSummary {
     /// The application, as in the description.
     pub kind: &'static str,
-    /// Requests, streams, objects, segments or messages that there were to be, over all connections and runs.
+    /// Expected number of requests, streams, objects, segments or messages, over all connections
+    /// and runs.
     pub wanted: u64,
-    /// Those of which the last byte came.
+    /// Number of completed units.
     pub done: u64,
-    /// Seconds that half of them took at most.
+    /// Median duration of a unit in seconds.
     pub p50: Option<Figure>,
-    /// Seconds that 95 of 100 took at most.
+    /// 95th percentile of the duration in seconds.
     pub p95: Option<Figure>,
-    /// Seconds that 99 of 100 took at most.
+    /// 99th percentile of the duration in seconds.
     pub p99: Option<Figure>,
-    /// Seconds until a video began to play, where it did.
+    /// Startup delay of a video in seconds, if playback began.
     pub startup: Option<Figure>,
-    /// Number of times that it stood still.
+    /// Number of stalls.
     pub stalls: Option<Figure>,
-    /// Seconds for which it did.
+    /// Total duration of the stalls in seconds.
     pub stalled: Option<Figure>,
-    /// Share of a call's messages that came late, from 0 to 1.
+    /// Share of a call's messages that arrived late, from 0 to 1.
     pub late: Option<Figure>,
-    /// Share of a call's messages that did not come, from 0 to 1.
+    /// Share of a call's messages that did not arrive, from 0 to 1.
     pub lost: Option<Figure>,
 }
 
-/// Harm: by which part a flow is worse off beside the others than alone in the same network, 0 if they do not hurt it
-/// and 1 if they leave it nothing; below 0 if it is better off (R. Ware et al., "Beyond Jain's Fairness Index", HotNets
-/// 2019).
+/// Harm to a flow: its relative loss in the presence of the other flows, compared with running
+/// alone in the same network. 0: no harm. 1: the flow gets nothing. Negative: the flow performs
+/// better (R. Ware et al., "Beyond Jain's Fairness Index", HotNets 2019).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Harm {
-    /// By goodput: (alone - beside) / alone, of each seed.
+    /// Harm to goodput: (alone - shared) / alone, for each seed.
     pub goodput: Option<Figure>,
-    /// By completion: (beside - alone) / beside, of each seed in which both completed.
+    /// Harm to completion time: (shared - alone) / shared, for each seed in which both completed.
     pub completion: Option<Figure>,
 }
 
-/// All runs of a scenario.
+/// Summary of all runs of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Flows, in the order of the description.
     pub flows: Vec<FlowSummary>,
-    /// Jain's fairness index of the goodput of all connections of a run; none with one connection.
+    /// Jain's fairness index of the goodput of all connections of a run. `None` with one
+    /// connection.
     pub jain: Option<Figure>,
 }
 
 impl Summary {
-    /// Sums runs up.
+    /// Summarises runs.
     pub fn new(scenario: &Scenario, runs: &[RunOutcome]) -> Summary {
         let mut first = 0;
         let flows = scenario.flows.iter().map(|flow| {
@@ -171,8 +174,8 @@ impl Summary {
         Summary { flows, jain: Figure::of(indices).map(|figure| figure.within(0.0, 1.0)) }
     }
 
-    /// Adds the harm to one flow, by its number in the description: `runs` are those of all flows, `alone` those of
-    /// this one alone (`equic_scenario::play::Part::Flow`), with the same seeds.
+    /// Adds the harm to the flow with this index in the description. `runs` have all flows, `alone`
+    /// only this one (`equic_scenario::play::Part::Flow`), with the same seeds.
     pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
         let Some(summary) = self.flows.get_mut(flow) else { return };
         let own = |run: &RunOutcome, value: &dyn Fn(&FlowOutcome) -> Option<f64>| {
@@ -187,7 +190,7 @@ impl Summary {
         let goodput = pairs(&|one| Some(one.goodput));
         let goodput = goodput.into_iter().filter(|(_, alone)| *alone > 0.0);
         let completion = pairs(&|one| one.completion).into_iter();
-        // All of it at most, and no least.
+        // Harm is at most 1 and has no lower limit.
         let harm = |values: &mut dyn Iterator<Item = f64>| {
             Figure::of(values).map(|figure| figure.within(f64::NEG_INFINITY, 1.0))
         };
@@ -234,8 +237,8 @@ impl ApplicationSummary {
     }
 }
 
-/// Jain's fairness index of some rates: 1 if all are equal, 1/n if one has everything (R. Jain, D. Chiu, W. Hawe,
-/// 1984). None if nobody has anything.
+/// Returns Jain's fairness index: 1 if all rates are equal, 1/n if one of them has everything (R.
+/// Jain, D. Chiu, W. Hawe, 1984). Returns `None` if all rates are zero.
 pub fn jain(rates: &[f64]) -> Option<f64> {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();

@@ -1,4 +1,4 @@
-//! Other traffic: what shares a network with those who are studied.
+//! Background traffic, which shares the network with the traffic under study.
 
 mod on_off;
 mod short_flows;
@@ -15,14 +15,15 @@ pub use sink::Sink;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrafficError {
-    /// A rate of zero, or one that is not a number.
+    /// The rate is zero or not a number.
     Rate,
-    /// Datagrams without a byte, or with more than fit into an IP packet.
+    /// The datagram size is zero, or larger than the payload of an IP packet.
     Datagram,
-    /// The time for which it is on is zero.
+    /// The duration of the sending period is zero.
     Period,
-    /// Sizes of flows: from one byte up, the least no more than the most, a shape above zero, shares that
-    /// grow from above 0 to 1 with sizes that grow.
+    /// Invalid flow sizes. Sizes must be at least one byte, the minimum must not exceed the
+    /// maximum, and the shape must be above zero. In a table, the sizes must increase, and the
+    /// shares must increase from above 0 to 1.
     Sizes,
 }
 
@@ -41,15 +42,15 @@ impl std::fmt::Display for TrafficError {
 
 impl std::error::Error for TrafficError {}
 
-/// The most payload of a UDP datagram in an IPv6 packet of 65,535 bytes.
+/// The largest payload of a UDP datagram in an IPv6 packet of 65,535 bytes.
 const MAX_DATAGRAM: u32 = 65_487;
 
 fn check_datagram(bytes: u32) -> Result<(), TrafficError> {
     (1..=MAX_DATAGRAM).contains(&bytes).then_some(()).ok_or(TrafficError::Datagram)
 }
 
-/// A number from an exponential distribution of mean 1.
+/// Draws a number from the exponential distribution with mean 1.
 fn exponential(rng: &mut Xoshiro256PlusPlus) -> f64 {
-    // 1 - u is above zero, and the logarithm is the same on every machine.
+    // `1 - u` is above zero. `libm::log` gives the same result on every machine.
     -libm::log(1.0 - rng.random::<f64>())
 }

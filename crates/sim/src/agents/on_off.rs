@@ -1,4 +1,4 @@
-//! UDP that comes and goes.
+//! UDP traffic that alternates between sending and pausing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::agent::{Agent, Datagram, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::time::{Time, nanos};
 
-/// Length of a time.
+/// Length of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// Always the same.
@@ -36,27 +36,27 @@ impl Period {
     }
 }
 
-/// UDP at a constant rate in times that are on, and nothing in those that are off.
+/// UDP traffic that sends at a constant rate in "on" periods and nothing in "off" periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnOffConfig {
-    /// Bits of payload per second while it is on.
+    /// Payload rate in an "on" period, in bits per second.
     pub rate: u64,
     /// Bytes of payload of each datagram.
     pub datagram: u32,
-    /// Length of each time in which it sends.
+    /// Length of each "on" period.
     pub on: Period,
-    /// Length of each time in which it does not; zero: it sends always.
+    /// Length of each "off" period. Zero: it never pauses.
     pub off: Period,
     /// Time at which it begins to send.
     pub start: Time,
-    /// Time at which it ends; none: it goes on as long as the run.
+    /// Time at which it stops, or `None` to send until the run ends.
     pub stop: Option<Time>,
     /// ECN field of its packets.
     pub ecn: Ecn,
 }
 
 impl OnOffConfig {
-    /// On from beginning to end, with datagrams of 1,200 bytes.
+    /// Sends from the start to the end of the run, with datagrams of 1,200 bytes.
     pub fn steady(rate: u64) -> OnOffConfig {
         OnOffConfig {
             rate,
@@ -70,7 +70,7 @@ impl OnOffConfig {
     }
 }
 
-/// Sends as an [`OnOffConfig`] says.
+/// An agent that sends as an [`OnOffConfig`] describes.
 #[derive(Debug)]
 pub struct OnOff {
     config: OnOffConfig,
@@ -81,15 +81,15 @@ pub struct OnOff {
     gap: u64,
     /// Time of the next datagram.
     next: Time,
-    /// End of the time in which packets are sent.
+    /// End of the current "on" period.
     off_at: Time,
 }
 
 impl OnOff {
-    /// Sends to `destination`, as part of `flow`.
+    /// Creates an agent that sends to `destination`, as part of `flow`.
     ///
     /// # Errors
-    /// A value with which it would send nothing, or without end at once.
+    /// Fails if a value would make it send nothing, or without pause at one instant.
     pub fn new(
         config: OnOffConfig,
         destination: Address,
@@ -123,7 +123,7 @@ impl Agent for OnOff {
         }
         self.next += Duration::from_nanos(self.gap);
         while self.next >= self.off_at && !self.has_ended() {
-            // What is left of a datagram at the end is not carried over to the next time.
+            // A partial datagram at the end of a period is not carried over to the next.
             let off = self.config.off.draw(&mut self.rng);
             if !self.config.off.mean().is_zero() {
                 self.next = self.off_at + off;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn it_sends_at_its_rate_while_it_is_on() {
-        // 1,200 bytes a millisecond.
+        // 1,200 bytes per millisecond.
         let steady = OnOffConfig::steady(9_600_000);
         let sent = moments(agent(steady), Time::from_secs(3));
         assert_eq!(sent.len(), 3_000);
@@ -184,7 +184,7 @@ mod tests {
         let off = Period::Exponential(Duration::from_millis(300));
         let config = OnOffConfig { on, off, ..OnOffConfig::steady(9_600_000) };
         let sent = moments(agent(config), Time::from_secs(400)).len();
-        // A quarter of the time; each time that is on has half a datagram more on average.
+        // It sends a quarter of the time. Each period has half a datagram more on average.
         assert!((95_000..107_000).contains(&sent), "{sent}");
     }
 

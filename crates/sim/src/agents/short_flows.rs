@@ -1,4 +1,4 @@
-//! Short flows that come by chance, as the web's do.
+//! Short flows that begin at random times, like those of web traffic.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,17 +22,17 @@ pub enum SizeDistribution {
         /// Mean size in bytes.
         mean: u64,
     },
-    /// From a Pareto distribution that is cut off at both ends: many small ones, a few large ones.
+    /// From a truncated Pareto distribution: many small flows, few large ones.
     Pareto {
-        /// The smaller, the heavier the large ones weigh; 1.2 is usual for the web.
+        /// The smaller it is, the more weight the large flows have. 1.2 is usual for web traffic.
         shape: f64,
-        /// The smallest, in bytes.
+        /// Smallest size in bytes.
         least: u64,
-        /// The largest, in bytes.
+        /// Largest size in bytes.
         most: u64,
     },
-    /// By a table: a size, and the share of flows that are no larger, which grows to 1. Sizes between two
-    /// entries do not occur.
+    /// From a table: a size, and the share of flows up to that size. The last share is 1. Only the
+    /// sizes in the table occur.
     Table(Vec<(u64, f64)>),
 }
 
@@ -62,7 +62,8 @@ impl SizeDistribution {
                 ((*mean as f64 * exponential(rng)) as u64).max(1)
             }
             SizeDistribution::Pareto { shape, least, most } => {
-                // The inverse of the distribution function of a Pareto distribution between two bounds.
+                // Inverse of the distribution function of the Pareto distribution between two
+                // bounds.
                 let (low, high) = (*least as f64, *most as f64);
                 let cut = 1.0 - libm::pow(low / high, *shape);
                 let part = 1.0 - rng.random::<f64>() * cut;
@@ -77,46 +78,46 @@ impl SizeDistribution {
     }
 }
 
-/// Flows that begin by chance, each at its own rate until all of it was sent.
+/// Flows that begin at random times. Each sends at a fixed rate until it is complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShortFlowsConfig {
-    /// Flows that begin each second, on average (a Poisson process).
+    /// Average number of flows that begin per second (a Poisson process).
     pub per_second: f64,
     /// Sizes of flows.
     pub sizes: SizeDistribution,
-    /// Bits of payload per second of each: it does not slow down when others are there.
+    /// Payload rate of each flow, in bits per second. It does not react to other traffic.
     pub rate: u64,
-    /// Bytes of payload of each datagram; the last of a flow has what is left.
+    /// Payload of each datagram in bytes. The last datagram of a flow may be smaller.
     pub datagram: u32,
-    /// Flows that may be under way at a time; those that would begin beyond that do not.
+    /// Maximum number of flows at a time. A flow that would exceed it does not begin.
     pub most: usize,
     /// Time from which flows begin.
     pub start: Time,
-    /// Time from which no more flows begin; none: they begin as long as the run goes on.
+    /// Time at which the last flow may begin, or `None` for the end of the run.
     pub stop: Option<Time>,
 }
 
-/// Sends as a [`ShortFlowsConfig`] says. Each flow has a label of its own, so that queues that tell flows
-/// apart tell these.
+/// An agent that sends as a [`ShortFlowsConfig`] describes. Each flow has its own label, so that
+/// queues can distinguish the flows.
 #[derive(Debug)]
 pub struct ShortFlows {
     config: ShortFlowsConfig,
     destination: Address,
     flow: FlowId,
     rng: Xoshiro256PlusPlus,
-    /// Time the next flow begins at; none: there are no more.
+    /// Start time of the next flow, or `None` if there are no more.
     begins: Option<Time>,
-    /// Those under way: when the next datagram goes, which flow, bytes that are left.
+    /// Flows in progress: time of the next datagram, label, remaining bytes.
     under_way: BinaryHeap<Reverse<(Time, u32, u64)>>,
     begun: u32,
     refused: u64,
 }
 
 impl ShortFlows {
-    /// Sends to `destination`; all are counted as part of `flow`.
+    /// Creates an agent that sends to `destination`. All its flows are counted as part of `flow`.
     ///
     /// # Errors
-    /// A value with which they would send nothing, or without end at once.
+    /// Fails if a value would make it send nothing, or without pause at one instant.
     pub fn new(
         config: ShortFlowsConfig,
         destination: Address,
@@ -147,12 +148,12 @@ impl ShortFlows {
         Ok(flows)
     }
 
-    /// Flows that have begun.
+    /// Number of flows that have begun.
     pub fn begun(&self) -> u32 {
         self.begun
     }
 
-    /// Flows that did not begin since too many were under way.
+    /// Number of flows that did not begin because too many were in progress.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -165,7 +166,8 @@ impl ShortFlows {
 
     fn begin(&mut self, now: Time) {
         while let Some(at) = self.begins.filter(|at| *at <= now) {
-            // The size is drawn in any case, so that the flows after it are the same.
+            // The size is drawn even for a flow that does not begin, so that later flows have the
+            // same sizes.
             let size = self.config.sizes.draw(&mut self.rng);
             if self.under_way.len() < self.config.most {
                 self.begun += 1;
@@ -232,7 +234,7 @@ mod tests {
         ShortFlows::new(config, Address { node: NodeId(1), port: 1 }, FlowId(0), [3; 32])
     }
 
-    /// The bytes of each flow, by label from 1, and when each began.
+    /// Returns the bytes of each flow, by label from 1, and its start time.
     fn play(mut agent: ShortFlows) -> (ShortFlows, Vec<(u64, Time)>) {
         let mut flows: Vec<(u64, Time)> = Vec::new();
         while let Some(now) = agent.next_timer() {
@@ -251,10 +253,10 @@ mod tests {
     fn flows_come_by_poisson_and_send_all_they_have() {
         let (agent, flows) = play(agent(config(SizeDistribution::Constant(10_500))).unwrap());
         assert_eq!(agent.begun() as usize, flows.len());
-        // 5,000, give or take four standard deviations.
+        // 5,000 within four standard deviations.
         assert!((4_717..5_283).contains(&flows.len()), "{}", flows.len());
         assert!(flows.iter().all(|(bytes, _)| *bytes == 10_500));
-        // Gaps of a Poisson process: as much spread as mean.
+        // Intervals of a Poisson process: the standard deviation equals the mean.
         let gaps: Vec<f64> =
             flows.windows(2).map(|pair| pair[1].1.since(pair[0].1).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -277,7 +279,7 @@ mod tests {
 
         let pareto = sizes(SizeDistribution::Pareto { shape: 1.2, least: 1_000, most: 1_000_000 });
         assert!(pareto[0] >= 1_000 && pareto[99_999] <= 1_000_000);
-        // Half are larger than least * 2^(1 / shape), but for what is cut off.
+        // The median is `least * 2^(1 / shape)`, apart from the truncation.
         let median = pareto[50_000] as f64;
         assert!((1_740.0..1_820.0).contains(&median), "{median}");
         assert!(pareto[99_990] > 500_000);
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn only_so_many_are_under_way() {
-        // A second each, 50 begin in one.
+        // Each flow takes a second, and 50 begin per second.
         let mut config = config(SizeDistribution::Constant(1_250_000));
         config.most = 10;
         let (agent, flows) = play(agent(config).unwrap());

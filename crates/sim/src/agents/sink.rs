@@ -1,9 +1,9 @@
-//! An agent that takes every datagram and answers none.
+//! An agent that receives every datagram and answers none.
 
 use crate::agent::{Agent, Datagram, Transmit};
 use crate::time::Time;
 
-/// Takes whatever comes, and counts it. Copies of a datagram count as often as they come.
+/// Receives and counts all datagrams. Duplicates count each time.
 #[derive(Debug, Default)]
 pub struct Sink {
     datagrams: u64,
@@ -11,7 +11,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Datagrams that came.
+    /// Number of received datagrams.
     pub fn datagrams(&self) -> u64 {
         self.datagrams
     }

@@ -1,10 +1,10 @@
-//! Both ends of a call: messages at a constant rate, and how late they are.
+//! Both ends of a call: messages at a constant rate, and their lateness.
 
 use super::party::{Heard, Message, Program, Say};
 use super::{Call, Report, Unit};
 use crate::time::Time;
 
-/// The client's application: it sends from the moment that the connection is there.
+/// The client's application. It sends as soon as the connection is established.
 pub(super) struct Caller {
     call: Call,
     start: Time,
@@ -34,7 +34,8 @@ impl Program for Caller {
             say.push(Say::Message(message));
             self.sent += 1;
             if self.sent == self.call.count {
-                // The end of the call is the end of a stream, which arrives whatever is lost.
+                // The end of a stream marks the end of the call, because a stream is delivered
+                // reliably.
                 say.push(Say::Stream { stream: 0, bytes: 0 });
             }
         }
@@ -63,8 +64,8 @@ impl Program for Caller {
     }
 }
 
-/// The server's application: it counts what comes. The call is over when all messages have come, or one deadline
-/// after its end was heard of.
+/// The server's application: it counts the received messages. The call is over when all messages
+/// have arrived, or one deadline after the end of the call was received.
 pub(super) struct Called {
     call: Call,
     start: Time,

@@ -1,4 +1,5 @@
-//! The client of requests, streams, pages and videos: it asks on streams, and waits for answers.
+//! The client of requests, streams, pages and videos: it sends requests on streams and waits for
+//! the responses.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,15 +8,16 @@ use super::playout::Playout;
 use super::{Application, Report, Unit};
 use crate::time::Time;
 
-/// Order in which units are asked for.
+/// Order in which units are requested.
 enum Order {
-    /// One after the other; so many are left to begin, at these moments.
+    /// One after the other: the number of requests that have not begun, and the times at which they
+    /// may.
     Requests { next: u64, due: VecDeque<Time> },
     /// All at once.
     Streams,
-    /// Of each object: the number of those that have to be there before it.
+    /// For each object, the number of objects that must arrive before it is requested.
     Page { missing: Vec<usize> },
-    /// Parts of a video are asked for while the buffer has room.
+    /// Segments of a video, requested while the buffer has room.
     Video { next: u64, player: Playout, due: Option<Time> },
 }
 
@@ -25,9 +27,9 @@ pub(super) struct Client {
     start: Time,
     asked: Asked,
     order: Order,
-    /// Requests under way: by stream, the unit and when it began.
+    /// Requests in progress, by stream: the unit and its start time.
     open: BTreeMap<u64, (u64, Time)>,
-    /// Streams that have been opened.
+    /// Number of streams opened.
     streams: u64,
     report: Report,
 }
@@ -45,7 +47,7 @@ impl Client {
             Application::Video(video) => {
                 Order::Video { next: 0, player: Playout::new(video, start), due: Some(start) }
             }
-            // The client of a call is another.
+            // Calls have a client of their own, so this case does not occur for them.
             Application::Streams(_) | Application::Call(_) => Order::Streams,
         };
         let (open, report) = (BTreeMap::new(), Report::default());
@@ -111,7 +113,8 @@ impl Program for Client {
         match heard {
             Heard::Bytes { bytes, .. } => self.report.bytes += bytes,
             Heard::Finished { stream } => {
-                // A stream of `streams` ends with the server's empty answer: it has been counted there.
+                // A stream of `streams` ends with the server's empty response. The server has
+                // counted it.
                 if let Some((number, began)) = self.open.remove(&stream) {
                     self.report.units.push(Unit { number, began, ended: now });
                     self.on_unit(now, number, say);

@@ -1,13 +1,16 @@
-//! Applications: what the ends of a connection have to say to each other, the same over QUIC and over TCP.
+//! Applications: what the ends of a connection send to each other. They are the same over QUIC and
+//! TCP.
 //!
-//! An [`Application`] is a description; [`crate::quic::attach`] and [`crate::tcp::attach`] put both ends of a connection
-//! that carries it on their nodes, and [`Party::report`] is what came of it. Over QUIC, each request, object or segment
-//! has a stream of its own and each message of a call is a DATAGRAM frame (RFC 9221). Over TCP all share the one stream
-//! of bytes, in frames of at most 16 KiB that take turns, so that what is lost of one holds up all that came behind it.
+//! An [`Application`] is a description. [`crate::quic::attach`] and [`crate::tcp::attach`] create
+//! both ends of a connection with that application on their nodes. [`Party::report`] returns the
+//! results. Over QUIC, each request, object or segment has its own stream, and each message of a
+//! call is a DATAGRAM frame (RFC 9221). Over TCP, all share one byte stream, in frames of at most
+//! 16 KiB that take turns. A loss there delays all data after it (head-of-line blocking).
 //!
-//! * `client.rs`, `server.rs`, `call.rs`: what each end does; `playout.rs`: the buffer of a video;
-//! * `party.rs`: an end with its connection. What a connection has to offer for that is the trait `Channel`, which
-//!   `quic/channel.rs` and `tcp/channel.rs` have.
+//! * `client.rs`, `server.rs`, `call.rs`: the behaviour of each end; `playout.rs`: the buffer of a
+//!   video;
+//! * `party.rs`: an end with its connection. The trait `Channel` is what it needs of a connection;
+//!   `quic/channel.rs` and `tcp/channel.rs` implement it.
 
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod call;
@@ -29,24 +32,24 @@ pub use party::Party;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 pub(crate) use party::{Channel, Heard, Message, Say, ends};
 
-/// Least bytes of a message of a call: its number and the time at which it was made are in it.
+/// Smallest message of a call, in bytes. It holds the message's number and creation time.
 pub const LEAST_MESSAGE: u32 = 16;
 
-/// Most units that an application has: requests, streams, objects, segments or messages.
+/// Largest number of units of an application: requests, streams, objects, segments or messages.
 pub const MAX_UNITS: u64 = 1_000_000;
 
 /// Application of a connection: the pattern of its transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Application {
-    /// The client asks, the server answers, again and again.
+    /// The client sends requests repeatedly, and the server answers each.
     Requests(Requests),
     /// The client sends on many streams at once.
     Streams(Streams),
-    /// The client fetches a web page: objects, some of which are known only when others are there.
+    /// The client fetches a web page. It learns of some objects only after it has received others.
     Page(Page),
-    /// The client fetches a video, segment by segment, while it plays.
+    /// The client fetches a video, segment by segment, while it plays it.
     Video(Video),
-    /// The client sends messages at a constant rate, each of which is worth something for a short time.
+    /// The client sends messages at a constant rate. Each is useful for a short time only.
     Call(Call),
 }
 
@@ -61,7 +64,7 @@ pub struct Requests {
     pub response: u64,
     /// Time from the end of a response to the next request.
     pub think: Duration,
-    /// Number of requests that are under way at a time.
+    /// Maximum number of requests in progress.
     pub concurrent: u64,
 }
 
@@ -79,7 +82,7 @@ pub struct Streams {
 pub struct Page {
     /// Bytes of each request.
     pub request: u64,
-    /// Objects: at least one, and one at least that comes after no other.
+    /// Objects of the page: at least one, and at least one with an empty `after`.
     pub objects: Vec<Object>,
 }
 
@@ -90,50 +93,52 @@ pub struct Object {
     pub name: String,
     /// Bytes of the response.
     pub bytes: u64,
-    /// Objects, by their place in the page, that have to be there before this one is asked for.
+    /// Indices of the objects in the page that must arrive before this one is requested.
     pub after: Vec<usize>,
 }
 
-/// A video of constant rate.
+/// A video with a constant bit rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Video {
-    /// Bits per second of playing time.
+    /// Bits per second of playback.
     pub rate: u64,
-    /// Playing time of a segment.
+    /// Playback duration of a segment.
     pub segment: Duration,
     /// Number of segments.
     pub segments: u64,
-    /// Playing time that is in the buffer when it begins to play, and when it goes on after a stall.
+    /// Playback duration that must be buffered before playback begins, and before it continues
+    /// after a stall.
     pub buffer: Duration,
-    /// Playing time that the buffer holds at most: no segment is asked for that would not fit.
+    /// Maximum playback duration in the buffer. A segment that would exceed it is not requested
+    /// yet.
     pub ahead: Duration,
     /// Bytes of each request.
     pub request: u64,
 }
 
 impl Video {
-    /// Bytes of a segment, at least one.
+    /// Size of a segment in bytes, at least one.
     pub fn segment_bytes(&self) -> u64 {
         let bits = u128::from(self.rate) * self.segment.as_nanos() / 1_000_000_000;
         u64::try_from(bits / 8).unwrap_or(u64::MAX).max(1)
     }
 }
 
-/// Messages at a constant rate, from the client to the server.
+/// Messages from the client to the server, at a constant rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Number of messages.
     pub count: u64,
     /// Bytes of each message, [`LEAST_MESSAGE`] or more.
     pub message: u32,
-    /// Time from one message to the next.
+    /// Time between two messages.
     pub every: Duration,
-    /// Time after which a message is late.
+    /// A message that takes longer than this is late.
     pub deadline: Duration,
 }
 
 impl Application {
-    /// Number of its requests, streams, objects, segments or messages.
+    /// Number of requests, streams, objects, segments or messages.
     pub fn units(&self) -> u64 {
         match self {
             Application::Requests(requests) => requests.count,
@@ -149,7 +154,7 @@ impl Application {
         !matches!(self, Application::Streams(_) | Application::Call(_))
     }
 
-    /// Streams that it may have open at a time.
+    /// Maximum number of streams that it has open at a time.
     pub fn concurrent(&self) -> u64 {
         match self {
             Application::Requests(requests) => requests.concurrent,
@@ -158,7 +163,7 @@ impl Application {
         }
     }
 
-    /// Bytes that the client says for a unit.
+    /// Bytes that the client sends for a unit.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn request(&self) -> u64 {
         match self {
@@ -170,7 +175,7 @@ impl Application {
         }
     }
 
-    /// Bytes that the server answers for a unit.
+    /// Bytes that the server sends for a unit.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn response(&self, unit: u64) -> u64 {
         match self {
@@ -185,50 +190,52 @@ impl Application {
     }
 }
 
-/// A request, stream, object, segment or message that came to its end.
+/// A completed request, stream, object, segment or message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Number, from 0 in the order of the description.
+    /// Index, from 0, in the order of the description.
     pub number: u64,
-    /// Time at which the application wanted it: of a request, before there was a connection perhaps.
+    /// Time at which the application wanted the unit. For a request, this may be before the
+    /// connection was established.
     pub began: Time,
-    /// Time at which its last byte was at the application that waits for it.
+    /// Time at which the receiving application had the unit's last byte.
     pub ended: Time,
 }
 
 impl Unit {
-    /// Time that it took.
+    /// Time from the beginning to the end of the unit.
     pub fn took(&self) -> Duration {
         self.ended.since(self.began)
     }
 }
 
-/// Figures of an application after a run.
+/// Results of an application after a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Units that came to their end, in that order.
+    /// Completed units, in order of completion.
     pub units: Vec<Unit>,
-    /// Units that are late by the deadline of a call, of those that came.
+    /// Number of messages that arrived after the deadline of a call.
     pub late: u64,
-    /// The video's playing, if it is one.
+    /// Playback of the video, or `None` for other applications.
     pub playing: Option<Playing>,
-    /// Time at which all was done; none: it did not get that far.
+    /// Time at which all units were complete, or `None` if that did not happen.
     pub completed: Option<Time>,
-    /// Bytes that the application which waits has read.
+    /// Bytes that the receiving application has read.
     pub bytes: u64,
-    /// Reason for which the connection failed, if it did.
+    /// Reason why the connection failed, or `None` if it did not.
     pub failure: Option<String>,
 }
 
-/// Playback of a video until a moment.
+/// Playback of a video up to a point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Playing {
-    /// Time from the start of the connection until it began to play; none: it has not.
+    /// Time from the start of the connection to the start of playback, or `None` if it has not
+    /// begun.
     pub startup: Option<Duration>,
-    /// Number of times that the buffer was empty before the end.
+    /// Number of times that the buffer ran empty before the end of the video.
     pub stalls: u64,
-    /// Time for which it stood still so, a stall that lasts included.
+    /// Total duration of the stalls, including one in progress.
     pub stalled: Duration,
-    /// Playing time in the buffer.
+    /// Playback duration in the buffer.
     pub buffered: Duration,
 }

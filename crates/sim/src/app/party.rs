@@ -1,4 +1,4 @@
-//! One end of a connection with its application: what moves between the two.
+//! One end of a connection with its application, and the interface between the two.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,86 +15,86 @@ use crate::transfer::SenderState;
 pub(crate) struct Message {
     /// Number of the message, from 0.
     pub(crate) number: u64,
-    /// Time at which it was handed to the connection.
+    /// Time at which the message was handed to the connection.
     pub(crate) made: Time,
-    /// Bytes of it.
+    /// Size in bytes.
     pub(crate) bytes: u32,
 }
 
-/// Order that an application gives its connection.
+/// An action that an application requests from its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
-    /// All that it has to say on a stream, and its end. The client numbers streams from 0 in the order in which it
-    /// first says something on them.
+    /// Sends all of a stream's data, and ends the stream. The client numbers its streams from 0, in
+    /// the order in which it first sends on them.
     Stream { stream: u64, bytes: u64 },
-    /// A message that may be lost.
+    /// Sends a message, which may be lost.
     Message(Message),
 }
 
-/// Event that a connection tells its application.
+/// An event that a connection reports to its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// The handshake is complete.
     Connected,
-    /// So many bytes on a stream.
+    /// Bytes arrived on a stream.
     Bytes { bytes: u64 },
-    /// The end of a stream, all before which has been heard.
+    /// A stream ended. All its data has been reported before.
     Finished { stream: u64 },
-    /// A message.
+    /// A message arrived.
     Message(Message),
 }
 
-/// A connection, as applications see it.
+/// A connection, as seen by applications.
 pub(crate) trait Channel: Send {
-    /// Begins the handshake. Servers begin by themselves, with what comes.
+    /// Begins the handshake. A server begins when the first datagram arrives.
     fn begin(&mut self, now: Time);
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>);
     fn on_timer(&mut self, now: Time);
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
     fn next_timer(&mut self) -> Option<Time>;
-    /// Hands over what has come since the last call.
+    /// Appends the events since the last call.
     fn listen(&mut self, heard: &mut Vec<Heard>);
-    /// Takes what is to go.
+    /// Accepts an action of the application.
     fn say(&mut self, say: Say);
-    /// Gives the connection as much of that as it has room for.
+    /// Passes as much of the queued data to the connection as it has room for.
     fn flush(&mut self);
-    /// Ends the connection: all was said.
+    /// Closes the connection, because everything has been sent.
     fn close(&mut self, now: Time);
-    /// True if the handshake was begun.
+    /// True if the handshake has begun.
     fn has_begun(&self) -> bool;
-    /// Reason for which the connection failed, if it did.
+    /// Reason why the connection failed, or `None` if it did not.
     fn failure(&self) -> Option<&str>;
     fn state(&self) -> SenderState;
-    /// State of each of several paths; empty: it may have one only.
+    /// State of each path of a multipath connection. Empty without multipath.
     #[cfg(feature = "quic")]
     fn paths(&self) -> Vec<crate::quic::PathState> {
         Vec::new()
     }
-    /// Reason for which a hook was taken off, if one was.
+    /// Reason why a hook was detached, or `None` if none was.
     #[cfg(feature = "quic")]
     fn failed_hook(&self) -> Option<&str> {
         None
     }
 }
 
-/// An application at one end.
+/// The application at one end.
 pub(super) trait Program: Send {
-    /// The connection begins, at the client.
+    /// The client's connection begins.
     fn start(&mut self, now: Time, say: &mut Vec<Say>);
     fn hear(&mut self, now: Time, heard: Heard, say: &mut Vec<Say>);
-    /// [`Program::next`]'s moment has come, or another.
+    /// Called at the time that [`Program::next`] returned, and possibly at other times.
     fn wake(&mut self, now: Time, say: &mut Vec<Say>);
     fn next(&self) -> Option<Time>;
     /// Time at which the client begins its handshake.
     fn start_at(&self) -> Time;
-    /// True if all is done: the connection is closed by this end then.
+    /// True if everything is done. This end then closes the connection.
     fn is_done(&self) -> bool;
     fn bytes(&self) -> u64;
     fn report(&self, now: Time) -> Report;
 }
 
-/// Units that the client has asked for, by the number of the stream: known to both ends, since what is asked for is
-/// in no byte.
+/// Units that the client has requested, by stream number. Both ends share this list in memory,
+/// because the bytes of a request have no content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked(Arc<Mutex<Vec<u64>>>);
 
@@ -109,25 +109,26 @@ impl Asked {
     }
 }
 
-/// One end of a connection with its application. [`crate::quic::attach`] and [`crate::tcp::attach`] make them.
+/// One end of a connection with its application, created by [`crate::quic::attach`] or
+/// [`crate::tcp::attach`].
 pub struct Party {
     channel: Box<dyn Channel>,
     program: Box<dyn Program>,
     client: bool,
-    /// True if this end knows when all is done, so that the run waits for it.
+    /// True if this end knows when everything is done, so that the run waits for it.
     awaited: bool,
     closed: bool,
     say: Vec<Say>,
     heard: Vec<Heard>,
 }
 
-/// Both ends.
+/// The applications of both ends.
 pub(crate) struct Ends {
     pub(crate) client: Party,
     pub(crate) server: Party,
 }
 
-/// Puts an application on both ends of a connection that the client begins at `start`.
+/// Creates both ends of an application. The client begins its connection at `start`.
 pub(crate) fn ends(
     application: &Application,
     start: Time,
@@ -159,31 +160,33 @@ pub(crate) fn ends(
 }
 
 impl Party {
-    /// Results of the application until now. Only the end that waits for the last byte knows all of it: of requests,
-    /// pages and videos the client, of streams and calls the server.
+    /// Returns the results of the application so far. Only the end that waits for the last byte has
+    /// complete results: the client for requests, pages and videos, the server for streams and
+    /// calls.
     pub fn report(&self, now: Time) -> Report {
         let mut report = self.program.report(now);
         report.failure = self.failure().map(str::to_owned);
         report
     }
 
-    /// Reason for which its connection failed, if it did: the other end may never have heard of it.
+    /// Reason why the connection failed, or `None` if it did not. The other end may not know of the
+    /// failure.
     pub fn failure(&self) -> Option<&str> {
         self.channel.failure().filter(|_| !self.program.is_done())
     }
 
-    /// State and counters of its sender.
+    /// State and counters of the sender at this end.
     pub fn state(&self) -> SenderState {
         self.channel.state()
     }
 
-    /// Reason for which a hook of this end was taken off; none: all are as they were attached.
+    /// Reason why a hook of this end was detached, or `None` if all are still attached.
     #[cfg(feature = "quic")]
     pub fn failed_hook(&self) -> Option<&str> {
         self.channel.failed_hook()
     }
 
-    /// State of each of several paths, as this end has it; empty for a connection that may have one only.
+    /// State of each path at this end. Empty without multipath.
     #[cfg(feature = "quic")]
     pub fn paths(&self) -> Vec<crate::quic::PathState> {
         self.channel.paths()

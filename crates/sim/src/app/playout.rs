@@ -1,4 +1,4 @@
-//! The buffer of a video, and what is played of it.
+//! The buffer of a video, and its playback.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::time::Time;
 /// State of the player.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// It has not begun to play.
+    /// Playback has not begun.
     Starting,
-    /// It plays, and has played all that is in the buffer at that time.
+    /// It plays, and will have played the whole buffer at that time.
     Playing { empty_at: Time },
-    /// It plays no more since that time, for there is nothing.
+    /// Playback has been stalled since that time, because the buffer is empty.
     Stalled { since: Time },
 }
 
@@ -21,14 +21,14 @@ enum State {
 pub(super) struct Playout {
     start: Time,
     segment: Duration,
-    /// Playing time that is needed to begin or to go on.
+    /// Playback duration needed to begin or to continue.
     needed: Duration,
-    /// The most playing time that the buffer holds.
+    /// Maximum playback duration in the buffer.
     most: Duration,
-    /// Segments that are still to come.
+    /// Number of segments that have not arrived yet.
     missing: u64,
     state: State,
-    /// Playing time in the buffer, while it does not play.
+    /// Playback duration in the buffer, while playback is not running.
     held: Duration,
     startup: Option<Duration>,
     stalls: u64,
@@ -36,7 +36,7 @@ pub(super) struct Playout {
 }
 
 impl Playout {
-    /// A player that wants to play from `start` on.
+    /// Creates a player that wants to play from `start` on.
     pub(super) fn new(video: &Video, start: Time) -> Playout {
         Playout {
             start,
@@ -52,7 +52,7 @@ impl Playout {
         }
     }
 
-    /// Notes a stall that began before this moment.
+    /// Records a stall that began before `now`.
     fn look(&mut self, now: Time) {
         if let State::Playing { empty_at } = self.state
             && now > empty_at
@@ -64,7 +64,7 @@ impl Playout {
         }
     }
 
-    /// A segment is there.
+    /// Adds an arrived segment to the buffer.
     pub(super) fn on_segment(&mut self, now: Time) {
         self.look(now);
         self.missing = self.missing.saturating_sub(1);
@@ -90,14 +90,15 @@ impl Playout {
         }
     }
 
-    /// The next moment at which there is room for a segment: `now`, if there is.
+    /// Returns the time at which the buffer has room for another segment. That is `now` if it
+    /// already has.
     pub(super) fn room_at(&self, now: Time) -> Time {
         let over = (self.buffered(now) + self.segment).saturating_sub(self.most);
-        // While it does not play, the buffer has to fill up, whatever its size.
+        // While playback is not running, segments are requested even if the buffer is full.
         if matches!(self.state, State::Playing { .. }) { now + over } else { now }
     }
 
-    /// Start-up delay and stalls until `now`.
+    /// Returns the startup delay and the stalls until `now`.
     pub(super) fn playing(&self, now: Time) -> Playing {
         let (mut stalls, mut stalled) = (self.stalls, self.stalled);
         match self.state {
@@ -134,16 +135,16 @@ mod tests {
         let mut player = Playout::new(&video, at(1));
         player.on_segment(at(2));
         assert_eq!(player.playing(at(3)).startup, None);
-        // Four seconds from three on: until seven.
+        // Four seconds of playback from second three on: until second seven.
         player.on_segment(at(3));
         assert_eq!(player.playing(at(3)).startup, Some(seconds(2)));
         assert_eq!(player.room_at(at(3)), at(3));
-        // Six seconds are in it: no room before two of them have been played.
+        // The buffer holds six seconds: no room before two of them have been played.
         player.on_segment(at(3));
         assert_eq!(player.room_at(at(3)), at(5));
         let playing = player.playing(at(12));
         assert_eq!((playing.stalls, playing.stalled), (1, seconds(3)));
-        // One segment is too little to go on with, two are enough.
+        // One segment is not enough to continue, two are.
         player.on_segment(at(13));
         assert_eq!(player.playing(at(14)).stalled, seconds(5));
         player.on_segment(at(15));
@@ -152,7 +153,7 @@ mod tests {
             (playing.stalls, playing.stalled, playing.buffered),
             (1, seconds(6), seconds(3))
         );
-        // The end of the video is no stall.
+        // The end of the video is not a stall.
         player.on_segment(at(16));
         assert_eq!(player.playing(at(100)).stalls, 1);
     }

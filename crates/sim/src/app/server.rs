@@ -1,4 +1,5 @@
-//! The server of requests, streams, pages and videos: it answers each stream when its last byte has come.
+//! The server of requests, streams, pages and videos: it answers each stream when its last byte has
+//! arrived.
 
 use super::party::{Asked, Heard, Program, Say};
 use super::{Application, Report, Unit};

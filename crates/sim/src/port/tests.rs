@@ -1,4 +1,4 @@
-//! One direction of a link by itself.
+//! Tests of one direction of a link.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Line {
         self.port.offer(Time::from_nanos(at), packet, &mut self.pool, &mut self.dropped);
     }
 
-    /// All that arrives: when, and which.
+    /// Returns the arrival time and label of each packet.
     fn arrivals(&mut self) -> Vec<(u64, u32)> {
         self.until(u64::MAX);
         std::mem::take(&mut self.arrived)
@@ -71,7 +71,7 @@ impl Line {
     }
 }
 
-/// 10 Mb/s: 1,250 bytes a millisecond.
+/// 10 Mb/s: 1,250 bytes per millisecond.
 fn direction() -> Direction {
     Direction::new(10_000_000, Duration::from_millis(50))
 }
@@ -135,7 +135,7 @@ fn bit_errors_count_frames() {
         }
         line.port.stats().lost as f64 / 5_000.0
     };
-    // 1,024 bits, or 1,328 with Ethernet and its gap.
+    // 1,024 bits, or 1,328 with Ethernet and its inter-packet gap.
     assert!((lost(Framing::None) - 0.0974).abs() < 0.015, "{}", lost(Framing::None));
     assert!((lost(Framing::EthernetLine) - 0.1244).abs() < 0.015);
 }
@@ -167,7 +167,7 @@ fn jitter_and_reordering_change_the_order_and_lose_nothing() {
     assert_eq!(line.port.stats().reordered, 1);
 }
 
-/// What is damaged where nobody looks at it is found by a checksum: the packet is lost.
+/// Corruption outside of the stored payload is detected by a checksum, so the packet is lost.
 #[test]
 fn corruption_changes_payload_or_loses_the_packet() {
     let mut bad = direction();
@@ -185,11 +185,11 @@ fn corruption_changes_payload_or_loses_the_packet() {
     }
     let stats = line.port.stats();
     assert_eq!((stats.corrupted, stats.lost), (changed, 1_000 - changed));
-    // 100 bytes of 228 are payload that is kept.
+    // 100 of 228 bytes are stored payload.
     assert!((380..500).contains(&changed), "{changed}");
 }
 
-/// A checksum covers all of a TCP segment.
+/// The TCP checksum covers the whole segment.
 #[test]
 fn a_corrupted_segment_is_lost() {
     let mut bad = direction();
@@ -217,20 +217,20 @@ fn buffers_are_used_again() {
         line.offer(round * 100 * MS, 1, 1_250);
         assert_eq!(line.arrivals().len(), 1);
     }
-    // One buffer has been enough; with none left, the next is new.
+    // One buffer was enough. With an empty pool, the next buffer is new.
     assert_eq!(line.pool.take()[0], 1);
     assert_eq!(line.pool.take()[0], 0);
 }
 
-/// Packets go from offer to way without the queue and the model where neither has anything to say: what
-/// comes of it is the same.
+/// The fast path skips the queue and the link model when they have no effect. The result must be
+/// the same.
 #[test]
 fn the_short_way_is_no_other() {
     let plain = direction();
-    // A list that names no packet: the model is asked.
+    // A list of lost packets that is empty: it makes the port use the model.
     let mut asked = plain.clone();
     asked.wire.drop_list = vec![u64::MAX];
-    // A queue that is none of the plain ones, and never full or slow.
+    // A queue that does not have the fast path, and that is never full or slow.
     let idle = crate::CoDel { limit: Limit::Packets(1_000), ..crate::CoDel::default() };
     let queued = plain.clone().queue(Queue::CoDel(idle));
     let play = |direction: &Direction| {

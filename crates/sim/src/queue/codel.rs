@@ -7,16 +7,18 @@ use super::{Limit, QueueError};
 use crate::packet::{DropCause, Dropped, Ecn, Packet};
 use crate::time::{Time, nanos};
 
-/// CoDel: packets are dropped, or marked, when the shortest wait has stayed above a target for an interval.
+/// CoDel: drops or marks packets when the minimum queueing delay has stayed above a target for an
+/// interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDel {
-    /// Limit of the queue; packets beyond it are dropped.
+    /// Limit of the queue. Packets that exceed it are dropped.
     pub limit: Limit,
-    /// The wait that is always acceptable (RFC 8289 s.4.4).
+    /// Queueing delay that is always acceptable (RFC 8289 s.4.4).
     pub target: Duration,
-    /// Time for which a wait above the target is tolerated: about the longest usual round trip (RFC 8289 s.4.3).
+    /// How long a delay above the target is tolerated: about the longest usual round trip (RFC 8289
+    /// s.4.3).
     pub interval: Duration,
-    /// Packets that are ECN-capable are marked rather than dropped.
+    /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -46,14 +48,15 @@ pub(super) struct Control {
     target: Duration,
     interval: Duration,
     ecn: bool,
-    /// Bytes of a full frame: a queue no longer than that is none.
+    /// Size of a full frame in bytes. A queue of at most this length has no standing queue.
     frame: u64,
-    /// Time at which the wait will have been above the target for an interval; none: it is below.
+    /// Time at which the delay will have been above the target for an interval. `None`: it is
+    /// below.
     first_above: Option<Time>,
     drop_next: Time,
-    /// Packets dropped since it began to drop.
+    /// Packets dropped since the dropping state was entered.
     count: u32,
-    /// The count with which it began the last time.
+    /// The value of `count` at the last entry into the dropping state.
     last_count: u32,
     dropping: bool,
 }
@@ -73,7 +76,7 @@ impl Control {
         }
     }
 
-    /// The next packet, and whether it may be dropped: `dodequeue` of RFC 8289 s.5.5.
+    /// Returns the next packet, and whether it may be dropped: `dodequeue` of RFC 8289 s.5.5.
     fn take(&mut self, now: Time, fifo: &mut Fifo) -> (Option<Packet>, bool) {
         let Some(packet) = fifo.pop() else {
             self.first_above = None;
@@ -84,12 +87,12 @@ impl Control {
             return (Some(packet), false);
         }
         let first_above = *self.first_above.get_or_insert(now + self.interval);
-        // The moment that was just set is not reached yet.
+        // If `first_above` has just been set, it is in the future.
         (Some(packet), now >= first_above)
     }
 
-    /// RFC 8289 s.5.5. Where a packet is marked it is sent, and the next drop is as far away as if it had
-    /// been dropped.
+    /// Returns the next packet to send (RFC 8289 s.5.5). A packet that is marked is sent, and the
+    /// next drop is scheduled as if it had been dropped.
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -117,7 +120,7 @@ impl Control {
                 (packet, _) = self.take(now, fifo);
             }
             self.dropping = true;
-            // If it was dropping a short while ago, the rate of then is where to begin.
+            // If the queue was dropping recently, start with the drop rate of that time.
             let since = self.count.wrapping_sub(self.last_count);
             let recent = nanos(now.since(self.drop_next)) < nanos(self.interval).saturating_mul(16);
             self.count = if since > 1 && recent { since } else { 1 };
@@ -127,7 +130,7 @@ impl Control {
         packet
     }
 
-    /// Drops the packet; or marks it and puts it to `sent`, which is said.
+    /// Drops the packet, or marks it and stores it in `sent`. Returns whether it was marked.
     fn discard(
         &self,
         packet: Option<Packet>,
@@ -146,15 +149,15 @@ impl Control {
         true
     }
 
-    /// The next drop is sooner with the square root of the count (RFC 8289 s.5.6), which IEEE 754 rounds in
-    /// one way alone.
+    /// Returns the time of the next drop: `interval / sqrt(count)` later (RFC 8289 s.5.6). IEEE 754
+    /// defines the rounding of `sqrt`, so runs are reproducible.
     fn control_law(&self, from: Time) -> Time {
         let gap = nanos(self.interval) as f64 / f64::from(self.count.max(1)).sqrt();
         from + Duration::from_nanos(gap as u64)
     }
 }
 
-/// CoDel on one row of packets.
+/// CoDel on a single FIFO.
 pub(crate) struct CoDelQueue {
     limit: Limit,
     fifo: Fifo,

@@ -1,4 +1,4 @@
-//! Packets in a row.
+//! A FIFO of packets.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ impl Fifo {
         self.packets.len()
     }
 
-    /// As on the link.
+    /// Bytes, including the link's framing.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -27,7 +27,7 @@ impl Fifo {
         self.packets.push_back(packet);
     }
 
-    /// Takes it, if the limit allows.
+    /// Enqueues the packet if the limit allows it. Otherwise drops it.
     pub(crate) fn push_within(&mut self, limit: Limit, packet: Packet, dropped: &mut Dropped) {
         if self.has_room(limit, &packet) {
             self.push(packet);
@@ -36,7 +36,7 @@ impl Fifo {
         }
     }
 
-    /// True if the limit allows for this packet.
+    /// True if the limit allows another packet of this size.
     pub(crate) fn has_room(&self, limit: Limit, packet: &Packet) -> bool {
         !limit.is_exceeded(self.packets.len() + 1, self.bytes + u64::from(packet.frame_bytes))
     }

@@ -1,4 +1,4 @@
-//! A row for each flow, with CoDel in each (RFC 8290).
+//! A queue for each flow, with CoDel on each (RFC 8290).
 
 use std::collections::VecDeque;
 
@@ -9,24 +9,25 @@ use crate::packet::{Dropped, Packet};
 use crate::random;
 use crate::time::Time;
 
-/// The most packets that are dropped at a time when the queue is full (RFC 8290 s.4.1).
+/// Largest number of packets dropped at a time when the queue is full (RFC 8290 s.4.1).
 const BATCH: usize = 64;
 
-/// FQ-CoDel: flows take turns, those that send little go first, and each is kept short by CoDel.
+/// FQ-CoDel: flows take turns, sparse flows go first, and CoDel keeps each queue short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCoDel {
-    /// Limit of all queues together (RFC 8290 s.5.2.3).
+    /// Limit of all queues in total (RFC 8290 s.5.2.3).
     pub limit: Limit,
-    /// Number of queues, over which flows are spread by a hash (RFC 8290 s.5.2.5).
+    /// Number of queues. A hash assigns flows to queues (RFC 8290 s.5.2.5).
     pub flows: u32,
-    /// Bytes that a flow may send in its turn (RFC 8290 s.5.2.4).
+    /// Bytes that a flow may send per turn (RFC 8290 s.5.2.4).
     pub quantum: u32,
-    /// Target, interval and ECN of each queue; its limit is not used.
+    /// Target, interval and ECN setting of each queue. Its `limit` is ignored.
     pub codel: CoDel,
 }
 
 impl Default for FqCoDel {
-    /// 10,240 packets, 1,024 rows, 1,514 bytes; CoDel with ECN (RFC 8290 s.5.2).
+    /// Returns 10,240 packets, 1,024 queues, a quantum of 1,514 bytes, and CoDel with ECN (RFC 8290
+    /// s.5.2).
     fn default() -> FqCoDel {
         FqCoDel {
             limit: Limit::Packets(10_240),
@@ -49,20 +50,20 @@ impl FqCoDel {
 struct Row {
     fifo: Fifo,
     control: Control,
-    /// Bytes that it may still send in this turn; below zero after a packet that was larger.
+    /// Bytes that the queue may still send in this turn. Negative after a packet that was larger.
     credits: i64,
-    /// True if it is in one of the lists.
+    /// True if the queue is in one of the two lists.
     is_listed: bool,
 }
 
-/// FQ-CoDel in use.
+/// [`FqCoDel`] in use.
 pub(crate) struct FqCoDelQueue {
     fq: FqCoDel,
     rows: Vec<Row>,
-    /// Rows that had nothing to send before: these go first (RFC 8290 s.4).
+    /// Queues that were empty before. They have priority (RFC 8290 s.4).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
-    /// So that nobody can say which flows meet in a row.
+    /// Random value in the hash, so that nobody can predict which flows share a queue.
     perturbation: u64,
     packets: usize,
     bytes: u64,
@@ -101,7 +102,7 @@ impl FqCoDelQueue {
         self.marked
     }
 
-    /// The row of a packet: by its addresses, and what tells its flow apart (RFC 8290 s.4.1).
+    /// Returns the queue of a packet, by its addresses and its label (RFC 8290 s.4.1).
     fn classify(&self, packet: &Packet) -> u32 {
         let pair =
             |address: crate::Address| u64::from(address.node.0) << 16 | u64::from(address.port);
@@ -126,8 +127,8 @@ impl FqCoDelQueue {
         }
     }
 
-    /// Half of the packets of the longest row, by bytes, are dropped from its head, but not more than a
-    /// batch (RFC 8290 s.4.1).
+    /// Drops half of the bytes of the longest queue from its head, but not more than [`BATCH`]
+    /// packets (RFC 8290 s.4.1).
     fn shorten(&mut self, dropped: &mut Dropped) {
         let longest = self.rows.iter_mut().reduce(|longest, row| {
             if row.fifo.bytes() > longest.fifo.bytes() { row } else { longest }
@@ -142,7 +143,7 @@ impl FqCoDelQueue {
         }
     }
 
-    /// RFC 8290 s.4.2.
+    /// Returns the next packet (RFC 8290 s.4.2).
     pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
         loop {
             let is_new = !self.new.is_empty();
@@ -165,7 +166,8 @@ impl FqCoDelQueue {
             }
             list.pop_front();
             if is_new {
-                // Not gone at once, or a flow could have itself counted as new again and again.
+                // An empty queue is not removed at once. Otherwise a flow could be treated as new
+                // again and again.
                 self.old.push_back(index);
             } else {
                 row.is_listed = false;

@@ -1,10 +1,10 @@
-//! Queues of packets before a link, and their disciplines: [`Queue`] describes a queue, `Discipline` is one in use.
+//! Packet queues before a link. [`Queue`] describes a queue, `Discipline` is one in use.
 //!
-//! * `fifo.rs`: packets in a row; drop-tail is that with a limit;
+//! * `fifo.rs`: first in, first out; drop-tail is a FIFO with a limit;
 //! * `red.rs`: random early detection;
 //! * `codel.rs`: RFC 8289; `fq_codel.rs`: RFC 8290.
 //!
-//! The packet that is being sent waits no more: it is in no queue, and counts towards no limit.
+//! The packet in transmission has left the queue. It counts towards no limit.
 
 mod codel;
 mod fifo;
@@ -25,21 +25,22 @@ use fifo::Fifo;
 use fq_codel::FqCoDelQueue;
 use red::RedQueue;
 
-/// Queue of a port: in which order packets go, and which are dropped or marked.
+/// Queueing discipline of a port: the order of packets, and which are dropped or marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Queue {
-    /// First in, first out; packets that find it full are dropped.
+    /// First in, first out. Packets that arrive at a full queue are dropped.
     DropTail(Limit),
-    /// First in, first out; packets are dropped or marked at random before it is full.
+    /// First in, first out. Packets are dropped or marked at random before the queue is full.
     Red(Red),
-    /// First in, first out; packets are dropped or marked by how long they waited (RFC 8289).
+    /// First in, first out. Packets are dropped or marked depending on their queueing delay (RFC
+    /// 8289).
     CoDel(CoDel),
     /// A queue for each flow, with CoDel in each (RFC 8290).
     FqCoDel(FqCoDel),
 }
 
 impl Default for Queue {
-    /// Drop-tail with 1,000 packets, as Linux' interfaces have.
+    /// Returns drop-tail with 1,000 packets, as on Linux interfaces.
     fn default() -> Queue {
         Queue::DropTail(Limit::Packets(1_000))
     }
@@ -50,7 +51,7 @@ impl Default for Queue {
 pub enum Limit {
     /// Number of packets.
     Packets(u32),
-    /// Number of bytes, with the link's framing.
+    /// Number of bytes, including the link's framing.
     Bytes(u64),
 }
 
@@ -63,20 +64,21 @@ impl Limit {
     }
 }
 
-/// Reason for which a [`Queue`] is refused.
+/// Reason why a [`Queue`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The limit is smaller than one packet of the link's MTU: none of those would ever get through.
+    /// The limit is smaller than one packet of the link's MTU, so such a packet would never get
+    /// through.
     SmallerThanAPacket,
-    /// RED: thresholds are from 0 up, in order, and within the limit.
+    /// RED: the thresholds are negative, not in order, or above the limit.
     Thresholds,
-    /// RED: the weight is above 0 and at most 1, the highest probability from 0 to 1, a typical packet not
-    /// empty.
+    /// RED: the weight must be above 0 and at most 1, the maximum probability from 0 to 1, and the
+    /// typical packet not empty.
     Weight,
-    /// CoDel: target and interval are above 0, and the target is below the interval.
+    /// CoDel: target and interval must be above 0, and the target below the interval.
     Interval,
-    /// FQ-CoDel: from 1 to 65,536 queues, and a quantum above 0.
+    /// FQ-CoDel: there must be 1 to 65,536 queues, and a quantum above 0.
     Flows,
 }
 
@@ -112,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// Fails unless there can be such a queue at a link whose largest frame has so many bytes.
+    /// Fails if the queue is impossible on a link whose largest frame has this many bytes.
     pub(crate) fn check(&self, frame: u32) -> Result<(), QueueError> {
         let too_small = match self.limit() {
             Limit::Packets(most) => most == 0,
@@ -129,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// The queue in use, at a link of so many bits per second on average.
+    /// Creates the queue, for a link with this average rate in bits per second.
     pub(crate) fn open(&self, rate: f64, frame: u32, seed: u64) -> Discipline {
         match *self {
             Queue::DropTail(limit) => Discipline::DropTail(limit, Fifo::default()),
@@ -149,7 +151,7 @@ pub(crate) enum Discipline {
 }
 
 impl Discipline {
-    /// Takes a packet, or drops it, or another in its place.
+    /// Enqueues a packet. Drops it, or another one instead, if necessary.
     pub(crate) fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
         packet.queued_at = now;
         match self {
@@ -160,7 +162,7 @@ impl Discipline {
         }
     }
 
-    /// The packet that goes next, if one is left.
+    /// Returns the next packet to send, or `None` if the queue is empty.
     pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
         match self {
             Discipline::DropTail(_, fifo) => fifo.pop(),
@@ -170,7 +172,7 @@ impl Discipline {
         }
     }
 
-    /// Packets that wait.
+    /// Number of queued packets.
     pub(crate) fn packets(&self) -> usize {
         match self {
             Discipline::DropTail(_, fifo) => fifo.packets(),
@@ -180,7 +182,7 @@ impl Discipline {
         }
     }
 
-    /// Bytes that wait, as on the link.
+    /// Number of queued bytes, including the link's framing.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Discipline::DropTail(_, fifo) => fifo.bytes(),
@@ -190,7 +192,7 @@ impl Discipline {
         }
     }
 
-    /// Packets that were marked rather than dropped.
+    /// Number of packets that were marked instead of dropped.
     pub(crate) fn marked(&self) -> u64 {
         match self {
             Discipline::DropTail(..) => 0,
@@ -201,7 +203,7 @@ impl Discipline {
     }
 }
 
-/// Full, and nothing but that.
+/// Drops a packet because the queue is full.
 fn drop_full(packet: Packet, dropped: &mut Dropped) {
     dropped.push((packet, DropCause::Full));
 }

@@ -14,29 +14,31 @@ use crate::time::Time;
 /// Random early detection, as in Floyd and Jacobson's paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Red {
-    /// Limit of the queue. Its unit, packets or bytes, is that of the thresholds.
+    /// Limit of the queue. The thresholds have the same unit: packets or bytes.
     pub limit: Limit,
-    /// Average length below which no packet is dropped or marked.
+    /// Average queue length below which no packet is dropped or marked.
     pub min_threshold: f64,
-    /// Average length from which all packets are dropped, or more and more ([`Red::gentle`]).
+    /// Average queue length from which all packets are dropped. With [`Red::gentle`], the drop
+    /// probability rises further instead.
     pub max_threshold: f64,
-    /// Weight in the average of the length that a packet finds: the paper's w_q.
+    /// Weight of a new sample in the average queue length: the paper's w_q.
     pub weight: f64,
-    /// The probability at [`Red::max_threshold`]: the paper's max_p.
+    /// Drop probability at [`Red::max_threshold`]: the paper's max_p.
     pub max_probability: f64,
-    /// Between `max_threshold` and twice that the probability grows to 1, rather than jump.
+    /// Between `max_threshold` and twice that value, the probability rises to 1 linearly instead of
+    /// at once.
     pub gentle: bool,
-    /// Packets that are ECN-capable are marked while the average is below `max_threshold`; above it they
-    /// are dropped (RFC 3168 s.7).
+    /// Mark ECN-capable packets while the average is below `max_threshold`. Above it, they are
+    /// dropped (RFC 3168 s.7).
     pub ecn: bool,
-    /// Bytes of a typical packet: as many of these as could have been sent while the queue was empty count
-    /// as having found it so.
+    /// Size of a typical packet in bytes. After an idle time, the average decays as if as many such
+    /// packets as could have been sent had found the queue empty.
     pub typical_packet: u32,
 }
 
 impl Default for Red {
-    /// 1,000 packets at most; the paper's thresholds (5, 15) and weight (0.002); probability 0.1 and
-    /// gentle, as Floyd recommended later; ECN off.
+    /// Returns a limit of 1,000 packets, the paper's thresholds (5, 15) and weight (0.002), a
+    /// maximum probability of 0.1 and gentle mode, as Floyd recommended later, and no ECN.
     fn default() -> Red {
         Red {
             limit: Limit::Packets(1_000),
@@ -68,8 +70,8 @@ impl Red {
         Ok(())
     }
 
-    /// The paper's p_b: how likely a packet is dropped or marked at this average, but for its distance from
-    /// the last that was.
+    /// The paper's p_b: the probability to drop or mark a packet at this average, without the
+    /// correction for the distance from the last one.
     fn probability(&self, average: f64) -> f64 {
         let (min, max, most) = (self.min_threshold, self.max_threshold, self.max_probability);
         if average < min {
@@ -84,18 +86,17 @@ impl Red {
     }
 }
 
-/// RED in use.
+/// [`Red`] in use.
 pub(crate) struct RedQueue {
     red: Red,
     fifo: Fifo,
     rng: Xoshiro256PlusPlus,
     average: f64,
-    /// Packets since the last one that was dropped or marked, or since the average came up to the first
-    /// threshold.
+    /// Packets since the last drop or mark, or since the average reached the first threshold.
     count: u32,
-    /// Time at which the queue became empty, or a packet last found it so.
+    /// Time at which the queue became empty, or at which a packet last found it empty.
     idle_since: Time,
-    /// Nanoseconds that a typical packet takes to send.
+    /// Transmission time of a typical packet in nanoseconds.
     typical_time: f64,
     marked: u64,
 }
@@ -165,8 +166,8 @@ impl RedQueue {
         self.average += self.red.weight * (length - self.average);
     }
 
-    /// True if this packet is one that is dropped or marked: with p_a of the paper's section 8, so that
-    /// they are evenly apart rather than in clusters.
+    /// Returns whether this packet is dropped or marked, with the paper's p_a (section 8). It
+    /// spaces drops evenly instead of in clusters.
     fn is_chosen(&mut self) -> bool {
         let probability = self.red.probability(self.average);
         if probability == 0.0 {
@@ -189,8 +190,8 @@ mod tests {
     use crate::Queue;
     use crate::queue::testing::{At, capable, packet};
 
-    /// The average is the length itself, and one length is kept: how many of so many packets are marked, or
-    /// dropped.
+    /// Keeps the queue at one length, with the average equal to that length. Returns the shares of
+    /// packets that are marked and dropped.
     fn share(red: Red, length: usize, packets: u32) -> (f64, f64) {
         let red = Red { weight: 1.0, ..red };
         let mut queue = RedQueue::new(red, 1e6, 7);
@@ -209,8 +210,8 @@ mod tests {
         (share(queue.marked), share(dropped.len() as u64))
     }
 
-    /// With p_b = p, the distance from one mark to the next is uniform over 1 .. 1/p (the paper's section
-    /// 8): (1/p + 1) / 2 on average.
+    /// With p_b = p, the distance between marks is uniform over 1 .. 1/p (section 8 of the paper),
+    /// so its mean is (1/p + 1) / 2.
     fn spaced(probability: f64) -> f64 {
         2.0 / (1.0 / probability + 1.0)
     }
@@ -218,19 +219,20 @@ mod tests {
     #[test]
     fn the_curve_is_the_papers() {
         let red = Red { max_threshold: 25.0, ecn: true, ..Red::default() };
-        // 5 to 25 packets: 0 to 0.1.
+        // From 5 to 25 packets: 0 to 0.1.
         for (length, probability) in [(0, 0.0), (4, 0.0), (10, 0.025), (15, 0.05), (20, 0.075)] {
             let (marked, dropped) = share(red, length, 100_000);
             let expected = if probability == 0.0 { 0.0 } else { spaced(probability) };
             assert!((marked - expected).abs() < 0.003, "{length}: {marked}, not {expected}");
             assert_eq!(dropped, 0.0, "{length}");
         }
-        // Gentle: 0.1 to 1 between 25 and 50; dropped, whoever could be marked.
+        // Gentle: 0.1 to 1 between 25 and 50. These packets are dropped even if they could be
+        // marked.
         assert!((red.probability(37.5) - 0.55).abs() < 1e-12);
         let (marked, dropped) = share(red, 30, 100_000);
         assert!(marked == 0.0 && dropped > 0.28, "{marked} {dropped}");
         assert_eq!(share(red, 50, 1_000), (0.0, 1.0));
-        // Without, all from 25 on.
+        // Without gentle mode, all packets from 25 on.
         assert_eq!(share(Red { gentle: false, ..red }, 25, 1_000), (0.0, 1.0));
     }
 
@@ -267,13 +269,13 @@ mod tests {
             super::super::Discipline::Red(red) => red.average,
             _ => unreachable!("it is RED"),
         };
-        // The second to the fifth find 1, 2, 3 and 4.
+        // The second to fifth packet find queue lengths of 1, 2, 3 and 4.
         let expected = [1.0, 2.0, 3.0, 4.0].iter().fold(0.0, |sum, q| 0.75 * sum + 0.25 * q);
         assert!((average(&queue) - expected).abs() < 1e-12);
         for _ in 0..5 {
             queue.dequeue(1_000);
         }
-        // A millisecond for each typical packet: three have found it empty.
+        // A typical packet takes a millisecond, so the queue was empty for three packets.
         queue.enqueue(4_000, packet(5, 1_000));
         assert!((average(&queue) - expected * 0.75f64.powi(3)).abs() < 1e-9);
     }

@@ -1,11 +1,11 @@
-//! Queues by hand: moments in microseconds, packets by their label.
+//! Helpers for queue tests: times in microseconds, packets identified by their label.
 
 use super::{Discipline, Queue};
 use crate::packet::{Address, Dropped, Ecn, FlowId, Packet};
 use crate::time::Time;
 use crate::topology::NodeId;
 
-/// A packet without payload, of so many bytes.
+/// Creates a packet without payload, of this size in bytes.
 pub(crate) fn packet(label: u32, bytes: u32) -> Packet {
     let address = |node| Address { node: NodeId(node), port: 1 };
     Packet {
@@ -24,12 +24,12 @@ pub(crate) fn packet(label: u32, bytes: u32) -> Packet {
     }
 }
 
-/// The same, which may be marked.
+/// Creates the same packet, but ECN-capable.
 pub(crate) fn capable(label: u32, bytes: u32) -> Packet {
     Packet { ecn: Ecn::Ect0, ..packet(label, bytes) }
 }
 
-/// A queue in use, and what it dropped.
+/// A queue in use, and the packets that it dropped.
 pub(crate) struct At {
     pub queue: Discipline,
     pub dropped: Dropped,

@@ -1,4 +1,4 @@
-//! A QUIC connection as applications see it: streams of their own, and DATAGRAM frames (RFC 9221).
+//! A QUIC connection as seen by applications: a stream per unit, and DATAGRAM frames (RFC 9221).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +19,7 @@ struct Outgoing {
     bytes: u64,
 }
 
-/// True if the peer's application has ended the connection.
+/// True if the peer's application closed the connection.
 fn is_by_application(reason: &CloseReason) -> bool {
     matches!(reason, CloseReason::Peer(error) if error.application)
 }
@@ -28,12 +28,12 @@ fn is_by_application(reason: &CloseReason) -> bool {
 pub(super) struct QuicChannel {
     end: QuicEnd,
     client: bool,
-    /// Streams that the client has not been allowed to open yet: bytes of each.
+    /// Sizes of the streams that the client cannot open yet because of the peer's limit, in bytes.
     unopened: VecDeque<u64>,
     writing: BTreeMap<StreamId, Outgoing>,
-    /// Streams for which there may be room again.
+    /// Streams that may have room to write again.
     writable: Vec<StreamId>,
-    /// Bytes read of each stream that has not ended.
+    /// Bytes read so far of each stream that has not ended.
     reading: BTreeMap<StreamId, u64>,
     messages: Vec<Message>,
     connected: bool,
@@ -65,7 +65,7 @@ impl QuicChannel {
         }
     }
 
-    /// Takes the connection's events; streams that can be read.
+    /// Handles the connection's events. Returns the readable streams.
     fn events(&mut self) -> Vec<StreamId> {
         let mut readable = Vec::new();
         let mut failed: Option<String> = None;
@@ -97,7 +97,7 @@ impl QuicChannel {
         readable
     }
 
-    /// Reads a stream as far as it goes.
+    /// Reads all available data of a stream.
     fn read(&mut self, stream: StreamId, heard: &mut Vec<Heard>) {
         let (Some(connection), Some(read)) =
             (&mut self.end.connection, self.reading.get_mut(&stream))
@@ -126,7 +126,7 @@ impl QuicChannel {
         }
     }
 
-    /// Writes to a stream as much as there is room for.
+    /// Writes as much to a stream as there is room for.
     fn write(&mut self, stream: StreamId) {
         let (Some(connection), Some(outgoing)) =
             (&mut self.end.connection, self.writing.get_mut(&stream))
@@ -136,11 +136,11 @@ impl QuicChannel {
         while outgoing.written < outgoing.bytes {
             match connection.write(stream, payload::between(outgoing.written, outgoing.bytes)) {
                 Ok(count) if count > 0 => outgoing.written += count as u64,
-                // No room now, or the connection is over.
+                // There is no room now, or the connection is closed.
                 Ok(_) | Err(_) => return,
             }
         }
-        // It was open a moment ago.
+        // `finish` cannot fail, because the stream was just written to.
         let _ = connection.streams().finish(stream);
         self.writing.remove(&stream);
     }
@@ -159,7 +159,7 @@ impl QuicChannel {
         }
     }
 
-    /// Hands messages to the connection. Those that there is no room for are lost.
+    /// Passes messages to the connection. Messages without room are lost.
     fn write_messages(&mut self) {
         let mut failed = None;
         let Some(connection) = &mut self.end.connection else { return };
@@ -167,7 +167,7 @@ impl QuicChannel {
             let mut data = vec![0; message.bytes as usize];
             data[..8].copy_from_slice(&message.number.to_le_bytes());
             data[8..16].copy_from_slice(&message.made.as_nanos().to_le_bytes());
-            // Where there is no room for it, it is lost, as if on the way.
+            // A message without room is lost, as if on the network.
             if let Err(error @ DatagramError::TooLarge(_)) = connection.send_datagram(data) {
                 failed = Some(error.to_string());
             }
@@ -237,7 +237,7 @@ impl Channel for QuicChannel {
     }
 
     fn flush(&mut self) {
-        // A server answers early data before the handshake is complete.
+        // A server receives early data before the handshake is complete.
         if self.client && !self.connected {
             return;
         }

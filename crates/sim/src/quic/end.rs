@@ -1,4 +1,4 @@
-//! One end of a connection, without an application; and how the packets of both are protected.
+//! One end of a connection without an application, and the packet protection of both ends.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,15 +20,16 @@ use crate::packet::{Address, Ecn, FlowId};
 use crate::time::Time;
 use crate::transfer::SenderState;
 
-/// Addresses of the simulation as those of the Internet: interface and node within 10.0.0.0/8. Nodes have numbers of 20
-/// bits ([`crate::MAX_NODES`]), so four bits are left for the interface.
+/// Maps an address of the simulation to an Internet address: the interface and the node within
+/// 10.0.0.0/8. Nodes have numbers of 20 bits ([`crate::MAX_NODES`]), so four bits are left for the
+/// interface.
 pub(super) fn socket_address(address: Address, interface: u16) -> SocketAddr {
     let [_, a, b, c] = address.node.0.to_be_bytes();
     let a = a | (interface as u8 & 0xf) << 4;
     SocketAddr::from((Ipv4Addr::new(10, a, b, c), address.port))
 }
 
-/// The interface in an address from [`socket_address`].
+/// Returns the interface in an address from [`socket_address`].
 fn interface_of(address: SocketAddr) -> u16 {
     match address {
         SocketAddr::V4(address) => u16::from(address.ip().octets()[1] >> 4),
@@ -43,7 +44,7 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
 /// Configuration of one end.
 #[derive(Clone)]
 pub(super) enum Config {
-    /// Without protection.
+    /// Without packet protection.
     Null(InsecureNullConfig),
     /// With TLS.
     #[cfg(feature = "tls")]
@@ -64,7 +65,8 @@ impl Config {
         }
     }
 
-    /// The connection that a client's first datagram begins; none: it begins none.
+    /// Creates the connection that a client's first datagram begins. Returns `None` if the datagram
+    /// does not begin one.
     pub(super) fn accept(
         &self,
         now: Timestamp,
@@ -87,7 +89,7 @@ impl Config {
         }
     }
 
-    /// Random numbers for the handshake of this end, which has them from this seed.
+    /// Creates the random number generator for the handshake of this end, from its seed.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone draws any"))]
     pub(super) fn random(&self, seed: [u8; 32]) -> Random {
         match self {
@@ -98,17 +100,17 @@ impl Config {
     }
 }
 
-/// Source of what TLS draws by chance at one end.
+/// Source of the random numbers that TLS draws at one end.
 pub(super) enum Random {
-    /// Nothing draws: all that is by chance without protection is by the connection's seed.
+    /// No generator: without protection, all random values come from the connection's seed.
     None,
-    /// Numbers by the run's seed.
+    /// Numbers from the run's seed.
     #[cfg(feature = "tls")]
     Tls(tls::Random),
 }
 
 impl Random {
-    /// Does this with the numbers at hand.
+    /// Runs `work` with this generator installed for the current thread.
     pub(super) fn with<T>(&mut self, work: impl FnOnce() -> T) -> T {
         match self {
             Random::None => work(),
@@ -129,22 +131,25 @@ pub(super) struct QuicEnd {
     peer: Address,
     pub(super) flow: FlowId,
     listeners: Listeners,
-    /// The most that flow control allows in flight, in bytes.
+    /// Largest number of bytes in flight that flow control allows.
     window: u64,
-    /// True if the application has more to send than the connection has taken.
+    /// True if the application has more data to send than the connection has accepted.
     pub(super) waits: bool,
-    /// Time in which that held data back.
+    /// Total time in which the flow control window held data back.
     window_limited: Duration,
-    /// True if nothing was sent since the window was looked at.
+    /// True if nothing was sent since the last look at the window.
     looked: bool,
-    /// Time since which nothing left, if that may be for the window, and the longest pause that pacing explains.
+    /// Start of a pause that the window may have caused, and the longest pause that pacing
+    /// explains.
     held_since: Option<(Time, Duration)>,
 }
 
-/// Bytes that the congestion window allows beyond those in flight, if it does not limit: two packets of 1,500.
+/// If the congestion window allows more than this many further bytes, it does not limit the sender:
+/// two packets of 1,500 bytes.
 const ROOM: u64 = 3_000;
 
-/// Bytes that pacing may send at once, and that it pauses for then: 16 packets of 1,500.
+/// Bytes that pacing may send in one burst, 16 packets of 1,500 bytes. The pause after it is as
+/// long as these bytes take at the pacing rate.
 const BURST: f64 = 24_000.0;
 
 impl QuicEnd {
@@ -204,7 +209,7 @@ impl QuicEnd {
         self.begin(made.map_err(|error| error.to_string())?)
     }
 
-    /// Takes the connection that a client's first datagram begins, if it is one.
+    /// Creates the server's connection if this is a client's first datagram.
     pub(super) fn accept(&mut self, now: Time, first: &[u8]) -> Result<(), String> {
         let remote = socket_address(self.peer, 0);
         let QuicEnd { config, random, seed, .. } = self;
@@ -216,7 +221,7 @@ impl QuicEnd {
 
     pub(super) fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
         let Some(connection) = &mut self.connection else { return };
-        // Interfaces at both ends of a path have one number.
+        // The interfaces at both ends of a path have the same number.
         let interface = self.listeners.paths.as_ref().map_or(0, |_| datagram.interface);
         let remote = socket_address(self.peer, interface);
         let local = Some(socket_address(self.own, interface).ip());
@@ -232,7 +237,7 @@ impl QuicEnd {
         self.open_paths(now);
     }
 
-    /// Opens those paths that are not open and can be.
+    /// Opens all paths that can be opened and are not open yet.
     fn open_paths(&mut self, now: Timestamp) {
         let (Some(paths), Some(connection)) = (&mut self.listeners.paths, &mut self.connection)
         else {
@@ -245,17 +250,17 @@ impl QuicEnd {
         });
     }
 
-    /// The connection, and what its events are to be told to.
+    /// The connection, and the listeners for its events.
     pub(super) fn parts(&mut self) -> Option<(&mut Connection, &mut Listeners)> {
         Some((&mut **self.connection.as_mut()?, &mut self.listeners))
     }
 
-    /// Reason for which a hook was taken off; none: all are as they were attached.
+    /// Reason why a hook was detached, or `None` if all are still attached.
     pub(super) fn failed_hook(&self) -> Option<&str> {
         self.listeners.failed_hook.as_deref()
     }
 
-    /// The state of each path that is open; of a connection that may have one only, none.
+    /// State of each open path. Empty without multipath.
     pub(super) fn paths(&self) -> Vec<PathState> {
         let (Some(_), Some(connection)) = (&self.listeners.paths, &self.connection) else {
             return Vec::new();
@@ -288,8 +293,9 @@ impl QuicEnd {
         Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
     }
 
-    /// Looks, when nothing more leaves, if the congestion window allows more in flight than flow control does. Windows
-    /// are opened by steps of up to half their size, so a congestion window of half of it does not prove the contrary.
+    /// Checks, when nothing more can be sent, whether flow control rather than congestion control
+    /// limits the sender. The peer raises flow control limits in steps of up to half the window. So
+    /// a congestion window of about half the flow control window is enough for it to be the limit.
     fn look_at_window(&mut self, now: Time) {
         if std::mem::replace(&mut self.looked, true) || !self.waits {
             return;
@@ -303,7 +309,8 @@ impl QuicEnd {
         }
     }
 
-    /// Something leaves: counts the time before that, if the window held it back.
+    /// Called when a packet is sent. Counts the pause before it, if the flow control window caused
+    /// the pause.
     fn count_window_limited(&mut self, now: Time) {
         self.looked = false;
         if let Some((since, pause)) = self.held_since.take() {

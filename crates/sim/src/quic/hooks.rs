@@ -1,5 +1,5 @@
-//! Hooks of connections in virtual time, attached as on a real socket: to each end as its connection begins, before its first
-//! packet.
+//! Hooks of connections in virtual time. As on a real socket, they are attached to each end when
+//! its connection begins, before its first packet.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ type AttachAll = dyn Fn(&mut Connection) -> Result<(), String> + Send + Sync;
 pub struct Hooks(Arc<AttachAll>);
 
 impl Hooks {
-    /// Hooks that this function attaches ([`Connection::attach`]). An error of it is the failure of the connection. For the same
-    /// results from the same seed it has to attach the same hooks each time, and these may neither read a clock nor draw
-    /// random numbers of their own.
+    /// Creates hooks that this function attaches ([`Connection::attach`]). If it fails, the
+    /// connection fails with its error. To keep runs reproducible, the function must attach the
+    /// same hooks each time, and the hooks must not read a clock or draw their own random numbers.
     pub fn new(
         attach: impl Fn(&mut Connection) -> Result<(), String> + Send + Sync + 'static,
     ) -> Hooks {
@@ -38,29 +38,29 @@ impl std::fmt::Debug for Hooks {
 /// Hooks of both ends of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct HooksOfEnds {
-    /// Hooks of the client; none: it has none.
+    /// Hooks of the client, if any.
     pub client: Option<Hooks>,
-    /// Hooks of the server; none: it has none.
+    /// Hooks of the server, if any.
     pub server: Option<Hooks>,
 }
 
-/// Additions to a connection as it begins.
+/// Optional features of a connection that take effect when it begins.
 #[derive(Default)]
 pub(super) struct Additions {
     pub logs: Option<Logs>,
     pub hooks: Option<Hooks>,
 }
 
-/// Listeners to those events of a connection that are not its application's.
+/// Listeners for the events of a connection that do not concern its application.
 pub(super) struct Listeners {
-    /// Several paths, if the connection may have them; none: all goes as routes say.
+    /// The paths of a multipath connection. `None`: one path, and routes decide the interface.
     pub paths: Option<Paths>,
-    /// Reason for which the first hook was taken off that failed.
+    /// Reason why the first failed hook was detached.
     pub failed_hook: Option<String>,
 }
 
 impl Listeners {
-    /// Heeds an event about paths or hooks; all others are the application's.
+    /// Handles an event about paths or hooks. Ignores all others, which concern the application.
     pub(super) fn on_event(&mut self, event: &Event) {
         match event {
             Event::PathClosed(id, _) => {

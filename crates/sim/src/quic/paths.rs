@@ -1,4 +1,5 @@
-//! Several paths of a connection (RFC 10069): one for each interface of the two nodes, which have as many.
+//! Paths of a multipath connection (RFC 10069): one for each pair of interfaces with the same index
+//! at the two nodes.
 
 use std::time::Duration;
 
@@ -7,19 +8,21 @@ use equic_transport::{PathId, PathInfo};
 /// Paths of one end.
 #[derive(Default)]
 pub(super) struct Paths {
-    /// Interfaces over which a client has no path yet, or no longer; a server opens none.
+    /// Interfaces on which a client must still open a path, or open one again. Empty for a server.
     unopened: Vec<u16>,
     /// Interfaces of the paths that the client has opened.
     opened: Vec<(PathId, u16)>,
 }
 
 impl Paths {
-    /// Those of a client, which opens one for each interface but the first, on which the handshake is.
+    /// The paths of a client. It opens one on each interface except the first, which the handshake
+    /// uses.
     pub(super) fn of_client(interfaces: u16) -> Paths {
         Paths { unopened: (1..interfaces).collect(), opened: Vec::new() }
     }
 
-    /// Opens those that are not open, by a function that is given the interface; none: it cannot be now.
+    /// Opens the missing paths. `open` gets the interface, and returns `None` if the path cannot be
+    /// opened now.
     pub(super) fn open(&mut self, mut open: impl FnMut(u16) -> Option<PathId>) {
         self.unopened.retain(|interface| match open(*interface) {
             Some(id) => {
@@ -30,7 +33,8 @@ impl Paths {
         });
     }
 
-    /// A path is gone: another is opened in its place. That of the handshake has the first interface.
+    /// Schedules a replacement for a closed path. The path of the handshake has the first
+    /// interface.
     pub(super) fn on_closed(&mut self, id: PathId) {
         if let Some(at) = self.opened.iter().position(|(opened, _)| *opened == id) {
             self.unopened.push(self.opened.swap_remove(at).1);
@@ -38,14 +42,14 @@ impl Paths {
     }
 }
 
-/// State of one of several paths at one end of a connection.
+/// State of one path at one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathState {
     /// The path ID.
     pub id: u32,
-    /// The number of the interface that it leaves by, from 0.
+    /// Index of the outgoing interface, from 0.
     pub interface: u16,
-    /// True if the peer has answered on it.
+    /// True if the path is validated.
     pub validated: bool,
     /// Congestion window in bytes.
     pub window: u64,
@@ -53,7 +57,7 @@ pub struct PathState {
     pub in_flight: u64,
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Rate at which packets may leave, in bytes per second.
+    /// Pacing rate in bytes per second.
     pub pacing_rate: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Sessions: connections whose client has been there before.
+//! Session resumption: connections whose client has connected to the server before.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::end::Config;
 use super::tls;
 use super::{Protection, QuicError, Resumption};
 
-/// Bytes that a ticket with its binder adds to a ClientHello, as rustls has them.
+/// Bytes that a ticket with its binder adds to a ClientHello of rustls.
 const TICKET: u16 = 150;
 
-/// Round trips after which a handshake in memory has come to nothing.
+/// Number of round trips after which the in-memory connection has failed.
 const MOST_TRIPS: u32 = 20;
-/// Round trips after the handshake in which its tickets have come.
+/// Number of round trips after the handshake by which the session tickets have arrived.
 #[cfg(feature = "tls")]
 const TRIPS_OF_TICKETS: u32 = 3;
 
-/// Configurations of client and server.
+/// Returns the configurations of client and server.
 pub(super) fn configs(
     transport: &TransportConfig,
     protection: Protection,
@@ -53,14 +53,14 @@ fn without(transport: &TransportConfig, resumption: Resumption) -> Result<[Confi
             let session = session.ok_or(QuicError::NoSession)?;
             Arc::make_mut(&mut client.crypto).session = Some(session);
         }
-        // EncryptedExtensions alone, which is as long as it has to be.
+        // Only EncryptedExtensions, whose size is not set here.
         Arc::make_mut(&mut server.crypto).sizes.certificate = 0;
         Arc::make_mut(&mut client.crypto).sizes.client_hello += TICKET;
     }
     Ok([Config::Null(client), Config::Null(server)])
 }
 
-/// With TLS, whose configurations keep sessions themselves.
+/// Configurations with TLS, which store sessions themselves.
 #[cfg(feature = "tls")]
 fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Config; 2], QuicError> {
     let ends = tls::Config::pair(transport, resumption)
@@ -79,8 +79,9 @@ fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Conf
     Ok(ends)
 }
 
-/// Plays an earlier connection in memory, outside of the run, until this is enough, which is asked after each round
-/// trip; false: it came to nothing.
+/// Runs an earlier connection in memory, outside of the run. Calls `enough` after each round trip,
+/// and stops when it returns true. Returns `false` if that does not happen in [`MOST_TRIPS`] round
+/// trips.
 fn play(
     [near, far]: &[Config; 2],
     mut enough: impl FnMut(&Connection, &Connection) -> bool,

@@ -1,10 +1,11 @@
-//! Connections with TLS 1.3, on request: its handshake, its keys and its cost, and the same bytes again from the same
+//! Connections with TLS 1.3: real handshake, keys and cost, and still the same bytes for the same
 //! seed.
 //!
-//! What TLS draws by chance comes from the run's seed: each end has numbers of its own, which are at hand while one of
-//! its calls is under way. What cryptography draws behind the back of rustls is done without: the key exchange is X25519
-//! with a private key of those numbers, the certificate's key is of Ed25519, whose signatures are not by chance and
-//! are all of one length, and time stands still at a fixed date. So nothing here is secret, either.
+//! The random numbers that TLS draws come from the run's seed. Each end has its own generator,
+//! which is installed for the thread while one of its calls runs. Some cryptography draws random
+//! numbers without rustls. This module avoids these cases: the key exchange is X25519 with a
+//! private key from the generator, the certificate's key is Ed25519, whose signatures are
+//! deterministic and all have the same length, and the date is fixed. So nothing here is secret.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -30,22 +31,22 @@ use rustls::{Error, NamedGroup, PeerMisbehaved, RootCertStore};
 
 use super::Resumption;
 
-/// The name in the certificate.
+/// The server name in the certificate.
 const NAME: &str = "server.sim";
-/// Bytes of the certificate, as of a chain of two with ECDSA: what the server sends with it is as long as without
-/// protection (`equic_transport::null::HandshakeSizes`).
+/// Size of the certificate in bytes, as of a chain of two with ECDSA. The server then sends as many
+/// bytes as without protection (`equic_transport::null::HandshakeSizes`).
 const CERTIFICATE: usize = 2_200;
-/// An Ed25519 key as PKCS #8 (RFC 8410 s.7): this, and 32 bytes.
+/// Prefix of an Ed25519 key in PKCS #8 (RFC 8410 s.7). The 32 bytes of the key follow.
 const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32];
-/// Seconds since 1970 at which all runs are: 1 January 2026.
+/// The date of all runs, in seconds since the Unix epoch: 1 January 2026.
 const NOW: u64 = 1_767_225_600;
 
 thread_local! {
-    /// Numbers of the end of which a call is under way on this thread.
+    /// Generator of the end whose call is running on this thread.
     static NUMBERS: RefCell<Option<Xoshiro256PlusPlus>> = const { RefCell::new(None) };
 }
 
-/// Random numbers of one end.
+/// Random number generator of one end.
 pub(super) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
@@ -53,7 +54,7 @@ impl Random {
         Random(Xoshiro256PlusPlus::from_seed(seed))
     }
 
-    /// Does this with these numbers at hand; they go on where they were at the next call.
+    /// Runs `work` with this generator installed. The next call continues its sequence.
     pub(super) fn with<T>(&mut self, work: impl FnOnce() -> T) -> T {
         NUMBERS.set(Some(self.0.clone()));
         let done = work();
@@ -64,7 +65,7 @@ impl Random {
     }
 }
 
-/// The numbers at hand, as rustls asks for them.
+/// The installed generator, as a random source of rustls.
 #[derive(Debug)]
 struct Numbers;
 
@@ -80,7 +81,7 @@ impl SecureRandom for Numbers {
     }
 }
 
-/// Key exchange by X25519 with private keys of the numbers at hand.
+/// X25519 key exchange with private keys from the installed generator.
 #[derive(Debug)]
 struct X25519;
 
@@ -129,7 +130,7 @@ impl ActiveKeyExchange for Exchange {
     }
 }
 
-/// The date of all runs.
+/// A clock that always returns the date of all runs.
 #[derive(Debug)]
 struct Then;
 
@@ -139,7 +140,7 @@ impl TimeProvider for Then {
     }
 }
 
-/// Reason for which there is no configuration.
+/// Reason why the configuration cannot be created.
 #[derive(Debug)]
 pub(super) struct Refused(String);
 
@@ -156,14 +157,14 @@ fn refused(error: impl std::fmt::Display) -> Refused {
 /// Configuration of one end.
 #[derive(Clone)]
 pub(super) enum Config {
-    /// That opens connections.
+    /// Configuration for opening connections.
     Client(Box<ClientConfig>),
-    /// That takes them.
+    /// Configuration for accepting connections.
     Server(Box<ServerConfig>),
 }
 
 impl Config {
-    /// Configurations of client and server that know each other.
+    /// Creates configurations of a client and a server that trust each other.
     pub(super) fn pair(
         transport: &TransportConfig,
         resumption: Resumption,
@@ -192,7 +193,7 @@ impl Config {
         server.alpn_protocols.clone_from(&client.alpn_protocols);
         if resumption == Resumption::EarlyData {
             client.enable_early_data = true;
-            // The one value that QUIC has (RFC 9001 s.4.6.1).
+            // The only value that QUIC allows (RFC 9001 s.4.6.1).
             server.max_early_data_size = u32::MAX;
         }
         let transport = Arc::new(transport.clone());
@@ -225,14 +226,16 @@ impl Config {
     }
 }
 
-/// A certificate of [`CERTIFICATE`] bytes, the same every time, and its key. It is a root itself.
+/// Returns a self-signed certificate of [`CERTIFICATE`] bytes and its key. They are always the
+/// same.
 fn certificate() -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), rcgen::Error> {
     let key = PrivatePkcs8KeyDer::from([&PKCS8[..], &[9; 32]].concat());
     let signer = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
     let make = |padding: Vec<u8>| {
         let mut parameters = CertificateParams::new(vec![NAME.to_owned()])?;
         parameters.serial_number = Some(1.into());
-        // In the place of the certificates of a chain. The number is one for examples (ITU-T X.660: 2.999).
+        // Padding that replaces the other certificates of a chain. The OID is an example arc (ITU-T
+        // X.660: 2.999).
         parameters.custom_extensions =
             vec![CustomExtension::from_oid_content(&[2, 999, 1], padding)];
         parameters.self_signed(&signer)

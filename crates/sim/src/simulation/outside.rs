@@ -1,7 +1,7 @@
-//! A run that something outside of it takes part in: a network in real time, whose ends are other programs.
+//! Runs that are connected to the outside: a network in real time, whose ends are other programs.
 //!
-//! The driver calls [`Simulation::run`] with the time that has passed, hands what came to an agent by
-//! [`Simulation::act`], and waits until [`Simulation::next_event`] or until more comes.
+//! The driver calls [`Simulation::run`] with the elapsed time and passes input to an agent with
+//! [`Simulation::act`]. Then it waits until [`Simulation::next_event`] or for more input.
 
 use std::any::Any;
 
@@ -10,8 +10,8 @@ use crate::agent::Agent;
 use crate::time::Time;
 
 impl Simulation {
-    /// Lets `act` do something with an agent at the present moment, then asks the agent what it has to send. None if
-    /// the type of the agent is not `A`, or the run has not begun.
+    /// Runs `act` on an agent at the present time, and then sends what the agent has to send.
+    /// Returns `None` if the agent is not of type `A`, or if the run has not begun.
     pub fn act<A: Agent, T>(&mut self, id: AgentId, act: impl FnOnce(&mut A) -> T) -> Option<T> {
         if !self.started {
             return None;
@@ -22,7 +22,7 @@ impl Simulation {
         Some(done)
     }
 
-    /// The moment of the next event; none: nothing happens any more of itself.
+    /// Returns the time of the next event, or `None` if no event is scheduled.
     pub fn next_event(&self) -> Option<Time> {
         self.agenda.next()
     }

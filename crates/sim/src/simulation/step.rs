@@ -1,4 +1,4 @@
-//! Effects of an event: packets arrive, go on and are handed to agents, agents are called.
+//! Handles an event: packets arrive, are forwarded or delivered to agents, and agents are called.
 
 use super::{ANYWAY, AgentId, Simulation};
 use crate::agent::{Datagram, Status, Transmit};
@@ -28,7 +28,7 @@ impl Simulation {
         self.bury();
     }
 
-    /// A packet has come to the end of a link.
+    /// Handles a packet that has reached the end of a link.
     fn arrive(&mut self, port: usize, packet: Packet) {
         let (node, interface) = self.arrivals[port];
         if packet.destination.node == node {
@@ -44,7 +44,7 @@ impl Simulation {
         if self.routes.forwards(node) { self.routes.next(node, to) } else { None }
     }
 
-    /// Agent at an address; none if nobody is there.
+    /// Returns the agent at an address, or `None` if there is no agent.
     pub(super) fn resident(&self, address: Address) -> Option<AgentId> {
         let port = usize::from(address.port).wrapping_sub(1);
         *self.residents[address.node.0 as usize].get(port)?
@@ -73,7 +73,7 @@ impl Simulation {
         self.serve(id);
     }
 
-    /// Sends what an agent has to send, and asks when to call it next.
+    /// Sends what an agent has to send, and schedules its next timer.
     pub(super) fn serve(&mut self, id: AgentId) {
         let index = id.0 as usize;
         let mut sent = 0;
@@ -137,7 +137,7 @@ impl Simulation {
         self.agenda.set(id.0, port.next());
     }
 
-    /// Counts what was dropped, and takes its buffers back.
+    /// Counts the dropped packets, and returns their buffers to the pool.
     fn bury(&mut self) {
         for (packet, cause) in self.dropped.drain(..) {
             self.unreachable += u64::from(cause == DropCause::Unreachable);
@@ -154,7 +154,7 @@ impl Simulation {
             |port| (ports[port.0 as usize].stats(), ports[port.0 as usize].waiting()),
             |agent| agents[agent.0 as usize].agent.goodput(),
         );
-        // Without anybody else there is nothing left to write down.
+        // If no other source is scheduled, there is nothing left to record.
         let alone = self.agenda.len() == 1;
         let next = (!alone && !recorder.is_full()).then(|| self.now + recorder.interval());
         self.agenda.set(source, next);

@@ -15,7 +15,7 @@ fn narrow() -> Direction {
     Direction::new(10_000_000, 10 * MS)
 }
 
-/// A source on one node, a sink on the other.
+/// Creates a source on one node and a sink on the other.
 fn stream(
     run: &mut Simulation,
     from: NodeId,
@@ -50,7 +50,7 @@ fn what_is_sent_arrives_over_all_links_in_time() {
         assert_eq!(run.agent::<Sink>(*sink).unwrap().datagrams(), 1_042);
         // 28 bytes of headers each.
         assert_eq!(stats.delivered_bytes, 1_042 * 1_228);
-        // 30 ms of delay, two links at 1 Gb/s, one at 10 Mb/s, and two packets in front.
+        // 30 ms of delay, two links at 1 Gb/s, one at 10 Mb/s, and two packets ahead in the queue.
         let last = stats.last_delivered.unwrap().elapsed();
         assert!(last < Duration::from_secs(5) + 34 * MS && last > Duration::from_millis(5_026));
     }
@@ -71,7 +71,7 @@ fn a_narrow_link_carries_its_rate_and_drops_the_rest() {
     assert_eq!(run.run(Time::from_secs(60)), Ok(End::Idle));
     let stats = run.flow_stats(flow);
     assert_eq!(stats.sent, stats.delivered + stats.dropped);
-    // 10 Mb/s with 30 of 1,230 bytes for headers.
+    // 10 Mb/s, of which headers take 30 of 1,230 bytes.
     let goodput = run.goodput(sink) as f64 * 8.0 / 5.0;
     assert!((goodput - 1e7 * 1_200.0 / 1_230.0).abs() < 1e5, "{goodput}");
     let records = run.recorded();
@@ -112,7 +112,7 @@ fn each_link_of_a_parking_lot_is_shared() {
         .map(|pair| stream(&mut run, named.clients[pair], named.servers[pair], steady(8_000_000)))
         .collect();
     assert_eq!(run.run(Time::from_secs(5)), Ok(End::Limit));
-    // Each has half of a link, whether it goes over one or two of them: of 10 Mb/s for 5 s.
+    // Each flow gets half of a link, whether it crosses one or two of them: of 10 Mb/s for 5 s.
     for (_, sink) in flows {
         let carried = run.goodput(sink);
         assert!((2_950_000..3_150_000).contains(&carried), "{carried}");
@@ -122,7 +122,7 @@ fn each_link_of_a_parking_lot_is_shared() {
     }
 }
 
-/// Sends one datagram by each interface, and answers on that by which one came.
+/// Sends one datagram by each interface, and answers by the interface on which one arrived.
 struct Both {
     to: Address,
     flow: FlowId,
@@ -162,7 +162,7 @@ fn two_paths_are_two() {
     let (client, server) = (run.address(client).unwrap(), run.address(server).unwrap());
     let [there, back] = [run.flow(client, server).unwrap(), run.flow(server, client).unwrap()];
     let agent = |to, flow, queue, answers| Both { to, flow, queue, came: Vec::new(), answers };
-    // There are no more than two: what goes by a third goes nowhere.
+    // The node has two interfaces: a packet for a third is dropped.
     let id = run.attach(client, Box::new(agent(server, there, vec![0, 1, 2], false)));
     run.attach(server, Box::new(agent(client, back, Vec::new(), true)));
     assert_eq!(run.run(Time::from_secs(1)), Ok(End::Idle));
@@ -203,7 +203,7 @@ fn scenarios_that_cannot_be_are_refused_before_they_run() {
     assert_eq!(run.address(named.clients[0]), Err(full));
 }
 
-/// Wants to be called at once, whenever it is called.
+/// An agent whose timer is always due at once.
 struct Restless;
 
 impl Agent for Restless {
@@ -217,7 +217,7 @@ impl Agent for Restless {
     }
 }
 
-/// Has always one more to send.
+/// An agent that always has another datagram to send.
 struct Endless(Address, FlowId);
 
 impl Agent for Endless {
@@ -263,7 +263,7 @@ fn a_run_can_be_continued_and_ends_at_its_limit() {
     assert_eq!(play(&[]), play(&[1, 2, 500, 4_000]));
 }
 
-/// Who is replaced is not waited for, and does nothing any more.
+/// The run does not wait for a replaced agent and does not call it again.
 #[test]
 fn an_agent_can_be_replaced() {
     struct Working;
@@ -293,7 +293,8 @@ fn an_agent_can_be_replaced() {
     assert_eq!((run.goodput(sink), run.flow_stats(flow).delivered), (0, 521));
 }
 
-/// Headers of TCP count as its own, and fields that stand for them do not.
+/// A TCP segment. Its headers count by protocol; the fields in the buffer that stand for them do
+/// not count.
 struct Segment(Option<Transmit>);
 
 impl Agent for Segment {
@@ -328,7 +329,7 @@ fn segments_count_as_on_the_wire() {
     assert_eq!(run.goodput(sink), 40 + 1_400);
 }
 
-/// All that there is at once, for a while.
+/// A network with all kinds of agents, for some time.
 fn busy(seed: u64, queue: Queue) -> Simulation {
     let mut narrow = narrow().queue(queue).loss_percent(1.0);
     narrow.wire.jitter = MS;
@@ -361,14 +362,14 @@ fn busy(seed: u64, queue: Queue) -> Simulation {
     run.attach(to, Box::new(Sink::default()));
     run.run(Time::from_secs(60)).unwrap();
     let stats = run.port(named.bottlenecks[0].there());
-    // Nothing is lost without being counted.
+    // Every lost packet is counted.
     let gone = stats.dropped_full + stats.dropped_early;
     assert_eq!(stats.offered, stats.sent + gone, "{stats:?}");
     assert!(gone + stats.marked > 0, "{stats:?}");
     run
 }
 
-/// The sums themselves: whoever replays a seed of last year wants the same run.
+/// The digests are fixed, so that old runs can be replayed from their seeds.
 #[test]
 fn the_seed_decides_under_every_queue() {
     for (queue, expected) in [

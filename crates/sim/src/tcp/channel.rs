@@ -1,8 +1,8 @@
-//! A TCP connection as applications see it: all streams and messages on its one stream of bytes, in frames that take
-//! turns, with TLS beneath them or without.
+//! A TCP connection as seen by applications: all streams and messages share its byte stream, in
+//! frames that take turns, with or without TLS.
 //!
-//! Segments carry no content, so the frames that an end has written are known to the other by a list that both have
-//! (`Frames`); it looks at no frame before the bytes of it have come.
+//! Segments carry no content, so both ends share a list of the written frames (`Frames`). An end
+//! does not look at a frame before all its bytes have arrived.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,24 +15,24 @@ use crate::app::{Channel, Heard, Message, Say};
 use crate::time::Time;
 use crate::transfer::SenderState;
 
-/// Bytes of a frame's header, as in HTTP/2 (RFC 9113 s.4.1).
+/// Length of a frame header in bytes, as in HTTP/2 (RFC 9113 s.4.1).
 const FRAME_HEADER: u64 = 9;
 
-/// Most payload of a frame: with its header it fills a record of TLS.
+/// Largest payload of a frame. With its header it fills a TLS record.
 const FRAME_PAYLOAD: u64 = (1 << 14) - FRAME_HEADER;
 
-/// A frame on the way.
+/// A frame in flight.
 #[derive(Debug)]
 struct Frame {
     stream: u64,
     payload: u64,
-    /// Bytes on the connection: header, payload, and what TLS adds.
+    /// Bytes on the connection: header, payload, and the overhead of TLS.
     wire: u64,
     last: bool,
     message: Option<Message>,
 }
 
-/// Frames that one end has written and the other has not read, in their order.
+/// Frames that one end has written and the other has not read, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frames(Arc<Mutex<VecDeque<Frame>>>);
 
@@ -41,13 +41,13 @@ impl Frames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(frame);
     }
 
-    /// The next frame, if so many bytes are all of it.
+    /// Returns the next frame if `came` bytes are all of it.
     fn pop(&self, came: u64) -> Option<Frame> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front_if(|one| one.wire <= came)
     }
 }
 
-/// Data still to be written of a stream.
+/// Data of a stream or message that is still to be written.
 struct Outgoing {
     stream: u64,
     bytes: u64,
@@ -63,7 +63,7 @@ pub(super) struct TcpChannel {
     peers: Frames,
     /// Streams and messages that wait, in the order of their turns.
     waiting: VecDeque<Outgoing>,
-    /// Bytes that have come of the next frame.
+    /// Bytes of the next frame that have arrived.
     came: u64,
     connected: bool,
     finished: bool,
@@ -197,8 +197,8 @@ impl Channel for TcpChannel {
         if self.finished || self.waiting.is_empty() {
             return;
         }
-        // What waits in the connection waits in front of every stream; so there is no more than Linux lets a socket
-        // have whose buffer grows by itself, which is as much as is in flight once more.
+        // Data buffered in the connection delays every stream. So the limit is that of an autotuned
+        // Linux socket buffer: twice the window, that is, the data in flight and as much again.
         let most = 2 * connection.stats().window.max(FRAME_PAYLOAD);
         while connection.unacknowledged() < most
             && let Some(mut outgoing) = self.waiting.pop_front()

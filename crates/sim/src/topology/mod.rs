@@ -1,7 +1,7 @@
-//! Topologies: nodes, routers and the links between them, by hand or by name.
+//! Topologies: nodes, routers and the links between them, built by hand or by name.
 //!
-//! * `routes.rs`: which way packets go;
-//! * `named.rs`: the networks that everybody knows.
+//! * `routes.rs`: routes of packets;
+//! * `named.rs`: well-known networks.
 
 mod named;
 mod routes;
@@ -12,34 +12,35 @@ use crate::packet::IpVersion;
 pub use named::{Named, dumbbell, parking_lot, simple, two_path};
 pub(crate) use routes::Routes;
 
-/// The most nodes of a network.
+/// Largest number of nodes of a network.
 pub const MAX_NODES: usize = 1 << 20;
 
-/// The most nodes of a network that have more than one link or forward: what routes are kept between.
+/// Largest number of nodes that forward or have more than one link. The routing table has an entry
+/// for each pair of these.
 pub const MAX_ROUTERS: usize = 1_024;
 
-/// The most links of a network.
+/// Largest number of links of a network.
 pub const MAX_LINKS: usize = 1 << 20;
 
-/// Number of a node of a [`Topology`].
+/// Identifies a node of a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
 
-/// Number of a link of a [`Topology`].
+/// Identifies a link of a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) u32);
 
-/// Number of a port: the sending end of one direction of a link.
+/// Identifies a port: the sending end of one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub(crate) u32);
 
 impl LinkId {
-    /// Port that sends from the node named first in [`Topology::link`] to the node named second.
+    /// The port that sends from the first node of [`Topology::link`] to the second.
     pub fn there(self) -> PortId {
         PortId(2 * self.0)
     }
 
-    /// Port that sends from the node named second in [`Topology::link`] to the node named first.
+    /// The port that sends from the second node of [`Topology::link`] to the first.
     pub fn back(self) -> PortId {
         PortId(2 * self.0 + 1)
     }
@@ -54,12 +55,12 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     pub ends: [NodeId; 2],
-    /// There, back.
+    /// From the first node to the second, and back.
     pub directions: [Direction; 2],
     pub cost: u32,
 }
 
-/// A network before anything runs in it.
+/// A network, before a run.
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,11 +77,11 @@ pub(crate) struct Edge {
 pub struct Topology {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
-    /// Version of IP of all nodes.
+    /// IP version of all nodes.
     pub ip: IpVersion,
 }
 
-/// Reason for which a network is refused.
+/// Reason why a network is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
@@ -90,29 +91,30 @@ pub enum TopologyError {
     TooManyRouters(usize),
     /// More than [`MAX_LINKS`].
     TooManyLinks(usize),
-    /// Two nodes have one name.
+    /// Two nodes have the same name.
     SameName(String),
     /// A link from a node to itself.
     Loop(String),
     /// A link's end is a node of another topology.
     UnknownNode(LinkId),
-    /// A value of a link's direction is impossible.
+    /// A value of a link's direction is out of range.
     Direction {
         /// Name of the sending node.
         from: String,
         /// Name of the receiving node.
         to: String,
-        /// The contradiction.
+        /// The error in the direction.
         error: DirectionError,
     },
-    /// No route leads from this node to that: no link does, or all go through hosts, which do not forward.
+    /// There is no route between these nodes: no link leads there, or only through hosts, which do
+    /// not forward.
     NoRoute {
         /// Name of the sending node.
         from: String,
         /// Name of the destination.
         to: String,
     },
-    /// A node has as many agents as there are port numbers.
+    /// All port numbers of a node are in use by agents.
     TooManyAgents(String),
 }
 
@@ -151,17 +153,17 @@ impl std::fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// A topology without nodes.
+    /// Creates a topology without nodes.
     pub fn new() -> Topology {
         Topology::default()
     }
 
-    /// A node on which agents live. It forwards nothing.
+    /// Adds a node for agents. It does not forward packets.
     pub fn host(&mut self, name: impl Into<String>) -> NodeId {
         self.node(name.into(), false)
     }
 
-    /// A node that forwards. Agents can live there, too.
+    /// Adds a node that forwards packets. Agents can live there, too.
     pub fn router(&mut self, name: impl Into<String>) -> NodeId {
         self.node(name.into(), true)
     }
@@ -172,12 +174,13 @@ impl Topology {
         id
     }
 
-    /// A link that is the same in both directions.
+    /// Adds a link with the same parameters in both directions.
     pub fn link(&mut self, one: NodeId, other: NodeId, both: Direction) -> LinkId {
         self.link_with(one, other, both.clone(), both)
     }
 
-    /// A link that is `there` from `one` to `other`, and `back` from `other` to `one`.
+    /// Adds a link with the parameters `there` from `one` to `other`, and `back` from `other` to
+    /// `one`.
     pub fn link_with(
         &mut self,
         one: NodeId,
@@ -190,42 +193,42 @@ impl Topology {
         id
     }
 
-    /// Sets the cost of a link, which routes keep low; it is 1 unless set.
+    /// Sets the cost of a link. Routes minimise the total cost. The default is 1.
     pub fn set_cost(&mut self, link: LinkId, cost: u32) {
         self.edges[link.0 as usize].cost = cost;
     }
 
-    /// One direction of a link, by the port that sends; none: the port is of another topology.
+    /// One direction of a link, by its sending port. `None` if the port is of another topology.
     pub fn direction(&self, port: PortId) -> Option<&Direction> {
         self.edges.get(port.0 as usize / 2).map(|edge| &edge.directions[port.0 as usize % 2])
     }
 
-    /// One direction of a link, for changes.
+    /// One direction of a link, for modification.
     pub fn direction_mut(&mut self, port: PortId) -> &mut Direction {
         &mut self.edges[port.0 as usize / 2].directions[port.0 as usize % 2]
     }
 
-    /// The node of this name.
+    /// Returns the node of this name.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let index = self.nodes.iter().position(|node| node.name == name)?;
         Some(NodeId(index as u32))
     }
 
-    /// Number of links that a node has: that of its interfaces.
+    /// Number of links of a node, which is its number of interfaces.
     pub fn links(&self, node: NodeId) -> usize {
         let ends = self.edges.iter().flat_map(|edge| edge.ends);
         ends.filter(|end| *end == node).count()
     }
 
-    /// The name of a node.
+    /// Name of a node.
     pub fn name(&self, node: NodeId) -> &str {
         self.nodes.get(node.0 as usize).map_or("?", |node| &node.name)
     }
 
-    /// Checks that the network does not contradict itself.
+    /// Checks that the network is valid.
     ///
     /// # Errors
-    /// The first contradiction.
+    /// Returns the first error.
     pub fn check(&self) -> Result<(), TopologyError> {
         if self.nodes.len() > MAX_NODES {
             return Err(TopologyError::TooManyNodes(self.nodes.len()));

@@ -1,23 +1,23 @@
-//! Networks that have a name.
+//! Well-known networks.
 
 use std::time::Duration;
 
 use super::{LinkId, NodeId, PortId, Topology};
 use crate::link::Direction;
 
-/// A network, and which nodes and links play which part.
+/// A network, and the roles of its nodes and links.
 #[derive(Clone, Debug)]
 pub struct Named {
     /// Nodes and links.
     pub topology: Topology,
-    /// Clients, one of each pair.
+    /// The client of each pair.
     pub clients: Vec<NodeId>,
-    /// Servers, in the order of their clients.
+    /// The server of each pair, in the order of the clients.
     pub servers: Vec<NodeId>,
-    /// Links that were given by the caller, each from the clients' side to the servers'.
+    /// The links that the caller described, from the clients' side to the servers'.
     pub bottlenecks: Vec<LinkId>,
-    /// Ports of each link between a host and its router: the host's, then the router's. None where hosts
-    /// are linked by what the caller gave.
+    /// Ports of each access link, between a host and its router: the host's, then the router's.
+    /// Empty if the hosts are connected by the caller's links.
     pub access: Vec<[PortId; 2]>,
 }
 
@@ -40,7 +40,7 @@ pub fn simple(link: Direction) -> Named {
     }
 }
 
-/// Links a client and a server to their routers.
+/// Connects a client and a server to their routers.
 fn link_hosts(
     topology: &mut Topology,
     access: &mut Vec<[PortId; 2]>,
@@ -53,8 +53,8 @@ fn link_hosts(
     access.push([link.back(), link.there()]);
 }
 
-/// So many pairs, whose clients are at one router and whose servers are at another: all share the link
-/// between the two. Access links have 1 Gb/s and 10 ms, as in the nsQUIC thesis.
+/// Builds a dumbbell: the clients of all pairs are at one router, the servers at another, and all
+/// share the link between the two. Access links have 1 Gb/s and 10 ms, as in the nsQUIC thesis.
 ///
 /// ```text
 /// client 1 ── left ══ bottleneck ══ right ── server 1
@@ -75,8 +75,8 @@ pub fn dumbbell(pairs: usize, bottleneck: Direction) -> Named {
     Named { topology, clients, servers, bottlenecks: vec![bottleneck], access }
 }
 
-/// A row of routers with narrow links between. The first pair goes all the way; each other pair goes over
-/// one of the links.
+/// Builds a row of routers with bottleneck links between them. The first pair crosses all of them,
+/// each other pair crosses one.
 ///
 /// ```text
 /// client 1 ── router 0 ══ router 1 ══ router 2 ── server 1
@@ -103,8 +103,8 @@ pub fn parking_lot(links: &[Direction]) -> Named {
     Named { topology, clients, servers, bottlenecks, access }
 }
 
-/// A client and a server with two ways between them: interface 0 of each leads over the first, interface 1
-/// over the second. Who does not choose takes the first.
+/// Builds a client and a server with two paths between them. Interface 0 of each leads over the
+/// first, interface 1 over the second. Packets without a chosen interface take the first.
 ///
 /// ```text
 ///         ┌── first ═══ ┐
@@ -115,7 +115,7 @@ pub fn two_path(first: Direction, second: Direction) -> Named {
     let mut topology = Topology::new();
     let (client, server) = (topology.host("client"), topology.host("server"));
     let (mut bottlenecks, mut access) = (Vec::new(), Vec::new());
-    // Interfaces are numbered in the order of links: alike at both ends.
+    // Interfaces are numbered in the order of links, so they match at both ends.
     for (name, link) in [("first", first), ("second", second)] {
         let router = topology.router(name);
         let near = topology.link(client, router, Direction::new(1_000_000_000, Duration::ZERO));
@@ -134,7 +134,7 @@ mod tests {
         Direction::new(10_000_000, Duration::from_millis(50))
     }
 
-    /// Number of narrow links on the way of each pair.
+    /// Number of bottleneck links that each pair crosses.
     fn crossed(named: &Named) -> Vec<usize> {
         assert_eq!(named.topology.check(), Ok(()));
         let routes = Routes::new(&named.topology);

@@ -1,7 +1,8 @@
-//! Routes of packets: the shortest way, by cost, then by the number of links, then by which link is older.
+//! Routes of packets: the shortest path by cost, then by number of links, then by the age of the
+//! links.
 //!
-//! Hosts with one link have nothing to choose: routes are kept between the others alone, so that a
-//! dumbbell of 10,000 pairs has a table of two by two.
+//! Hosts with one link have no choice. So the table has only the other nodes ("core"): a dumbbell
+//! of 10,000 pairs has a table of two by two.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,13 +14,13 @@ const NONE: u32 = u32::MAX;
 /// One end of a link, seen from a node.
 #[derive(Clone, Copy)]
 struct Interface {
-    /// The port that sends there.
+    /// The port that sends to the other end.
     port: PortId,
     neighbour: NodeId,
     cost: u32,
 }
 
-/// Nodes that forward or have a choice.
+/// Nodes that forward or have more than one link.
 pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> {
     let mut links = vec![0u32; topology.nodes.len()];
     for end in topology.edges.iter().flat_map(|edge| edge.ends) {
@@ -31,19 +32,19 @@ pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> 
         .map(|node| NodeId(node as u32))
 }
 
-/// Static routes of a topology that was checked.
+/// Static routes of a valid topology.
 pub(crate) struct Routes {
-    /// All interfaces, node by node.
+    /// Interfaces of all nodes, node by node.
     interfaces: Vec<Interface>,
-    /// By port: the number of the interface that it sends to, at the node that it sends to.
+    /// By port: the index of the receiving interface at the other node.
     arrives_at: Vec<u16>,
-    /// Index at which those of each node begin, and the end of the last.
+    /// Index of the first interface of each node, and the total number.
     begins: Vec<u32>,
     forwards: Vec<bool>,
-    /// The number of each node among those of the core; none: a host with one link, or without.
+    /// Index of each node in the core, or `NONE` for hosts with at most one link.
     core: Vec<u32>,
     core_size: usize,
-    /// By destination and node, both of the core: the interface to take.
+    /// By destination and node, both in the core: the outgoing interface.
     table: Vec<u32>,
 }
 
@@ -67,8 +68,8 @@ impl Routes {
                 let place = &mut next[from.0 as usize];
                 let port = PortId((2 * index + side) as u32);
                 interfaces[*place as usize] = Interface { port, neighbour: to, cost: edge.cost };
-                // What comes in by this interface was sent by the other direction's port. Beyond 65,535
-                // they share the last number.
+                // The port of the other direction sends the packets that this interface receives.
+                // Interfaces beyond 65,535 share the last number.
                 let number = *place - begins[from.0 as usize];
                 arrives_at[port.0 as usize ^ 1] = u16::try_from(number).unwrap_or(u16::MAX);
                 *place += 1;
@@ -101,7 +102,8 @@ impl Routes {
         self.begins[node] as usize..self.begins[node + 1] as usize
     }
 
-    /// The ways of all nodes of the core to this one (Dijkstra's algorithm, from the destination).
+    /// Computes the routes of all core nodes to `destination` (Dijkstra's algorithm, from the
+    /// destination).
     fn search(&mut self, destination: NodeId) {
         let row = self.core[destination.0 as usize] as usize * self.core_size;
         let mut best = vec![(u64::MAX, u32::MAX); self.core_size];
@@ -109,7 +111,7 @@ impl Routes {
         best[self.core[destination.0 as usize] as usize] = (0, 0);
         while let Some(Reverse((cost, links, node))) = heap.pop() {
             let stale = best[self.core[node.0 as usize] as usize] != (cost, links);
-            // Others may go through it only if it forwards.
+            // Other routes may use this node only if it forwards.
             if stale || (node != destination && !self.forwards[node.0 as usize]) {
                 continue;
             }
@@ -121,7 +123,7 @@ impl Routes {
                 }
                 let found = (cost + u64::from(more), links + 1);
                 let known = &mut best[number as usize];
-                // The way back along this link is the other direction of it.
+                // The route back along this link uses the port of its other direction.
                 let back = port.0 ^ 1;
                 let place = row + number as usize;
                 if found < *known {
@@ -135,11 +137,11 @@ impl Routes {
         }
     }
 
-    /// The port by which a packet leaves a node.
+    /// Returns the port by which a packet leaves a node.
     pub(crate) fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
         let here = self.core[from.0 as usize];
         if here == NONE {
-            // One link, or none.
+            // The node has at most one link.
             return self.interfaces[self.of(from)].first().map(|interface| interface.port);
         }
         let mut target = to;
@@ -159,13 +161,13 @@ impl Routes {
         (port != NONE).then_some(PortId(port))
     }
 
-    /// The port of a node's interface, from 0 in the order in which its links were made.
+    /// Returns the port of a node's interface, from 0 in the order in which its links were added.
     pub(crate) fn interface(&self, node: NodeId, index: u16) -> Option<PortId> {
         let interfaces = &self.interfaces[self.of(node)];
         interfaces.get(usize::from(index)).map(|interface| interface.port)
     }
 
-    /// The number of the interface to which this port sends, at the node to which it does.
+    /// Returns the index of the interface that this port sends to.
     pub(crate) fn arrives_at(&self, port: PortId) -> u16 {
         self.arrives_at[port.0 as usize]
     }
@@ -175,10 +177,10 @@ impl Routes {
         self.forwards[node.0 as usize]
     }
 
-    /// The ports that a packet goes through.
+    /// Returns the ports that a packet passes.
     ///
     /// # Errors
-    /// No route leads there.
+    /// Fails if there is no route.
     pub(crate) fn path(
         &self,
         topology: &Topology,
@@ -191,7 +193,8 @@ impl Routes {
         };
         let (mut node, mut path) = (from, Vec::new());
         while node != to || path.is_empty() {
-            // Hosts between are as bad as none; no route is longer than that there are routers.
+            // A host in between does not forward. A longer route than the number of routers is a
+            // loop.
             let stuck = node != from && !self.forwards(node);
             if stuck || node == to || path.len() > self.core_size + 2 {
                 return Err(nowhere());

@@ -1,22 +1,23 @@
-//! Runs compared between processes.
+//! Compares runs between processes.
 
 use std::process::Command;
 
 use equic_sim::Simulation;
 
-/// Name of the run that the other process is to play.
+/// Environment variable with the name of the run that the child process must play.
 const RUN: &str = "EQUIC_SIM_RUN";
 const CAME_TO: &str = "the run came to ";
 
-/// A sum of all that arrived in a run, to the byte and the nanosecond.
+/// A digest of all packets that arrived in a run, to the byte and the nanosecond.
 fn sum(run: &Simulation) -> String {
     let digest = run.digest().expect("it was asked for");
     format!("{digest:016x} after {} events until {}", run.events(), run.now())
 }
 
-/// Plays each run of `names` here and in a process of its own: nothing may come from addresses in memory, hash seeds, the
-/// clock or another source of chance. `test` is the name of the test that calls this; in the other process, which is the
-/// same program, that test plays one run and says what it came to.
+/// Plays each run of `names` in this process and in a child process, and compares the results. They
+/// must not depend on memory addresses, hash seeds, the clock or other sources of randomness.
+/// `test` is the name of the calling test. The child process is the same test program: it runs that
+/// test, which plays one run and prints its result.
 pub(crate) fn same_in_another_process(
     test: &str,
     names: &[&str],

@@ -1,6 +1,7 @@
 //! One end of a connection.
 //!
-//! * `receive.rs`: segments that come; `transmit.rs`: segments that leave; here: the handshake's beginning and the end.
+//! * `receive.rs`: incoming segments; `transmit.rs`: outgoing segments; this file: the beginning of
+//!   the handshake and the end of the connection.
 
 mod receive;
 mod transmit;
@@ -15,14 +16,15 @@ use crate::receiver::Receiver;
 use crate::segment::{Flags, Options, Segment};
 use crate::sender::{Counters, Expiry, Sender};
 
-/// Times that a SYN is sent again (`net.ipv4.tcp_syn_retries`, `tcp_synack_retries`).
+/// Maximum number of SYN retransmissions (`net.ipv4.tcp_syn_retries`, `tcp_synack_retries`).
 const MOST_SYNS: u32 = 6;
 
-/// Time for which an end that closed first answers to stray segments (RFC 9293 s.3.6.1; Linux has a minute).
+/// How long the end that closed first answers stray segments (RFC 9293 s.3.6.1). As on Linux, one
+/// minute.
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
-/// State of a connection (RFC 9293 s.3.3.2); those between ESTABLISHED and CLOSED follow from what was sent and
-/// acknowledged.
+/// State of a connection (RFC 9293 s.3.3.2). The states between ESTABLISHED and CLOSED are not
+/// stored. They follow from the bytes sent and acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     SynSent,
@@ -32,14 +34,14 @@ enum State {
     Closed,
 }
 
-/// Reason for which a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Both ends have finished, and know it.
+    /// Both ends have closed the connection in order.
     Finished,
     /// The peer has sent RST.
     Reset,
-    /// The peer has not answered for too long.
+    /// The peer did not answer before the timeout.
     TimedOut,
 }
 
@@ -48,67 +50,67 @@ pub enum CloseReason {
 pub enum Event {
     /// The handshake is complete.
     Connected,
-    /// There is something to [`Connection::read`].
+    /// [`Connection::read`] returns new data.
     Readable,
-    /// The peer has sent FIN, and everything before it is there.
+    /// The peer has sent FIN, and all data before it has arrived.
     Finished,
-    /// All that was written is acknowledged, FIN too.
+    /// All written data is acknowledged, and the FIN too.
     Acknowledged,
-    /// The connection is over.
+    /// The connection is closed.
     Closed(CloseReason),
 }
 
 /// A segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The segment; its ports are the caller's to fill in.
+    /// The segment. The caller fills in its ports.
     pub segment: Segment,
-    /// True if its IP packet says that it is ECN-capable, ECT(0) (RFC 3168 s.6.1).
+    /// True if the IP packet must be marked ECN-capable, as ECT(0) (RFC 3168 s.6.1).
     pub ecn_capable: bool,
 }
 
-/// State and counters of a connection. Bytes are those of payload.
+/// State and counters of a connection. Byte counts are payload bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stats {
-    /// Congestion window in bytes; while it is being reduced, what PRR allows in flight.
+    /// Congestion window in bytes. During a reduction, the bytes that PRR allows in flight.
     pub window: u64,
-    /// Slow start threshold in bytes; none before the first loss, or if the controller has none.
+    /// Slow start threshold in bytes. `None` before the first loss, or if the controller has none.
     pub slow_start_threshold: Option<u64>,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Segments that are outstanding: sent and not acknowledged in order.
+    /// Outstanding segments: sent, and not yet cumulatively acknowledged.
     pub outstanding: usize,
-    /// Ranges of bytes that have come out of order and wait for what is before them.
+    /// Ranges of bytes that arrived out of order and wait for missing data.
     pub out_of_order: usize,
     /// Smoothed round-trip time (RFC 6298 s.2).
     pub smoothed_rtt: Duration,
-    /// Least round-trip time; zero before the first sample.
+    /// Minimum round-trip time. Zero before the first sample.
     pub min_rtt: Duration,
-    /// Latest round-trip time; zero before the first sample.
+    /// Latest round-trip time. Zero before the first sample.
     pub latest_rtt: Duration,
-    /// Retransmission timeout with its backoff.
+    /// Retransmission timeout, including its backoff.
     pub retransmission_timeout: Duration,
-    /// Rate that the controller would send at, in bytes per second.
+    /// Pacing rate of the controller, in bytes per second.
     pub pacing_rate: f64,
-    /// Segments sent, those without payload among them.
+    /// Segments sent, including those without payload.
     pub segments_sent: u64,
-    /// Segments taken in.
+    /// Segments accepted.
     pub segments_received: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmissions: u64,
-    /// Segments taken for lost.
+    /// Segments declared lost.
     pub lost: u64,
     /// Expiries of the retransmission timer.
     pub timeouts: u64,
-    /// Probes for a lost tail (RFC 8985 s.7).
+    /// Tail loss probes sent (RFC 8985 s.7).
     pub probes: u64,
-    /// Reductions of the window for loss or marks, without those of the retransmission timer.
+    /// Window reductions because of loss or ECN marks, without those by the retransmission timer.
     pub reductions: u64,
-    /// Recoveries that turned out to be for nothing, and were undone.
+    /// Loss recoveries that were spurious, and were undone.
     pub spurious: u64,
 }
 
-/// One end of a connection, without I/O. It is called in this order:
+/// One end of a connection, without I/O. The caller calls it in this order:
 ///
 /// ```text
 /// handle_segment(now, segment, ce) or handle_timeout(now)    something came, or poll_timeout's moment has
@@ -117,42 +119,44 @@ pub struct Stats {
 /// poll_timeout()                                             after that
 /// ```
 ///
-/// Data to send is written before `poll_transmit`: a sender that finds nothing to send takes itself for limited by its
-/// application.
+/// Data must be written before `poll_transmit`, because a sender without data to send becomes
+/// application-limited.
 #[derive(Debug)]
 pub struct Connection {
     config: TcpConfig,
     state: State,
-    /// Initial sequence numbers of this end and of the peer, ISS and IRS (RFC 9293 s.3.3.1).
+    /// Initial sequence numbers of this end and of the peer: ISS and IRS (RFC 9293 s.3.3.1).
     own_start: u32,
     peer_start: u32,
     sender: Sender,
     receiver: Receiver,
     seed: u64,
     mss: u16,
-    /// Peer's shift of the window field.
+    /// The peer's shift of the window field.
     peer_shift: u8,
-    /// True if the peer's SYN had the option for window scaling.
+    /// True if the peer's SYN had the window scale option.
     peer_scales: bool,
-    /// Extensions that both ends have agreed on.
+    /// Extensions that both ends have negotiated.
     timestamps: bool,
     sack: bool,
     ecn: bool,
-    /// Own timestamp clock at the start of time.
+    /// Value of the own timestamp clock at time zero.
     clock_offset: u32,
-    /// Timestamp of the peer to return, TS.Recent (RFC 7323 s.4.3).
+    /// Timestamp of the peer to echo: TS.Recent (RFC 7323 s.4.3).
     recent: u32,
     syn_at: Option<Timestamp>,
     syn_sent_at: Option<Timestamp>,
     syns: u32,
     syn_due: bool,
-    /// Fast Open: bytes that the client's first SYN had with it.
+    /// Fast Open: bytes of data that the client sent with its first SYN.
     early: u64,
-    /// Fast Open: the server has taken such bytes, and does not know yet whether its SYN has come.
+    /// Fast Open: the server has accepted such data, and does not know yet whether the client has
+    /// received its SYN.
     opening: bool,
     ack_due: bool,
     probe_due: bool,
-    /// True if ECE is to be sent: CE was seen, and CWR was not yet (RFC 3168 s.6.1.3).
+    /// True if segments must carry ECE: CE was received, and CWR has not followed yet (RFC 3168
+    /// s.6.1.3).
     echo_congestion: bool,
     reduced: bool,
     events: VecDeque<Event>,
@@ -165,14 +169,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A client, which begins its handshake. Initial sequence number and timestamp clock come from the seed.
+    /// Creates a client, and begins its handshake. The seed determines the initial sequence number
+    /// and the timestamp clock.
     pub fn connect(now: Timestamp, config: &TcpConfig, seed: [u8; 32]) -> Connection {
         let mut connection = Connection::new(now, config, seed, State::SynSent);
         connection.syn_due = true;
         connection
     }
 
-    /// A server, for a client whose SYN this is. None: it is no SYN.
+    /// Creates a server from a client's SYN. Returns `None` if the segment is not a SYN.
     pub fn accept(
         now: Timestamp,
         config: &TcpConfig,
@@ -235,9 +240,10 @@ impl Connection {
         }
     }
 
-    /// Takes in the data of a client's SYN: the server goes on as if the handshake was complete (RFC 7413 s.4.2.2).
+    /// Accepts the data of a client's SYN. The server continues as if the handshake was complete
+    /// (RFC 7413 s.4.2.2).
     fn open_fast(&mut self, now: Timestamp, syn: &Segment) {
-        // The window that a server begins with; none was announced.
+        // The window that a server begins with. It has not announced one yet.
         self.receiver.window_field(true);
         self.receiver.on_data(now, 1, 1 + u64::from(syn.payload), false);
         self.state = State::Established;
@@ -247,18 +253,19 @@ impl Connection {
         self.tell();
     }
 
-    /// Takes in the peer's SYN: its initial sequence number and options.
+    /// Processes the peer's SYN: its initial sequence number and options.
     fn learn(&mut self, syn: &Segment) {
         let (config, options) = (&self.config, &syn.options);
         self.peer_start = syn.sequence;
         self.timestamps = config.timestamps && options.timestamps.is_some();
         self.recent = options.timestamps.map_or(0, |timestamps| timestamps.value);
         self.sack = config.sack && options.sack_permitted;
-        // RFC 9293 s.3.7.1: 536 bytes unless the peer says otherwise; nobody sends segments of nothing.
+        // RFC 9293 s.3.7.1: the default is 536 bytes. The lower bound prevents segments without
+        // payload.
         let peer = options.mss.unwrap_or(536).max(64);
         self.peer_scales = options.window_scale.is_some();
         let scaled = config.window_scaling && self.peer_scales;
-        // RFC 7323 s.2.3: 14 at most.
+        // RFC 7323 s.2.3: the shift is at most 14.
         self.peer_shift = options.window_scale.filter(|_| scaled).unwrap_or(0).min(14);
         self.receiver.set_shift(if scaled { config.window_shift() } else { 0 });
         let mss = payload_size(config.mss.min(peer), self.timestamps);
@@ -268,35 +275,35 @@ impl Connection {
         }
     }
 
-    /// Hands so many bytes over to be sent. They are taken whatever their number: they have no content.
+    /// Queues this many bytes for sending. There is no limit, because the bytes have no content.
     pub fn write(&mut self, bytes: u64) {
         self.sender.write(bytes);
     }
 
-    /// Nothing more will be written: FIN follows what was.
+    /// Ends the stream: FIN follows the written data.
     pub fn finish(&mut self) {
         self.sender.finish();
     }
 
-    /// Bytes that have come since the last call, in order.
+    /// Returns the bytes that arrived in order since the last call.
     pub fn read(&mut self) -> u64 {
         self.told_readable = false;
         let small = |receiver: &Receiver, mss: u64| receiver.limit() - receiver.next() < mss;
         let was_small = small(&self.receiver, u64::from(self.mss));
         let count = self.receiver.take();
         if was_small && count > 0 && self.state == State::Established {
-            // The window was all but closed, and opens.
+            // The window was almost closed, and opens again.
             self.receiver.ask_for_ack();
         }
         count
     }
 
-    /// True if the peer has sent FIN, and everything before it has come.
+    /// True if the peer has sent FIN, and all data before it has arrived.
     pub fn has_finished(&self) -> bool {
         self.receiver.is_finished()
     }
 
-    /// Bytes written that the peer has not acknowledged.
+    /// Written bytes that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
         self.sender.unacknowledged()
     }
@@ -306,23 +313,23 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// True if the congestion window allows more data in flight, and [`TcpConfig::send_buffer`] or a receive window of
-    /// that size does not.
+    /// True if the congestion window allows more data in flight, but [`TcpConfig::send_buffer`] or
+    /// a receive window of that size does not.
     pub fn is_window_limited(&self) -> bool {
         self.state == State::Established && self.sender.is_window_limited()
     }
 
-    /// True if the handshake is complete and the connection not over.
+    /// True if the handshake is complete and the connection is not closed.
     pub fn is_connected(&self) -> bool {
         self.state == State::Established
     }
 
-    /// True if the connection is over, and will neither send nor wait for anything.
+    /// True if the connection is closed, and neither sends nor waits.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Name of the sender's state, as Linux has it: open, disorder, cwr, recovery or loss.
+    /// Name of the sender's state in Linux' terms: open, disorder, cwr, recovery or loss.
     pub fn congestion_state(&self) -> &'static str {
         self.sender.state()
     }
@@ -354,7 +361,7 @@ impl Connection {
         }
     }
 
-    /// Time at which [`Connection::handle_timeout`] is to be called; none: not before something comes.
+    /// Time of the next call of [`Connection::handle_timeout`], or `None` if no timer is set.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         match self.state {
             State::Closed => None,
@@ -366,7 +373,7 @@ impl Connection {
         }
     }
 
-    /// Time has come to [`Connection::poll_timeout`]'s moment. Earlier calls do nothing.
+    /// Handles the timers that are due at `now`. Does nothing before [`Connection::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Timestamp) {
         match self.state {
             State::Closed => {}
@@ -404,37 +411,37 @@ impl Connection {
         }
     }
 
-    /// Value of the own timestamp clock (RFC 7323 s.5.4).
+    /// Value of the own timestamp clock at `now` (RFC 7323 s.5.4).
     fn clock(&self, now: Timestamp) -> u32 {
         let ticks = now.as_nanos() / self.tick();
         self.clock_offset.wrapping_add(ticks as u32)
     }
 
-    /// Nanoseconds of a step of the timestamp clock.
+    /// Nanoseconds per tick of the timestamp clock.
     fn tick(&self) -> u64 {
         u64::try_from(self.config.timestamp_granularity.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }
 
-/// Bytes of payload beside the options that every segment has (RFC 6691).
+/// Payload of a segment in bytes, after the options that every segment has (RFC 6691).
 fn payload_size(mss: u16, timestamps: bool) -> u16 {
     let options = if timestamps { 12 } else { 0 };
     mss.saturating_sub(options).max(1)
 }
 
-/// A sequence number that counts from the SYN, from one on the wire; none if it is more than half the space of
-/// sequence numbers before `near`, or before the SYN.
+/// Converts a sequence number on the wire to one that counts from the SYN. Returns `None` if it is
+/// more than half the sequence number space before `near`, or before the SYN.
 fn unwrap(wire: u32, start: u32, near: u64) -> Option<u64> {
     let distance = wire.wrapping_sub(start.wrapping_add(near as u32)) as i32;
     near.checked_add_signed(distance.into())
 }
 
-/// The sequence number on the wire of one that counts from the SYN.
+/// Converts a sequence number that counts from the SYN to one on the wire.
 fn wrap(number: u64, start: u32) -> u32 {
     start.wrapping_add(number as u32)
 }
 
-/// Options of a SYN.
+/// Returns the options of a SYN.
 fn syn_options(config: &TcpConfig, shift: Option<u8>) -> Options {
     Options {
         mss: Some(config.mss),

@@ -1,4 +1,4 @@
-//! Segments that come (RFC 9293 s.3.10.7), with the defences of RFC 5961.
+//! Incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961.
 
 use equic_transport::Timestamp;
 
@@ -7,11 +7,11 @@ use crate::receiver::Placement;
 use crate::segment::{Flags, Segment};
 use crate::sender::Ack;
 
-/// SACK blocks in an acknowledgement, at most.
+/// Maximum number of SACK blocks in an acknowledgement.
 const BLOCKS: usize = 4;
 
 impl Connection {
-    /// Takes in a segment. `ce`: its IP packet was marked as having met congestion (RFC 3168).
+    /// Processes a segment. `ce`: its IP packet was marked CE (RFC 3168).
     pub fn handle_segment(&mut self, now: Timestamp, segment: &Segment, ce: bool) {
         self.segments_received += 1;
         match self.state {
@@ -20,7 +20,7 @@ impl Connection {
             State::SynReceived
                 if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) =>
             {
-                // The client's SYN again: the answer was lost.
+                // The client has retransmitted its SYN, so the SYN-ACK was lost.
                 self.syn_due |= segment.sequence == self.peer_start;
             }
             State::SynReceived => {
@@ -32,10 +32,10 @@ impl Connection {
         }
     }
 
-    /// Takes in a segment in the state SYN-SENT (RFC 9293 s.3.10.7.3). Two clients that call each other at the same
-    /// time do not come together.
+    /// Processes a segment in state SYN-SENT (RFC 9293 s.3.10.7.3). Simultaneous open is not
+    /// supported.
     fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
-        // Of what went with the SYN all is taken, or nothing.
+        // The server accepts all data of the SYN, or none.
         let taken = u64::from(segment.acknowledgment.wrapping_sub(self.own_start.wrapping_add(1)));
         if !segment.flags.has(Flags::ACK) || (taken != 0 && taken != self.early) {
             return;
@@ -49,7 +49,8 @@ impl Connection {
         }
         let written = (self.sender.written() - 1, self.sender.is_finishing());
         self.learn(segment);
-        // The sender may have been made anew, for another size of segments, and lost what was written.
+        // If the sender was recreated for another segment size, it has lost the written data: write
+        // it again.
         if self.sender.written() == 1 {
             self.sender.write(written.0);
             if written.1 {
@@ -64,7 +65,7 @@ impl Connection {
         self.ack_due = true;
     }
 
-    /// True if the segment completes the server's handshake.
+    /// Returns whether the segment completes the server's handshake.
     fn on_syn_received(&mut self, now: Timestamp, segment: &Segment) -> bool {
         let Some(start) = unwrap(segment.sequence, self.peer_start, 1) else { return false };
         if segment.flags.has(Flags::RST) {
@@ -89,7 +90,7 @@ impl Connection {
         // RFC 7323 s.2.2: the window of a SYN is not scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_shift };
         let window = u64::from(segment.window) << shift;
-        // Karn's algorithm: a SYN that was sent twice gives no sample.
+        // Karn's algorithm: a retransmitted SYN gives no sample.
         let rtt = self.syn_sent_at.filter(|_| self.syns == 1).map(|sent| now.since(sent));
         self.sender.on_established(now, self.sack, window, rtt);
         if self.syns > 2 {
@@ -104,7 +105,8 @@ impl Connection {
             return;
         };
         if segment.flags.has(Flags::RST) {
-            // RFC 5961 s.3.2: at the very number that is expected, else the peer is asked.
+            // RFC 5961 s.3.2: accept a RST only at the exact expected number. Otherwise send a
+            // challenge ACK.
             if start == self.receiver.next() {
                 self.close(CloseReason::Reset);
             } else if start < self.receiver.limit() {
@@ -113,9 +115,9 @@ impl Connection {
             return;
         }
         if segment.flags.has(Flags::SYN) || !segment.flags.has(Flags::ACK) {
-            // RFC 5961 s.4.2; or an answer to the handshake that came twice.
+            // RFC 5961 s.4.2, or a duplicate segment of the handshake.
             if self.opening && segment.flags == Flags::SYN && segment.sequence == self.peer_start {
-                // The client's SYN again, without data: the answer was lost.
+                // The client has retransmitted its SYN without data, so the SYN-ACK was lost.
                 self.syn_due = true;
             } else if segment.flags.has(Flags::SYN) {
                 self.receiver.ask_for_ack();
@@ -125,7 +127,7 @@ impl Connection {
         if !self.accepts_timestamp(segment, start) {
             return;
         }
-        // RFC 5961 s.5.2: an acknowledgement of what was not sent, or of long ago, is not believed.
+        // RFC 5961 s.5.2: ignore acknowledgements of data that was not sent, and very old ones.
         let Some(number) = unwrap(segment.acknowledgment, self.own_start, self.sender.una()) else {
             return;
         };
@@ -147,7 +149,7 @@ impl Connection {
         self.end(now);
     }
 
-    /// Checks a segment's timestamp (PAWS, RFC 7323 s.5.3) and keeps it (TS.Recent, s.4.3).
+    /// Checks a segment's timestamp (PAWS, RFC 7323 s.5.3), and stores it (TS.Recent, s.4.3).
     fn accepts_timestamp(&mut self, segment: &Segment, start: u64) -> bool {
         if !self.timestamps {
             return true;
@@ -155,7 +157,7 @@ impl Connection {
         // RFC 7323 s.3.2: a segment without the option is dropped.
         let Some(timestamps) = segment.options.timestamps else { return false };
         if (timestamps.value.wrapping_sub(self.recent) as i32) < 0 {
-            // A copy that comes late is reported all the same, as on Linux.
+            // A late duplicate is still reported by DSACK, as on Linux.
             self.receiver.on_late(start, start + u64::from(segment.payload));
             return false;
         }
@@ -172,7 +174,8 @@ impl Connection {
         for (index, (left, right)) in segment.options.sack.as_slice().iter().enumerate() {
             let near = |wire: u32| unwrap(wire, self.own_start, number);
             let (Some(left), Some(right)) = (near(*left), near(*right)) else { continue };
-            // RFC 2883 s.4: below the acknowledgment, or within the block that follows.
+            // RFC 2883 s.4: a DSACK block is below the acknowledgment number, or within the next
+            // block.
             let within = |(l, r): &(u32, u32)| {
                 near(*l).is_some_and(|l| l <= left) && near(*r).is_some_and(|r| right <= r)
             };
@@ -205,7 +208,8 @@ impl Connection {
         }
     }
 
-    /// Earliest and latest time at which the segment left whose timestamp is returned.
+    /// Returns the earliest and latest possible time at which the segment with the echoed timestamp
+    /// was sent.
     fn echo(&self, now: Timestamp, segment: &Segment) -> Option<(Timestamp, Timestamp)> {
         let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.clock(now).wrapping_sub(timestamps.echo);
@@ -228,11 +232,11 @@ impl Connection {
             }
             let taken = self.receiver.on_data(now, start, end, fin);
             if let (State::TimeWait { until }, Placement::Useless) = (&mut self.state, taken) {
-                // The peer has not heard: RFC 9293 s.3.10.7.4.
+                // The peer has not received the ACK of its FIN: RFC 9293 s.3.10.7.4.
                 *until = now + TIME_WAIT;
             }
         } else if start != self.receiver.next() && start < self.receiver.next() {
-            // RFC 9293 s.3.8.6.1: a probe of the window, below it.
+            // RFC 9293 s.3.8.6.1: a window probe, below the window.
             self.receiver.ask_for_ack();
         }
     }
@@ -248,7 +252,8 @@ impl Connection {
         }
     }
 
-    /// Both ends have finished: who closed first waits, for its last acknowledgement may be lost.
+    /// Ends the connection, because both ends have finished. The end that closed first waits,
+    /// because its last acknowledgement may be lost.
     fn end(&mut self, now: Timestamp) {
         if self.state != State::Established
             || !self.receiver.is_finished()

@@ -1,4 +1,4 @@
-//! Segments that leave.
+//! Outgoing segments.
 
 use equic_transport::Timestamp;
 
@@ -6,11 +6,12 @@ use super::{Connection, Outgoing, State, syn_options, wrap};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::sender::Departure;
 
-/// Bytes of options of a SYN with a cookie: MSS, SACK-permitted with timestamps, window scale, Fast Open.
+/// Length of the options of a SYN with a cookie, in bytes: MSS, SACK-permitted with timestamps,
+/// window scale, Fast Open.
 const FAST_SYN_OPTIONS: u64 = 4 + 12 + 4 + 12;
 
 impl Connection {
-    /// The next segment that is to leave now.
+    /// Returns the next segment to send now, or `None`.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
         let outgoing = match self.state {
             State::Closed => None,
@@ -38,11 +39,11 @@ impl Connection {
             options.sack_permitted = self.sack;
         }
         options.timestamps = self.timestamps.then(|| self.timestamps(now));
-        // Data goes with the first SYN alone: on the way of one that is lost it may not be liked (RFC 7413 s.4.2.1).
+        // Only the first SYN carries data: the path may drop SYNs with data (RFC 7413 s.4.2.1).
         if client && self.config.fast_open && self.syns == 1 {
             let room = u64::from(self.config.mss).saturating_sub(FAST_SYN_OPTIONS);
             self.early = (self.sender.written() - 1).min(room);
-            // The server that it is sent to knows its own cookie.
+            // The content of the cookie does not matter, because the server accepts any.
             options.fast_open = Some([0; 8]).filter(|_| self.early > 0);
         }
         let payload = if options.fast_open.is_some() { self.early as u32 } else { 0 };
@@ -50,7 +51,7 @@ impl Connection {
         if !client {
             flags = flags.with(Flags::ACK);
         }
-        // RFC 3168 s.6.1.1: flags by which ECN is negotiated.
+        // RFC 3168 s.6.1.1: flags that negotiate ECN.
         match (client, self.ecn) {
             (true, true) => flags = flags.with(Flags::ECE).with(Flags::CWR),
             (false, true) => flags = flags.with(Flags::ECE),
@@ -80,12 +81,14 @@ impl Connection {
             return self.transmit_syn(now);
         }
         if std::mem::take(&mut self.probe_due) {
-            // A number below the window, so that the peer must answer; as Linux does it.
+            // A sequence number below the window, so that the peer must answer. Linux does the
+            // same.
             let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK, 0);
             outgoing.segment.sequence = wrap(self.sender.una() - 1, self.own_start);
             return Some(outgoing);
         }
-        // The handshake's last segment carries no data: the application has not been told yet.
+        // The last segment of the handshake carries no data, because the application does not know
+        // yet that it is connected.
         if std::mem::take(&mut self.ack_due) {
             return Some(self.segment(now, self.sender.nxt(), Flags::ACK, 0));
         }
@@ -100,7 +103,7 @@ impl Connection {
         due.then(|| self.segment(now, self.sender.nxt(), Flags::ACK, 0))
     }
 
-    /// A segment with part of the stream.
+    /// Creates a segment with part of the stream.
     fn carry(&mut self, now: Timestamp, departure: Departure) -> Outgoing {
         let data_end = self.sender.written();
         let end = departure.end.min(data_end);
@@ -122,7 +125,8 @@ impl Connection {
         outgoing
     }
 
-    /// A segment that acknowledges what has come, with so many bytes of the stream.
+    /// Creates a segment that acknowledges the received data and carries `payload` bytes of the
+    /// stream.
     fn segment(
         &mut self,
         now: Timestamp,
@@ -139,7 +143,8 @@ impl Connection {
         };
         let mut complete = true;
         if self.sack {
-            // RFC 6691: options come out of the segment's size, of which the payload may leave no room for them.
+            // RFC 6691: options count towards the segment size. The payload may leave no room for
+            // SACK blocks.
             let room = u32::from(self.mss).saturating_sub(payload).saturating_sub(4) / 8;
             let room = options.room_for_blocks().min(room as usize);
             complete = room > 0 || self.receiver.blocks(1).next().is_none();
@@ -157,7 +162,7 @@ impl Connection {
             payload,
             ..Segment::default()
         };
-        // What it could not say is said by a segment without payload, right behind it.
+        // If some SACK blocks had no room, a segment without payload follows and reports them.
         if complete || !self.receiver.wants_ack() {
             self.receiver.on_ack_sent();
         }

@@ -1,4 +1,4 @@
-//! Acknowledgements that come.
+//! Incoming acknowledgements.
 
 use std::time::Duration;
 
@@ -12,24 +12,25 @@ use super::{Check, Forced, Phase, Prr, Reduction, Sender};
 /// An acknowledgement, in sequence numbers that count from the SYN.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack<'a> {
-    /// Acknowledgment number: neither below SND.UNA nor above SND.NXT.
+    /// Acknowledgment number. It is from SND.UNA to SND.NXT.
     pub number: u64,
-    /// SACK blocks beyond it, each within what was sent.
+    /// SACK blocks above it. Each covers only sent data.
     pub blocks: &'a [(u64, u64)],
-    /// Range that the receiver had twice (RFC 2883).
+    /// Range that the receiver got twice (RFC 2883).
     pub dsack: Option<(u64, u64)>,
-    /// Sequence number behind the receiver's window.
+    /// Right edge of the receiver's window.
     pub limit: u64,
-    /// Earliest and latest time at which the segment was sent whose timestamp it returns.
+    /// Earliest and latest possible time at which the segment with the echoed timestamp was sent.
     pub echo: Option<(Timestamp, Timestamp)>,
-    /// True if the segment says nothing but this: no data, and the window is as it was.
+    /// True for a pure acknowledgement: no data, and an unchanged window.
     pub bare: bool,
     /// ECN-Echo (RFC 3168 s.6.1).
     pub congestion_echo: bool,
 }
 
 impl Sender {
-    /// Returns whether the window was reduced for ECN, which the next segment says (CWR).
+    /// Processes an acknowledgement. Returns whether the window was reduced for ECN, so that the
+    /// next segment carries CWR.
     pub(crate) fn on_ack(&mut self, now: Timestamp, ack: &Ack<'_>) -> bool {
         let before = self.in_flight();
         let advanced = ack.number > self.una;
@@ -52,8 +53,8 @@ impl Sender {
         self.sample_rtt(now, ack, advanced, &delivered);
         let min_rtt = self.rtt.min();
         for segment in &delivered {
-            // RFC 8985 s.6.2, step 2: the timestamp says that an earlier transmission returned. It does so only of
-            // what is acknowledged in order.
+            // RFC 8985 s.6.2, step 2: the timestamp shows that an earlier transmission was
+            // delivered. This is valid only for cumulatively acknowledged data.
             let earlier = segment.end <= self.una
                 && ack.echo.is_some_and(|(_, latest)| latest < segment.time_sent);
             self.rack.on_delivered(now, segment, min_rtt, earlier);
@@ -69,7 +70,7 @@ impl Sender {
         self.answer_probe(now, ack, advanced);
         self.detect_lost(now, advanced, &mut lost);
         self.note_lost(now, &lost);
-        // A loss of the recovery that is over, if not sent again yet, begins another recovery.
+        // A loss of the last recovery that was not retransmitted yet begins another recovery.
         if !lost.is_empty() || self.board.lost() > 0 && matches!(self.phase, Phase::Open) {
             self.on_loss(now, &lost);
         }
@@ -92,14 +93,14 @@ impl Sender {
         reduced
     }
 
-    /// Without SACK, duplicate acknowledgements count the segments that came out of order; returns the bytes
-    /// that this acknowledgement tells of.
+    /// Counts duplicate acknowledgements, which without SACK mean segments that arrived out of
+    /// order. Returns the bytes that this acknowledgement reports as delivered.
     fn count_duplicates(&mut self, ack: &Ack<'_>, advanced: bool, gone: u64, acked: u64) -> u64 {
         if self.sack {
             return acked;
         }
         if advanced {
-            // Those that were counted come to be acknowledged, and the one that was missing before them.
+            // The acknowledgement covers the counted segments, and the missing one before them.
             let counted = self.duplicates.min(gone.saturating_sub(1));
             self.duplicates -= counted;
             if matches!(self.phase, Phase::Open) {
@@ -116,9 +117,10 @@ impl Sender {
     }
 
     fn sample_rtt(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool, delivered: &[Sent]) {
-        // Karn's algorithm: what was sent more than once gives no sample (RFC 6298 s.3); timestamps tell of that, too.
-        // Without SACK, what came behind a hole has waited there: an acknowledgement of both says nothing of the path but
-        // by its timestamp. Linux takes no sample of it either.
+        // Karn's algorithm: retransmitted segments give no sample (RFC 6298 s.3), unless a
+        // timestamp identifies the transmission. Without SACK, segments after a hole have waited at
+        // the receiver. So an acknowledgement of both gives no sample without a timestamp. Linux
+        // takes no sample of it either.
         let waited = !self.sack && delivered.iter().any(|segment| segment.retransmitted);
         let once = delivered.iter().filter(|segment| !segment.retransmitted && !waited);
         let newest = once.map(|segment| segment.time_sent).max();
@@ -133,12 +135,13 @@ impl Sender {
             Phase::Open => return,
             Phase::Reducing(Reduction { end, .. }) | Phase::Loss { end, .. } => *end,
         };
-        // Eifel (RFC 3522 s.3.2): what is acknowledged had left before it was sent again.
+        // Eifel (RFC 3522 s.3.2): the acknowledged segment was sent before the retransmission.
         let original = ack
             .echo
             .zip(self.retransmitted)
             .is_some_and(|((_, latest), (again, start))| latest < again && self.una > start);
-        // After a mark, something behind it must be acknowledged for CWR to have reached the receiver, as Linux does it.
+        // After a mark, wait for the acknowledgement of newer data, which shows that the receiver
+        // got CWR. Linux does the same.
         let marked = matches!(self.phase, Phase::Reducing(Reduction { loss: false, .. }));
         if original && !marked {
             self.undo(now);
@@ -147,7 +150,8 @@ impl Sender {
         }
     }
 
-    /// A retransmission was for nothing; if all of an episode were, so was what was done for it (RFC 3708).
+    /// Counts an unnecessary retransmission. If all retransmissions of an episode were unnecessary,
+    /// its reaction is undone (RFC 3708).
     fn on_unneeded(&mut self, now: Timestamp, end: u64) {
         let Some((since, needed)) = self.needed.filter(|(since, _)| end > *since) else { return };
         self.needed = needed.checked_sub(1).map(|needed| (since, needed));
@@ -156,7 +160,7 @@ impl Sender {
         }
     }
 
-    /// F-RTO (RFC 5682 s.3.1): if what was sent before the timer expired is still delivered, it was too early.
+    /// F-RTO (RFC 5682 s.3.1): the timeout was spurious if data sent before it is still delivered.
     fn check_timeout(&mut self, now: Timestamp, advanced: bool, delivered: &[Sent]) {
         let Phase::Loss { end, check } = &mut self.phase else { return };
         if *check == Check::Over || delivered.is_empty() {
@@ -171,7 +175,7 @@ impl Sender {
         }
     }
 
-    /// Undoes the reaction to a loss that was none.
+    /// Undoes the reaction to a spurious loss.
     fn undo(&mut self, now: Timestamp) {
         self.counters.spurious += 1;
         self.needed = None;
@@ -187,8 +191,8 @@ impl Sender {
         self.rack.on_recovered();
     }
 
-    /// A probe for a lost tail is answered: it may have mended a loss that nothing else shows
-    /// (RFC 8985 s.7.4.2).
+    /// Handles the answer to a tail loss probe. The probe may have repaired a loss that nothing
+    /// else shows (RFC 8985 s.7.4.2).
     fn answer_probe(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool) {
         let Some(probe) = self.probe.as_ref().filter(|probe| ack.number >= probe.end) else {
             return;
@@ -198,7 +202,7 @@ impl Sender {
         let (end, retransmission) = (probe.end, probe.retransmission);
         let duplicate = !advanced && ack.blocks.is_empty();
         if retransmission && !twice && !repaired && !duplicate && ack.number == end {
-            // Neither yet: the copy that was not needed may still be reported.
+            // Not decided yet: a DSACK for the unnecessary copy may still arrive.
             return;
         }
         self.probe = None;
@@ -207,14 +211,16 @@ impl Sender {
         }
     }
 
-    /// Takes for lost what RACK says (RFC 8985 s.6.2 step 5), or without SACK what three duplicates say.
+    /// Declares segments lost by RACK (RFC 8985 s.6.2 step 5), or without SACK after three
+    /// duplicates.
     pub(super) fn detect_lost(&mut self, now: Timestamp, advanced: bool, lost: &mut Vec<Sent>) {
         self.reorder_at = None;
         if !self.sack {
             let head = self.board.first().copied();
             let recovering =
                 matches!(&self.phase, Phase::Reducing(Reduction { loss: true, .. })) && advanced;
-            // RFC 6582 s.3.2: in recovery, a partial acknowledgement shows the next that is missing.
+            // RFC 6582 s.3.2: in recovery, a partial acknowledgement shows the next missing
+            // segment.
             let first = matches!(self.phase, Phase::Open | Phase::Reducing(_))
                 && self.duplicates >= DUP_THRESH as u64
                 && head.is_some_and(|head| !head.retransmitted);
@@ -233,7 +239,8 @@ impl Sender {
         );
         let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
         let next = self.board.lose_while(limit, late, lost);
-        // At the next that may be late; RFC 8985 s.6.2 has one timer for the last of them.
+        // Fires for the next segment that may be late. RFC 8985 s.6.2 has one timer for the last of
+        // them.
         self.reorder_at = next.map(|segment| segment.time_sent + rtt + window);
     }
 
@@ -251,13 +258,13 @@ impl Sender {
         match &mut self.phase {
             Phase::Open => self.start_reduction(now, Signal::Loss { bytes }, true),
             Phase::Reducing(reduction) if !reduction.loss => {
-                // One reduction a round trip, whatever it is for.
+                // At most one reduction per round trip, whatever the cause.
                 (reduction.loss, reduction.end) = (true, self.nxt);
                 self.forced = Some(Forced::Lost);
                 (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
             Phase::Reducing(_) => {}
-            // A retransmission is lost again: congestion goes on (RFC 5681 s.4.3).
+            // A retransmission was lost again: the congestion persists (RFC 5681 s.4.3).
             Phase::Loss { .. } if lost.iter().any(|segment| segment.retransmitted) => {
                 self.start_reduction(now, Signal::Loss { bytes }, true);
             }
@@ -265,7 +272,7 @@ impl Sender {
         }
     }
 
-    /// Takes in a mark of congestion (RFC 3168 s.6.1.2); returns whether the window is reduced for it.
+    /// Handles an ECN mark (RFC 3168 s.6.1.2). Returns whether the window is reduced.
     fn on_mark(&mut self, now: Timestamp) -> bool {
         let open = matches!(self.phase, Phase::Open);
         if open {
@@ -290,7 +297,7 @@ impl Sender {
         self.probe_at = None;
     }
 
-    /// Sets the window of a reduction that goes on.
+    /// Updates the window during a reduction.
     fn reduce(&mut self, acked: u64, good: bool) {
         let (pipe, mss) = (self.in_flight(), self.mss);
         if let Phase::Reducing(Reduction { prr: Some(prr), window, .. }) = &mut self.phase
@@ -311,7 +318,7 @@ impl Sender {
         let marks = delivered.iter().map(|s| (s.time_sent, s.len(), s.mark));
         let rate = self.rates.on_acked(now, marks, self.rtt.min());
         let Some(sent) = delivered.iter().map(|segment| segment.time_sent).max() else { return };
-        // While it is being reduced, the window does not grow, whatever is acknowledged.
+        // The window does not grow during a reduction, whatever is acknowledged.
         let largest_sent = match &self.phase {
             Phase::Reducing(reduction) => sent.min(reduction.entered),
             _ => sent,
@@ -321,7 +328,7 @@ impl Sender {
             acked,
             largest_sent,
             in_flight: before,
-            // Nor does it grow while it is undecided whether something is lost, as on Linux.
+            // It also does not grow while it is undecided whether a segment is lost, as on Linux.
             app_limited: !advanced || !self.usage.was_used_since(sent),
             rtt: &self.rtt,
             rate,

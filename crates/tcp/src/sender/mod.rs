@@ -1,8 +1,9 @@
 //! The sending half of a connection.
 //!
-//! * `scoreboard.rs`: segments outstanding; `rack.rs`: which of them are lost; `prr.rs`: sending during a reduction;
-//! * `acks.rs`: acknowledgements that come; `timers.rs`: timers, for when none come;
-//! * here: the choice of the next segment to send.
+//! * `scoreboard.rs`: outstanding segments; `rack.rs`: loss detection; `prr.rs`: sending during a
+//!   reduction;
+//! * `acks.rs`: incoming acknowledgements; `timers.rs`: timers, for when none arrive;
+//! * this file: selection of the next segment to send.
 
 mod acks;
 mod prr;
@@ -25,62 +26,65 @@ use scoreboard::{Scoreboard, Sent};
 pub(crate) use acks::Ack;
 pub(crate) use timers::Expiry;
 
-/// State of the sender, by Linux' names Open, CWR or Recovery, and Loss.
+/// State of the sender. Linux calls these states Open, CWR or Recovery, and Loss.
 #[derive(Debug)]
 enum Phase {
     Open,
-    /// The window is being reduced, after a loss or a mark.
+    /// The window is being reduced because of a loss or a mark.
     Reducing(Reduction),
-    /// The retransmission timer expired; until all that was outstanding then is acknowledged.
+    /// The retransmission timer expired. The state lasts until all data outstanding at that time is
+    /// acknowledged.
     Loss {
         /// SND.NXT at that time.
         end: u64,
-        /// What is still to be found out: if the timer was right.
+        /// Progress of the check whether the timeout was spurious.
         check: Check,
     },
 }
 
-/// Detection of a retransmission timeout that was for nothing (F-RTO, RFC 5682 s.3.1).
+/// Detection of a spurious retransmission timeout (F-RTO, RFC 5682 s.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
-    /// The first segment was sent again (step 1).
+    /// The first segment was retransmitted (step 1).
     Begun,
-    /// It was acknowledged: so many new segments leave instead of more that are sent again (step 2b).
+    /// It was acknowledged. This number of new segments is sent instead of further retransmissions
+    /// (step 2b).
     Probing(u8),
-    /// The timer was right, or it cannot be told.
+    /// The timeout was genuine, or that cannot be decided.
     Over,
 }
 
 #[derive(Debug)]
 struct Reduction {
-    /// SND.NXT when it began: it is over when that is acknowledged.
+    /// SND.NXT at the start. The reduction ends when that is acknowledged.
     end: u64,
     entered: Timestamp,
-    /// None for controllers with a window of their own for this.
+    /// `None` for controllers that set the window themselves in this phase.
     prr: Option<Prr>,
-    /// Bytes that may be in flight, by PRR.
+    /// Bytes that PRR allows in flight.
     window: u64,
-    /// True if something was lost; otherwise it was marked.
+    /// True for a loss, false for an ECN mark.
     loss: bool,
-    /// True once an acknowledgement has advanced SND.UNA without ending the reduction (RFC 6582 s.3.2: a partial one).
+    /// True after a partial acknowledgement: one that advanced SND.UNA without ending the reduction
+    /// (RFC 6582 s.3.2).
     partial: bool,
 }
 
-/// A probe for a lost tail that is not answered yet (RFC 8985 s.7.4).
+/// A tail loss probe without an answer yet (RFC 8985 s.7.4).
 #[derive(Debug)]
 struct Probe {
-    /// SND.NXT when the probe was sent, TLP.end_seq.
+    /// SND.NXT when the probe was sent: TLP.end_seq.
     end: u64,
-    /// True if the probe was a retransmission, TLP.is_retrans.
+    /// True if the probe was a retransmission: TLP.is_retrans.
     retransmission: bool,
 }
 
-/// Something that leaves whatever the window says.
+/// A transmission that is allowed whatever the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forced {
-    /// The first segment that is lost: fast retransmit, or after the retransmission timer.
+    /// The first lost segment: fast retransmit, or after the retransmission timer.
     Lost,
-    /// A probe for a lost tail.
+    /// A tail loss probe.
     Tail,
 }
 
@@ -95,11 +99,11 @@ pub(crate) struct Counters {
     pub spurious: u64,
 }
 
-/// Part of the stream that leaves now.
+/// Part of the stream to send now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub start: u64,
-    /// Sequence number behind it, that of a FIN included.
+    /// Sequence number after its end, including a FIN.
     pub end: u64,
     pub retransmission: bool,
 }
@@ -114,23 +118,23 @@ pub(crate) struct Sender {
     usage: WindowUsage,
     pacer: Option<Pacer>,
     phase: Phase,
-    /// Oldest sequence number not acknowledged, SND.UNA, and the next to send, SND.NXT (RFC 9293 s.3.3.1), both counted
-    /// from the SYN.
+    /// The oldest unacknowledged sequence number, SND.UNA, and the next one to send, SND.NXT (RFC
+    /// 9293 s.3.3.1). Both count from the SYN.
     una: u64,
     nxt: u64,
-    /// Sequence number behind all that was written.
+    /// Sequence number after all written data.
     written: u64,
     fin: bool,
-    /// Sequence number behind what the receiver has room for.
+    /// Right edge of the receiver's window.
     limit: u64,
     mss: u64,
     sack: bool,
-    /// Duplicate acknowledgements since the last that advanced, without SACK.
+    /// Duplicate acknowledgements since the last one that advanced SND.UNA. Used without SACK.
     duplicates: u64,
-    /// The first retransmission of the phase, if there was one: its time and its first sequence number.
+    /// Time and first sequence number of the first retransmission of this phase, if there was one.
     retransmitted: Option<(Timestamp, u64)>,
-    /// SND.UNA at the beginning of the last episode, and its retransmissions that no DSACK has said to be for
-    /// nothing; none: there is nothing to undo.
+    /// SND.UNA at the start of the last episode, and the number of its retransmissions that no
+    /// DSACK has reported as unnecessary. `None` if there is nothing to undo.
     needed: Option<(u64, u32)>,
     forced: Option<Forced>,
     probe: Option<Probe>,
@@ -153,7 +157,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender that begins at the first sequence number behind the SYN.
+    /// Creates a sender that begins with the first sequence number after the SYN.
     pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
         let mut controller = config.congestion.start(mss, seed);
         let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
@@ -200,7 +204,8 @@ impl Sender {
         }
     }
 
-    /// Takes in the handshake's outcome: whether SACK is used, the receiver's window, and the round trip of the SYN.
+    /// Applies the result of the handshake: use of SACK, the receiver's window, and the round trip
+    /// of the SYN.
     pub(crate) fn on_established(
         &mut self,
         now: Timestamp,
@@ -215,7 +220,7 @@ impl Sender {
         }
     }
 
-    /// The window starts from one segment: the SYN was lost more than once.
+    /// Starts with a window of one segment, because the SYN was lost more than once.
     pub(crate) fn start_small(&mut self) {
         self.controller.set_initial_window(self.mss);
     }
@@ -226,8 +231,8 @@ impl Sender {
         }
     }
 
-    /// So many of the bytes that were written have gone with the SYN and are acknowledged (RFC 7413): the first segment
-    /// begins behind them.
+    /// Skips `bytes` of the written data, which were sent with the SYN and are acknowledged (RFC
+    /// 7413). The first segment begins after them.
     pub(crate) fn skip(&mut self, bytes: u64) {
         (self.una, self.nxt) = (1 + bytes, 1 + bytes);
     }
@@ -236,7 +241,7 @@ impl Sender {
         self.fin = true;
     }
 
-    /// Segments that are outstanding.
+    /// Number of outstanding segments.
     pub(crate) fn outstanding(&self) -> usize {
         self.board.len()
     }
@@ -251,7 +256,7 @@ impl Sender {
         self.nxt
     }
 
-    /// True if everything that was written, and FIN, is acknowledged.
+    /// True if all written data and the FIN are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.fin && self.una > self.written
     }
@@ -261,31 +266,31 @@ impl Sender {
         self.fin
     }
 
-    /// Sequence number behind what the receiver has room for.
+    /// Right edge of the receiver's window.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that were written and are not acknowledged.
+    /// Written bytes that are not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.written.saturating_sub(self.una)
     }
 
-    /// Sequence number behind the last byte, where FIN has its place.
+    /// Sequence number after the last byte, which is that of the FIN.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes under way.
+    /// Bytes in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         if self.sack {
             return self.board.in_flight();
         }
-        // Each duplicate tells of a segment that came (RFC 5681 s.3.2).
+        // Each duplicate acknowledgement means that a segment was received (RFC 5681 s.3.2).
         self.board.in_flight().saturating_sub(self.duplicates.saturating_mul(self.mss))
     }
 
-    /// Bytes that may be in flight.
+    /// Bytes allowed in flight.
     pub(crate) fn window(&self) -> u64 {
         match &self.phase {
             Phase::Reducing(Reduction { prr: Some(_), window, .. }) => *window,
@@ -293,7 +298,7 @@ impl Sender {
         }
     }
 
-    /// Name of the state, as Linux has it.
+    /// Name of the state in Linux' terms.
     pub(crate) fn state(&self) -> &'static str {
         match &self.phase {
             Phase::Open if self.board.sacked() > 0 || self.duplicates > 0 => "disorder",
@@ -304,7 +309,7 @@ impl Sender {
         }
     }
 
-    /// The next part of the stream that may leave.
+    /// Returns the next part of the stream to send, or `None`.
     pub(crate) fn poll(&mut self, now: Timestamp) -> Option<Departure> {
         self.pace_at = None;
         if self.forced == Some(Forced::Tail)
@@ -353,8 +358,8 @@ impl Sender {
         Some(self.send_new(now, end))
     }
 
-    /// Sequence number behind the next new segment; none if there is nothing to send, or no room for it at the
-    /// receiver or here.
+    /// Returns the sequence number after the next new segment. Returns `None` if there is nothing
+    /// to send, or no room at the receiver or in the send buffer.
     fn next_end(&self) -> Option<u64> {
         let data = self.written.saturating_sub(self.nxt).min(self.mss);
         let mut end = self.nxt + data;
@@ -362,14 +367,14 @@ impl Sender {
         let waits = end > self.nxt;
         let fits = end <= self.limit && end - self.una <= self.send_buffer + 1;
         if waits && !fits && self.board.is_empty() && self.limit > self.nxt {
-            // RFC 9293 s.3.8.6.2.1: rather a small segment than none, if nothing is outstanding.
+            // RFC 9293 s.3.8.6.2.1: send a small segment if nothing is outstanding.
             return Some(end.min(self.limit));
         }
         (waits && fits).then_some(end)
     }
 
-    /// True if the congestion window has room for a segment that waits, and the most that may be outstanding has none,
-    /// here or at a receiver whose window is as large.
+    /// True if the congestion window has room for a waiting segment, but the limit on outstanding
+    /// data does not: at this end, or at a receiver whose window is as large as that limit.
     pub(crate) fn is_window_limited(&self) -> bool {
         let waits = self.written.saturating_sub(self.nxt).min(self.mss);
         let end = self.nxt + waits;
@@ -381,7 +386,7 @@ impl Sender {
             && self.in_flight() + waits <= self.window()
     }
 
-    /// Notes that there is room in the window and nothing that could fill it.
+    /// Notes that the window has room and that there is no data to fill it.
     fn note_idle(&mut self, now: Timestamp, pipe: u64, window: u64) {
         if pipe < window {
             self.usage.on_underused(now);
@@ -393,15 +398,15 @@ impl Sender {
         }
     }
 
-    /// True if the retransmission timer goes on as it is, although data is acknowledged: without SACK a round trip mends
-    /// one hole, and where there are many a timeout mends them sooner (RFC 6582 s.3.2 step 3 and s.4: only the first
-    /// partial acknowledgement resets the timer).
+    /// True if acknowledged data must not restart the retransmission timer. Without SACK, each
+    /// round trip repairs one hole. With many holes, a timeout repairs them sooner (RFC 6582 s.3.2
+    /// step 3 and s.4: only the first partial acknowledgement resets the timer).
     fn is_impatient(&self) -> bool {
         !self.sack
             && matches!(self.phase, Phase::Reducing(Reduction { loss: true, partial: true, .. }))
     }
 
-    /// Ends the check of a timeout of which it can no longer be told whether it was right.
+    /// Ends the check of a timeout whose cause cannot be decided any longer.
     fn give_up_check(&mut self) {
         if let Phase::Loss { check, .. } = &mut self.phase {
             *check = Check::Over;
@@ -427,7 +432,8 @@ impl Sender {
         Departure { start, end, retransmission: false }
     }
 
-    /// RFC 5681 s.4.1: after a pause of a retransmission timeout, no more than the initial window leaves at once.
+    /// RFC 5681 s.4.1: after an idle retransmission timeout, at most the initial window is sent at
+    /// once.
     fn restart_after_idle(&mut self, now: Timestamp) {
         let idle = self.board.is_empty() && self.last_sent.is_some_and(|at| now > at + self.rto());
         if idle && !self.controller.needs_pacing() {
@@ -445,14 +451,14 @@ impl Sender {
         self.last_sent = Some(now);
         self.retransmitted.get_or_insert((now, segment.start));
         if segment.start == self.una && !self.is_impatient() {
-            // As Linux does it: the timer is for the first segment, and that has just left.
+            // As on Linux: the timer covers the first segment, which is sent now.
             self.rto_at = None;
         }
         self.start_timer(now);
         Departure { start: segment.start, end: segment.end, retransmission: true }
     }
 
-    /// Counts bytes that leave; returns the mark to keep with them.
+    /// Counts sent bytes. Returns the delivery mark to store with them.
     fn on_departure(&mut self, now: Timestamp, bytes: u64) -> DeliveryMark {
         let in_flight = self.in_flight();
         if let Some(pacer) = &mut self.pacer {

@@ -1,6 +1,6 @@
-//! Proportional Rate Reduction (RFC 6937): what leaves while a window is being reduced.
+//! Proportional Rate Reduction (RFC 6937): how much is sent while the window is being reduced.
 
-/// One reduction of the window.
+/// A reduction of the window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prr {
     /// Target of the reduction (ssthresh), in bytes.
@@ -18,9 +18,9 @@ impl Prr {
         Prr { threshold, flight: flight.max(1), delivered: 0, out: 0 }
     }
 
-    /// Bytes that may leave in reply to an acknowledgement that delivered so many, with so many in flight
-    /// (`pipe`) after it. `good`: it advanced SND.UNA and showed no further loss, so that the reduction
-    /// may catch up as slow start does (PRR-SSRB); otherwise it does so by conservation of packets (PRR-CRB).
+    /// Returns the bytes that may be sent after an acknowledgement of `delivered` bytes, with
+    /// `pipe` bytes in flight. `good`: it advanced SND.UNA and showed no further loss, so the
+    /// sender may catch up as in slow start (PRR-SSRB). Otherwise it conserves packets (PRR-CRB).
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, mss: u64, good: bool) -> u64 {
         self.delivered += delivered;
         let allowed = if pipe > self.threshold {
@@ -33,7 +33,7 @@ impl Prr {
             let limit = if good { balance + mss } else { balance };
             limit.min(self.threshold - pipe)
         };
-        // The first retransmission leaves in any case: fast retransmit (RFC 5681 s.3.2).
+        // The first retransmission is always allowed: fast retransmit (RFC 5681 s.3.2).
         if self.out == 0 { allowed.max(mss) } else { allowed }
     }
 
@@ -48,12 +48,12 @@ mod tests {
 
     const MSS: u64 = 1_000;
 
-    /// 20 segments outstanding, the first lost: with a threshold of 10, a segment leaves for every second one
-    /// that is delivered, and the window ends at 10 (the first example of RFC 6937 s.3.1).
+    /// 20 segments outstanding, the first lost. With a threshold of 10, one segment is sent for
+    /// every second one delivered, and the window ends at 10 (the first example of RFC 6937 s.3.1).
     #[test]
     fn one_loss_is_spread_over_a_round_trip() {
         let mut prr = Prr::new(10 * MSS, 20 * MSS);
-        // Segment 0 is lost, 1 to 3 are known to be there; 19 deliveries follow in all.
+        // Segment 0 is lost, 1 to 3 are delivered. In total, 19 are delivered.
         let (mut pipe, mut sent) = (19 * MSS, Vec::new());
         for delivered in 1..=19 {
             pipe -= MSS;
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(pipe, 10 * MSS);
     }
 
-    /// 15 of 20 lost at once: as many leave as are delivered (PRR-CRB), and one more each when that goes well
-    /// (PRR-SSRB), up to the threshold.
+    /// 15 of 20 segments are lost at once. The sender sends as much as is delivered (PRR-CRB), and
+    /// one more each time without further loss (PRR-SSRB), up to the threshold.
     #[test]
     fn a_burst_of_losses_is_filled_up_slowly() {
         let mut prr = Prr::new(10 * MSS, 20 * MSS);

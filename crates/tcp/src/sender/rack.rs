@@ -1,19 +1,20 @@
-//! RACK (RFC 8985 s.6): loss by time, in the order of transmission.
+//! RACK (RFC 8985 s.6): time-based loss detection, in order of transmission.
 
 use std::time::Duration;
 
 use super::scoreboard::Sent;
 use equic_transport::Timestamp;
 
-/// Round trips in which the window for reordering stays wide (RFC 8985 s.6.2, step 4).
+/// Number of recoveries for which the reordering window stays wide (RFC 8985 s.6.2, step 4).
 const PERSIST: u32 = 16;
 
-/// Segments delivered out of order that rule out reordering, as long as there was none (DupThresh).
+/// Number of segments delivered out of order that indicate a loss at once, while no reordering was
+/// seen (DupThresh).
 pub(crate) const DUP_THRESH: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Rack {
-    /// Number of the latest transmission that was delivered (RACK.xmit_ts and RACK.end_seq in one).
+    /// Number of the latest delivered transmission (RACK.xmit_ts and RACK.end_seq in one).
     latest: Option<u64>,
     rtt: Duration,
     /// Highest sequence number delivered (RACK.fack).
@@ -21,7 +22,7 @@ pub(crate) struct Rack {
     reordering_seen: bool,
     window_multiplier: u32,
     window_persist: u32,
-    /// SND.NXT when the window last grew.
+    /// SND.NXT when the reordering window last grew.
     dsack_round: Option<u64>,
 }
 
@@ -40,8 +41,9 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// A segment was delivered (steps 2 and 3). `earlier`: by a transmission before its last. Where that cannot be
-    /// told it was, as on Linux, if the last had come back sooner than anything before.
+    /// Processes a delivered segment (steps 2 and 3). `earlier`: the timestamp shows that an
+    /// earlier transmission was delivered. As on Linux, a retransmitted segment also counts as such if
+    /// its round trip is shorter than the minimum.
     pub(crate) fn on_delivered(
         &mut self,
         now: Timestamp,
@@ -61,7 +63,7 @@ impl Rack {
         }
     }
 
-    /// The receiver has had something twice: reordering may be wider than was thought (step 4).
+    /// Processes a DSACK: reordering may be wider than assumed (step 4).
     pub(crate) fn on_dsack(&mut self, una: u64, next: u64) {
         if self.dsack_round.is_none_or(|round| una >= round) {
             self.dsack_round = Some(next);
@@ -70,7 +72,7 @@ impl Rack {
         }
     }
 
-    /// A recovery is over.
+    /// Called at the end of a recovery.
     pub(crate) fn on_recovered(&mut self) {
         self.window_persist = self.window_persist.saturating_sub(1);
         if self.window_persist == 0 {
@@ -78,7 +80,7 @@ impl Rack {
         }
     }
 
-    /// Time allowed for reordering, RACK.reo_wnd (step 4).
+    /// Time allowed for reordering: RACK.reo_wnd (step 4).
     pub(crate) fn reordering_window(
         &self,
         recovering: bool,
@@ -92,7 +94,7 @@ impl Rack {
         (min_rtt / 4).saturating_mul(self.window_multiplier).min(smoothed)
     }
 
-    /// Transmissions with lower numbers can be lost; those that took longer than the time given are.
+    /// Returns the number below which transmissions can be lost, and the time after which they are.
     pub(crate) fn limit(&self) -> Option<(u64, Duration)> {
         self.latest.map(|latest| (latest, self.rtt))
     }

@@ -1,36 +1,36 @@
-//! Segments that are outstanding, by sequence and by transmission (RFC 6675 s.4, RFC 8985 s.5).
+//! Outstanding segments, by sequence number and by transmission (RFC 6675 s.4, RFC 8985 s.5).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::Timestamp;
 use equic_transport::congestion::DeliveryMark;
 
-/// Fate of a segment, as far as the sender can tell.
+/// State of a segment, as known to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Under way.
+    /// In flight.
     InFlight,
-    /// The receiver has it and waits for what is before it.
+    /// The receiver has it, and waits for data before it.
     Sacked,
-    /// Taken for lost, and not sent again yet.
+    /// Declared lost, and not retransmitted yet.
     Lost,
 }
 
-/// A segment that was sent. Sequence numbers count from the SYN's, without wrapping.
+/// A sent segment. Sequence numbers count from the SYN and do not wrap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     /// Its first sequence number.
     pub start: u64,
-    /// The sequence number behind it.
+    /// The sequence number after its end.
     pub end: u64,
-    /// Number of its last transmission: transmissions of all segments are counted together.
+    /// Number of its last transmission. One counter numbers the transmissions of all segments.
     pub number: u64,
     /// Time of its last transmission.
     pub time_sent: Timestamp,
-    /// Deliveries of the path by then, for the measurement of its rate.
+    /// Delivery state of the path at that time, for rate measurement.
     pub mark: DeliveryMark,
     pub fate: Fate,
-    /// True if it was sent more than once.
+    /// True if it was retransmitted.
     pub retransmitted: bool,
 }
 
@@ -40,31 +40,31 @@ impl Sent {
     }
 }
 
-/// Segments between SND.UNA and SND.NXT.
+/// The segments between SND.UNA and SND.NXT.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// Segments outstanding, by sequence number and without gaps.
+    /// Outstanding segments by sequence number, without gaps.
     segments: VecDeque<Sent>,
-    /// Transmissions in order, by number and first sequence number; those that are out of date are skipped.
+    /// Transmissions in order: number and first sequence number. Obsolete entries are skipped.
     order: VecDeque<(u64, u64)>,
     next_number: u64,
-    /// Bytes in each fate.
+    /// Bytes in each state.
     in_flight: u64,
     sacked: u64,
     lost: u64,
     sacked_segments: usize,
     /// No segment before this sequence number is lost.
     lost_hint: u64,
-    /// Runs of segments that the receiver has out of order: the first sequence number of each, and the one behind it.
-    /// So a block that is reported again costs nothing.
+    /// Runs of segments that the receiver has out of order: the first sequence number of each, and
+    /// the number after its end. With these, a block that is reported again costs nothing.
     runs: BTreeMap<u64, u64>,
 }
 
-/// Room that is kept in `order` for transmissions that are out of date.
+/// Number of obsolete entries that `order` may have before it is compacted.
 const STALE: usize = 64;
 
 impl Scoreboard {
-    /// Bytes under way.
+    /// Bytes in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
@@ -79,7 +79,7 @@ impl Scoreboard {
         self.sacked_segments
     }
 
-    /// Bytes that are lost and not sent again yet.
+    /// Bytes that are lost and not retransmitted yet.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -89,7 +89,7 @@ impl Scoreboard {
         self.segments.is_empty()
     }
 
-    /// Segments that are outstanding.
+    /// Number of outstanding segments.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
@@ -107,7 +107,7 @@ impl Scoreboard {
         self.next_number
     }
 
-    /// A segment is sent for the first time; it begins where the last ended.
+    /// Adds a new segment. It begins at the end of the last one.
     pub(crate) fn push(&mut self, start: u64, end: u64, now: Timestamp, mark: DeliveryMark) {
         debug_assert!(end > start && self.last().is_none_or(|last| last.end == start));
         let number = self.number(start);
@@ -128,7 +128,8 @@ impl Scoreboard {
         let number = self.next_number;
         self.next_number += 1;
         self.order.push_back((number, start));
-        // As many that are out of date as are not, and a few: the work is shared by those who made them.
+        // Compact when most entries are obsolete, so that the cost is amortised over the
+        // transmissions that made them so.
         if self.order.len() > 2 * self.segments.len() + STALE {
             let segments = &self.segments;
             self.order.retain(|(number, start)| {
@@ -139,7 +140,7 @@ impl Scoreboard {
         number
     }
 
-    /// The segment that begins with this sequence number is sent again.
+    /// Records a retransmission of the segment that begins with this sequence number.
     pub(crate) fn retransmit(&mut self, start: u64, now: Timestamp, mark: DeliveryMark) {
         let Some(at) = find(&self.segments, start) else { return };
         let number = self.number(start);
@@ -178,9 +179,9 @@ impl Scoreboard {
         }
     }
 
-    /// Takes in an acknowledgement of all before `una` and of blocks behind it. Segments that are delivered by
-    /// it and were not before are added to `delivered`, with the fate that they had. A segment of which a block
-    /// covers only a part stays as it is; one that `una` cuts becomes shorter.
+    /// Processes an acknowledgement of everything before `una`, and of blocks after it. Adds newly
+    /// delivered segments to `delivered`, with the state that they had. A segment that a block
+    /// covers only in part is unchanged. A segment that `una` cuts becomes shorter.
     pub(crate) fn acknowledge(
         &mut self,
         una: u64,
@@ -227,7 +228,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks what a block covers and was not marked before.
+    /// Marks the segments that a block covers and that were not marked before.
     fn sack(&mut self, block: (u64, u64), delivered: &mut Vec<Sent>) {
         let (mut from, end) = block;
         while from < end {
@@ -242,7 +243,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks segments that are all between the two, of which none is marked.
+    /// Marks the segments between `left` and `right`. None of them is marked yet.
     fn mark_sacked(&mut self, left: u64, right: u64, delivered: &mut Vec<Sent>) {
         let first = self.segments.partition_point(|segment| segment.start < left);
         let mut at = first;
@@ -266,7 +267,7 @@ impl Scoreboard {
         self.runs.insert(start, end);
     }
 
-    /// Takes the segment for lost that was last sent with this number.
+    /// Declares the segment lost whose last transmission has this number.
     pub(crate) fn lose(&mut self, number: u64, start: u64) -> Option<Sent> {
         let at = find(&self.segments, start)?;
         let segment = self.segments[at];
@@ -277,9 +278,9 @@ impl Scoreboard {
         Some(segment)
     }
 
-    /// The oldest transmissions that are still under way and have a number below `limit`, in order, as long as
-    /// `wanted` says so of each; those are taken for lost and added to `lost`. Returns the first one below the
-    /// limit that is still under way then.
+    /// Declares transmissions lost, from the oldest in flight, while they have a number below
+    /// `limit` and `wanted` returns true. Adds them to `lost`. Returns the first one below the
+    /// limit that is still in flight.
     pub(crate) fn lose_while(
         &mut self,
         limit: u64,
@@ -302,7 +303,7 @@ impl Scoreboard {
         None
     }
 
-    /// The first segment that is lost.
+    /// Returns the first lost segment.
     pub(crate) fn next_lost(&mut self) -> Option<Sent> {
         if self.lost == 0 {
             return None;
@@ -314,7 +315,7 @@ impl Scoreboard {
         found
     }
 
-    /// Counts segments that were lost as under way again: they turned out not to be lost.
+    /// Counts lost segments as in flight again, because the loss was spurious.
     pub(crate) fn forgive(&mut self) {
         for at in 0..self.segments.len() {
             if self.segments[at].fate == Fate::Lost {
@@ -328,7 +329,8 @@ impl Scoreboard {
         }
     }
 
-    /// The receiver has dropped what it had out of order (RFC 2018 s.8): nothing counts as received.
+    /// Handles a receiver that has discarded its out-of-order data (RFC 2018 s.8): no segment
+    /// counts as received.
     pub(crate) fn forget_sacks(&mut self) {
         for at in 0..self.segments.len() {
             if self.segments[at].fate == Fate::Sacked {
@@ -339,7 +341,7 @@ impl Scoreboard {
     }
 }
 
-/// Place of the segment that begins with this sequence number.
+/// Index of the segment that begins with this sequence number.
 fn find(segments: &VecDeque<Sent>, start: u64) -> Option<usize> {
     segments.binary_search_by_key(&start, |segment| segment.start).ok()
 }
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!(starts(&delivered), [0, 3, 4, 7]);
         assert_eq!((board.in_flight(), board.sacked(), board.lost()), (600, 300, 0));
         delivered.clear();
-        // One block grows on both sides, over the other: only what is new counts.
+        // A block grows on both sides: only the new segments count.
         board.acknowledge(100, &[(200, 900)], &mut delivered);
         assert_eq!(starts(&delivered), [2, 5, 6, 8]);
         let mut lost = Vec::new();

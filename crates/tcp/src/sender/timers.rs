@@ -1,5 +1,5 @@
-//! Timers, for when no acknowledgement comes: the retransmission timer (RFC 6298), the probe for a lost tail (RFC 8985
-//! s.7), RACK's timer for reordering, the persist timer (RFC 9293 s.3.8.6.1).
+//! Timers, for when no acknowledgement arrives: the retransmission timer (RFC 6298), the tail loss
+//! probe (RFC 8985 s.7), RACK's reordering timer, and the persist timer (RFC 9293 s.3.8.6.1).
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use equic_transport::Timestamp;
 use super::scoreboard::Sent;
 use super::{Check, Departure, Forced, Phase, Probe, Reduction, Sender};
 
-/// Probe timeout before there is a sample of the round trip (RFC 8985 s.7.2).
+/// Probe timeout before the first round-trip sample (RFC 8985 s.7.2).
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 
-/// Retransmissions of the same segment by the timer after which the connection is given up
+/// Number of timeouts of the same segment after which the connection is closed
 /// (`net.ipv4.tcp_retries2`).
 const MOST_TIMEOUTS: u32 = 15;
 
-/// Consequence of a timer's expiry.
+/// Result of a timer's expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// Nothing that the connection need know.
+    /// Nothing for the connection to do.
     None,
-    /// A segment that the receiver must answer is to leave: it had no room.
+    /// Send a window probe, which the receiver must answer, because its window was closed.
     ProbeWindow,
-    /// The receiver has not answered for too long.
+    /// Close the connection, because the receiver has not answered.
     GiveUp,
 }
 
 impl Sender {
-    /// The retransmission timeout without backoff (RFC 6298 s.2), with Linux' least.
+    /// The retransmission timeout with this backoff (RFC 6298 s.2), with Linux' minimum.
     fn timeout_after(&self, backoff: u32) -> Duration {
         let timeout = match self.rtt.first_sample() {
             None => self.initial_rto,
@@ -36,19 +36,19 @@ impl Sender {
         timeout.saturating_mul(1 << backoff.min(20)).min(self.max_rto)
     }
 
-    /// The retransmission timeout as it is now.
+    /// The current retransmission timeout.
     pub(crate) fn rto(&self) -> Duration {
         self.timeout_after(self.backoff)
     }
 
-    /// RFC 6298 s.5.1: the timer runs while something is outstanding.
+    /// RFC 6298 s.5.1: the timer runs while data is outstanding.
     pub(super) fn start_timer(&mut self, now: Timestamp) {
         if self.rto_at.is_none() {
             self.rto_at = Some(now + self.rto());
         }
     }
 
-    /// Time at which [`Sender::on_timer`] is to be called.
+    /// Time of the next call of [`Sender::on_timer`].
     pub(crate) fn next_timer(&self) -> Option<Timestamp> {
         let timers = [self.rto_at, self.probe_at, self.reorder_at, self.persist_at, self.pace_at];
         timers.into_iter().flatten().min()
@@ -60,7 +60,7 @@ impl Sender {
         if due(&mut self.reorder_at) {
             self.on_reordering_timeout(now);
         }
-        // The probe stands for the retransmission timer, and may be due at the same time.
+        // The probe timer replaces the retransmission timer, and may be due at the same time.
         if due(&mut self.probe_at) {
             self.forced = Some(Forced::Tail);
             self.rto_at = Some(now + self.rto());
@@ -86,13 +86,13 @@ impl Sender {
         self.note_lost(now, &lost);
         if !lost.is_empty() {
             self.on_loss(now, &lost);
-            // RFC 8985 s.6.3: the retransmission timer starts anew.
+            // RFC 8985 s.6.3: restart the retransmission timer.
             self.rto_at = Some(now + self.rto());
         }
         self.lost = lost;
     }
 
-    /// Takes in an expiry of the retransmission timer (RFC 6298 s.5.4 to 5.6, RFC 8985 s.6.3).
+    /// Handles an expiry of the retransmission timer (RFC 6298 s.5.4 to 5.6, RFC 8985 s.6.3).
     fn on_retransmission_timeout(&mut self, now: Timestamp) -> Expiry {
         if self.board.is_empty() {
             return Expiry::None;
@@ -107,16 +107,16 @@ impl Sender {
         self.note_lost(now, &lost);
         self.lost = lost;
         let reducing = matches!(self.phase, Phase::Reducing(Reduction { loss: true, .. }));
-        // RFC 5681 s.3.1: the threshold stays if the same segment is sent yet again.
+        // RFC 5681 s.3.1: the threshold stays if the same segment times out again.
         if !matches!(self.phase, Phase::Loss { .. }) || self.backoff == 0 {
             self.controller.on_retransmission_timeout(now);
-            // Within a recovery, what that sent again is still coming back: it would say that the timeout was for
-            // nothing, and the loss is real.
+            // During a recovery, acknowledgements of its retransmissions still arrive. They would
+            // make the timeout look spurious, although the loss is genuine.
             if !reducing {
                 (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
         }
-        // Nor does it say anything of the timer.
+        // For the same reason, they do not show whether the timer was right.
         let recovering = reducing || matches!(self.phase, Phase::Loss { .. });
         let first = self.backoff == 0 && self.sack && !recovering;
         let check = if first { Check::Begun } else { Check::Over };
@@ -130,7 +130,7 @@ impl Sender {
 
     fn mark_lost_by_timeout(&mut self, now: Timestamp, lost: &mut Vec<Sent>) {
         let Some(head) = self.board.first().copied() else { return };
-        // RFC 2018 s.8: the receiver said that it had this, and does not acknowledge it.
+        // RFC 2018 s.8: the receiver reported this data by SACK, and does not acknowledge it.
         if head.fate == super::scoreboard::Fate::Sacked {
             self.board.forget_sacks();
         }
@@ -151,7 +151,7 @@ impl Sender {
         };
     }
 
-    /// Sets the timer of the probe for a lost tail, after new data and acknowledgements (RFC 8985 s.7.2).
+    /// Sets the tail loss probe timer, after new data and acknowledgements (RFC 8985 s.7.2).
     pub(super) fn schedule_probe(&mut self, now: Timestamp) {
         self.probe_at = None;
         let quiet = matches!(self.phase, Phase::Open) && self.board.sacked() == 0;
@@ -171,7 +171,8 @@ impl Sender {
         self.probe_at = Some(self.rto_at.map_or(at, |rto| rto.min(at)));
     }
 
-    /// The probe for a lost tail (RFC 8985 s.7.3): a new segment if there is one, else the last again.
+    /// Sends a tail loss probe (RFC 8985 s.7.3): a new segment if there is one, otherwise the last
+    /// one again.
     pub(super) fn send_probe(&mut self, now: Timestamp) -> Option<Departure> {
         self.forced = None;
         if !matches!(self.phase, Phase::Open) || self.probe.is_some() {

@@ -1,14 +1,15 @@
-//! Ends of connections that are sent whatever their peer likes: for tests, and for the fuzz target.
+//! Drives connections with arbitrary segments, for tests and for the fuzz target.
 
 use std::time::Duration;
 
 use equic_tcp::{Connection, Flags, Outgoing, Segment, TcpConfig, Timestamp, Timestamps};
 
-/// Drives both kinds of ends by bytes: each step of them is a segment, near what the end would take, or a time that
-/// goes by. Returns the ends, for their state to be looked at.
+/// Drives a client and a server with `bytes`. Each step is a segment, often close to what the end
+/// would accept, or an advance of the clock. Returns the ends, so that the caller can check their
+/// state.
 ///
 /// # Panics
-/// An end sends without end, or asks to be called at a time that is past.
+/// Panics if an end sends without end, or if its timer is in the past.
 pub(crate) fn drive(config: &TcpConfig, written: u64, bytes: &[u8]) -> [Connection; 2] {
     let start = Timestamp::START;
     let syn = Segment { flags: Flags::SYN, window: 65_535, ..Segment::default() };
@@ -25,7 +26,7 @@ pub(crate) fn drive(config: &TcpConfig, written: u64, bytes: &[u8]) -> [Connecti
     let client_start = answer(client.poll_transmit(start));
     let server_start = answer(server.poll_transmit(start));
     let mut ends = [End::new(client, client_start), End::new(server, server_start)];
-    // The client's handshake ends well, so that what follows meets a connection.
+    // The client's handshake succeeds, so that the following steps reach a connection.
     let mut reply = syn;
     reply.flags = Flags::SYN.with(Flags::ACK);
     reply.acknowledgment = client_start.wrapping_add(1);
@@ -50,14 +51,14 @@ pub(crate) fn drive(config: &TcpConfig, written: u64, bytes: &[u8]) -> [Connecti
     ends.map(|end| end.connection)
 }
 
-/// Bytes of a step.
+/// Length of a step in bytes.
 const STEP: usize = 24;
 
 struct End {
     connection: Connection,
-    /// Its initial sequence number; the peer's is zero.
+    /// The end's initial sequence number. The peer's is zero.
     start: u32,
-    /// Last segment that it sent.
+    /// Last segment that the end sent.
     said: Segment,
 }
 
@@ -71,7 +72,7 @@ impl End {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        // Near what is expected more often than not.
+        // Mostly close to the expected numbers.
         let near = |kind: u8, base: u32, offset: usize| match kind & 3 {
             0 => base,
             1 => base.wrapping_add(half(offset)),
@@ -87,7 +88,7 @@ impl End {
             ..Segment::default()
         };
         if bytes[2] & 0x30 != 0 {
-            // Rarely the end of the connection.
+            // Only rarely end the connection.
             segment.flags.0 &= !(Flags::RST.0 | Flags::SYN.0 | Flags::FIN.0);
         }
         segment.options.timestamps = self.said.options.timestamps.map(|own| Timestamps {

@@ -1,8 +1,8 @@
-//! The loader: relocatable ELF objects as clang writes them for BPF.
+//! Loads relocatable ELF objects that clang writes for BPF.
 //!
-//! All sections of code are put one after the other, as are all of data; relocations are resolved to indices
-//! and offsets in these. The file is a stranger's: what it makes us keep is bounded by the limits here, and
-//! whatever is not understood is refused.
+//! All code sections are concatenated, and so are all data sections. Relocations are resolved to
+//! indices and offsets in these. The file may come from an attacker, so the limits below bound the
+//! memory for it, and everything unknown is rejected.
 
 use object::LittleEndian as Le;
 use object::SymbolIndex;
@@ -16,41 +16,41 @@ use crate::check::MAX_INSTRUCTIONS;
 use crate::decode::SLOT;
 use crate::memory::DATA_START;
 
-/// Bytes of a function's name at most.
+/// Maximum length of a function's name in bytes.
 const MAX_NAME: usize = 255;
-/// Functions at most.
+/// Maximum number of functions.
 const MAX_FUNCTIONS: usize = 4096;
-/// Name of the section with tables for unwinding, and its end.
+/// Name of the section with unwind tables, including its terminating zero.
 const UNWIND: &[u8] = b".eh_frame\0";
-/// Alignment of a section of data at most.
+/// Maximum alignment of a data section.
 const MAX_ALIGN: u64 = 4096;
 
-/// Reason for which a file was not loaded.
+/// Reason why a file cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ElfError {
-    /// The ELF itself is wrong.
+    /// The ELF structure is invalid.
     #[error("not an ELF object that can be read: {0}")]
     Format(String),
-    /// Another machine's, or linked.
+    /// The file is for another machine, or it is linked.
     #[error("not a relocatable BPF object: compile with `clang -target bpf -c`")]
     NotBpf,
-    /// Nothing in it.
+    /// The file contains no code.
     #[error("no code: there has to be a function")]
     NoCode,
-    /// Too much code.
+    /// The file contains too much code.
     #[error("more than {MAX_INSTRUCTIONS} instructions: split the program")]
     CodeTooLong,
-    /// Too many functions.
+    /// The file contains too many functions.
     #[error("more than {MAX_FUNCTIONS} functions: split the program")]
     TooManyFunctions,
-    /// Names of functions that share bytes of the file.
+    /// The names of functions overlap in the file, so that their total length exceeds the limit.
     #[error("the functions' names take more bytes than the whole file: shorten them")]
     NamesTooLong,
-    /// Too many variables.
+    /// The variables do not fit into the memory.
     #[error("variables take more than {room} bytes: make them smaller, or the memory larger")]
     DataTooLong {
-        /// Bytes that there are for variables.
+        /// Bytes available for variables.
         room: usize,
     },
     /// A section that cannot be loaded.
@@ -58,7 +58,7 @@ pub enum ElfError {
     Section {
         /// Index in the file.
         section: usize,
-        /// Reason for which the section cannot be loaded.
+        /// Reason why the section cannot be loaded.
         what: &'static str,
     },
     /// A symbol that cannot be used.
@@ -66,17 +66,17 @@ pub enum ElfError {
     Symbol {
         /// Name of the symbol, or its number.
         name: String,
-        /// Reason for which the symbol cannot be used.
+        /// Reason why the symbol cannot be used.
         what: &'static str,
     },
-    /// A relocation that cannot be done.
+    /// A relocation that cannot be applied.
     #[error("section {section}, offset {offset:#x}: {what}")]
     Relocation {
-        /// The section that it changes.
+        /// The section that it applies to.
         section: usize,
         /// Offset in the section, in bytes.
         offset: u64,
-        /// Reason for which the relocation cannot be done.
+        /// Reason why the relocation cannot be applied.
         what: &'static str,
     },
 }
@@ -87,7 +87,7 @@ impl From<object::Error> for ElfError {
     }
 }
 
-/// A function's name, and its first instruction.
+/// Name and first instruction of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -95,7 +95,7 @@ pub(crate) struct Function {
     pub(crate) global: bool,
 }
 
-/// Code, functions and initial memory that a file contains.
+/// Code, functions and initial memory of a file.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) code: Vec<u8>,
@@ -104,7 +104,7 @@ pub(crate) struct Object {
     pub(crate) image: Vec<u8>,
 }
 
-/// Place that a section was put at: bytes from the beginning of code or image.
+/// Where a section was placed: its offset in the code or in the image, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placed {
     Code(usize),
@@ -115,18 +115,19 @@ enum Placed {
 struct Loader<'d, 'f, F> {
     bytes: &'d [u8],
     sections: SectionTable<'d, FileHeader64<Le>>,
-    /// Content of the section with the names of sections; empty if there is none.
+    /// Content of the section name table. Empty if there is none.
     names: &'d [u8],
     symbols: SymbolTable<'d, FileHeader64<Le>>,
     placed: Vec<Placed>,
     code: Vec<u8>,
     image: Vec<u8>,
-    /// The string table that has the symbols' names.
+    /// The string table with the names of the symbols.
     strings: &'d [u8],
     helper: &'f F,
 }
 
-/// Loads a file whose variables may take `room` bytes; `helper` knows the numbers of helpers by name.
+/// Loads a file whose variables may take `room` bytes. `helper` returns a helper's number by its
+/// name.
 pub(crate) fn load(
     bytes: &[u8],
     room: usize,
@@ -160,8 +161,8 @@ pub(crate) fn load(
 }
 
 impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
-    /// Refuses sections that are loaded and share bytes of the file. Without this check, a small
-    /// file has as much code as it names sections, and loading is not linear in the file's size.
+    /// Rejects loaded sections that overlap in the file. Otherwise a small file could have as much
+    /// code as it has section headers, and loading would not be linear in the file's size.
     fn refuse_overlaps(&self) -> Result<(), ElfError> {
         let mut ranges = Vec::new();
         for (index, section) in self.sections.enumerate() {
@@ -187,7 +188,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let flags = section.sh_flags(Le).0;
             let (loaded, executable) =
                 (flags & elf::SHF_ALLOC.0 != 0, flags & elf::SHF_EXECINSTR.0 != 0);
-            // Tables for unwinding, which some of clang's options add: nothing here unwinds.
+            // Unwind tables, which some options of clang add. The VM does not unwind.
             let unwinds = !executable && self.has_name(section.sh_name(Le), UNWIND);
             if !loaded || unwinds || section.sh_size(Le) == 0 {
                 self.placed.push(Placed::Not);
@@ -221,7 +222,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         if self.code.is_empty() { Err(ElfError::NoCode) } else { Ok(()) }
     }
 
-    /// Compares a section's name, without looking for its end: names can overlap, and a file can have many.
+    /// Compares a section's name without searching for its end, because names can overlap and a
+    /// file can have many sections.
     fn has_name(&self, offset: u32, name: &[u8]) -> bool {
         self.names.get(offset as usize..).is_some_and(|names| names.starts_with(name))
     }
@@ -238,7 +240,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     }
 
     fn name(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> String {
-        // At most as much of the string table is read as a name may have.
+        // Reads at most as much of the string table as a name may have.
         let from = usize::try_from(symbol.st_name(Le)).unwrap_or(usize::MAX);
         let from = self.strings.get(from..).unwrap_or(&[]);
         let from = &from[..from.len().min(MAX_NAME + 1)];
@@ -257,7 +259,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 continue;
             }
             let name = self.name(index, symbol);
-            // Symbols can share one long name: the names together are bounded by the file's size.
+            // Symbols can share one long name, so the total length of the names is limited to the
+            // file's size.
             named += name.len();
             if named > self.bytes.len() {
                 return Err(ElfError::NamesTooLong);

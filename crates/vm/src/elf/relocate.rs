@@ -1,4 +1,4 @@
-//! Relocations: what clang's BPF back end leaves to the loader. There are three kinds in sections that are loaded.
+//! Relocations that clang's BPF back end leaves to the loader. Loaded sections have three kinds.
 
 use object::LittleEndian as Le;
 use object::elf::{self, RelocationType};
@@ -9,10 +9,10 @@ use super::{ElfError, Loader, Placed};
 use crate::decode::SLOT;
 use crate::memory::DATA_START;
 
-/// A pointer of 64 bits in a section of data.
+/// A 64-bit pointer in a data section.
 const R_BPF_64_ABS64: RelocationType = RelocationType(2);
 
-/// An error whose place the caller knows, or one that says it itself.
+/// An error without a location, which the caller adds, or a complete error.
 enum Bad {
     Here(&'static str),
     Other(ElfError),
@@ -24,7 +24,7 @@ impl From<ElfError> for Bad {
     }
 }
 
-/// `at + 4` is within `bytes`.
+/// Reads four bytes. `at + 4` must be within `bytes`.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut value = [0; 4];
     value.copy_from_slice(&bytes[at..at + 4]);
@@ -32,7 +32,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
-    /// Carries out the relocations of all sections that were placed.
+    /// Applies the relocations of all loaded sections.
     pub(super) fn relocate(&mut self) -> Result<(), ElfError> {
         let mut left = (self.code.len() + self.image.len()) / SLOT + 1;
         for section in self.sections.iter() {
@@ -49,7 +49,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 let what = "relocations with addends are not clang's for BPF";
                 return Err(ElfError::Section { section: target, what });
             };
-            // Tables can be named by many sections: what they come to is bounded by what there is to relocate.
+            // Many sections can refer to the same relocation table, so the total number is limited
+            // by the size of the relocated sections.
             left = left.checked_sub(relocations.len()).ok_or(ElfError::Section {
                 section: target,
                 what: "more relocations than instructions and words of data",
@@ -96,7 +97,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         }
     }
 
-    /// `lddw rX, variable`.
+    /// Relocates `lddw rX, variable`.
     fn load_wide(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
         let address = self.address(symbol)?;
         let slot = &mut self.code[at..at + 16];
@@ -105,13 +106,13 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         }
         let addend = u64::from(u32_at(slot, 4)) | u64::from(u32_at(slot, 12)) << 32;
         let value = address.wrapping_add(addend);
-        // Clang writes kind 0; libbpf's map kinds come from elsewhere and stay for the check to refuse.
+        // Clang writes kind 0. The map kinds of libbpf stay unchanged, and the check rejects them.
         slot[4..8].copy_from_slice(&(value as u32).to_le_bytes());
         slot[12..16].copy_from_slice(&((value >> 32) as u32).to_le_bytes());
         Ok(())
     }
 
-    /// `call function`, of the program or of the host.
+    /// Relocates `call function`, to a function of the program or a helper.
     fn call(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
         let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
         let imm = u32_at(&self.code, at + 4) as i32;
@@ -129,7 +130,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         let Placed::Code(base) = self.placed_symbol(symbol, found)? else {
             return Err(Bad::Here("a call of something that is no function"));
         };
-        // The symbol and, where it is a section's, the distance in it; -1 is the beginning.
+        // Adds the symbol's value and, for a section symbol, the distance in the section. -1 means
+        // its start.
         let within =
             i64::try_from(found.st_value(Le)).map_err(|_| Bad::Here("a symbol far out"))?;
         let target = within / SLOT as i64 + i64::from(imm) + 1;
@@ -141,7 +143,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         Ok(())
     }
 
-    /// A pointer in a variable.
+    /// Relocates a pointer in a variable.
     fn pointer(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
         let address = self.address(symbol)?;
         let mut addend = [0; 8];
@@ -151,7 +153,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         Ok(())
     }
 
-    /// The address of a variable.
+    /// Returns the address of a variable.
     fn address(&self, symbol: SymbolIndex) -> Result<u64, Bad> {
         let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
         if found.st_shndx(Le) == elf::SHN_UNDEF {

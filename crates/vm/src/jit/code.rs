@@ -1,4 +1,4 @@
-//! Memory for compiled code: written while it is not executable, executable once it is not writable.
+//! Memory for compiled code. It is first writable and then executable, but never both.
 
 #![allow(unsafe_code, reason = "mapping memory")]
 
@@ -12,34 +12,34 @@ use super::enter::Glue;
 use crate::check::{Checked, Function};
 use crate::helper::{HelperHost, Helpers};
 
-/// Bytes of a page, which a mapping takes at least.
+/// Page size in bytes, which is the minimum size of a mapping.
 const PAGE: usize = 4096;
 
-/// Entry of a function of the program.
+/// Entry to a function of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) glue: Glue,
-    /// Charge on the budget for entering: that for the function's instructions.
+    /// Charge for entering: the sum over the function's instructions.
     pub(super) cost: u32,
     /// Its first instruction.
     pub(super) at: u32,
 }
 
-/// A program's code, and where in it things are.
+/// Compiled code of a program, and the positions of its functions.
 #[derive(Debug)]
 pub(crate) struct Compiled<H: HelperHost> {
     pub(super) entries: Arc<[Entry]>,
-    /// Those whose places in the table, costs and shims are in the code.
+    /// The table of helpers. Its indices, costs and shims are part of the code.
     helpers: Arc<Helpers<H>>,
-    /// Bytes of the sandbox that the code is for.
+    /// Sandbox size that the code was compiled for, in bytes.
     pub(super) memory: usize,
-    /// The entries point into it.
+    /// The code that the entries point to.
     code: Code,
 }
 
 impl<H: HelperHost> Compiled<H> {
-    /// Compiles a program, whose `entries` are the functions that are called from outside, for a sandbox of
-    /// `memory` bytes. Nothing where there is no compiler for the machine.
+    /// Compiles a program for a sandbox of `memory` bytes. `entries` are the functions that the
+    /// host can call. Returns `None` if there is no compiler for the machine.
     pub(crate) fn new(
         checked: &Checked,
         entries: &[Function],
@@ -52,7 +52,8 @@ impl<H: HelperHost> Compiled<H> {
         });
         let code = Code::new(&output.bytes)?;
         let entry = |(function, offset): (&Function, usize)| Entry {
-            // SAFETY: at this offset `compile` wrote a function of this type. Whoever calls it sees to the rest.
+            // SAFETY: `compile` wrote a function of this type at this offset. Callers must uphold
+            // its contract.
             glue: unsafe { std::mem::transmute::<*const u8, Glue>(code.at(offset)) },
             cost: checked.cost(*function),
             at: function.start,
@@ -65,7 +66,7 @@ impl<H: HelperHost> Compiled<H> {
         &self.helpers
     }
 
-    /// Bytes that it takes: whole pages of code, and the entries.
+    /// Memory of the code in bytes: whole pages, and the entries.
     pub(crate) fn size(&self) -> usize {
         self.code.len.next_multiple_of(PAGE) + size_of_val(&*self.entries)
     }
@@ -78,16 +79,16 @@ struct Code {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+// SAFETY: this value owns the mapping, which is not tied to the thread that created it.
 unsafe impl Send for Code {}
-// SAFETY: nobody writes to it any more.
+// SAFETY: the code is never written again.
 unsafe impl Sync for Code {}
 
 impl Code {
-    /// Maps `bytes` as code.
+    /// Maps a copy of `bytes` as code.
     fn new(bytes: &[u8]) -> io::Result<Code> {
         let len = bytes.len();
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -103,11 +104,11 @@ impl Code {
         }
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
         let code = Code { mapping, len };
-        // SAFETY: the new mapping has `len` bytes, writable, and is not `bytes`.
+        // SAFETY: the new mapping has `len` writable bytes, and does not overlap `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), mapping.as_ptr(), len) };
         #[cfg(target_arch = "aarch64")]
         code.publish();
-        // SAFETY: the mapping is this value's own; nothing but `mapping` refers to it.
+        // SAFETY: this value owns the mapping, and `mapping` is the only pointer to it.
         let changed = unsafe {
             libc::mprotect(mapping.as_ptr().cast(), len, libc::PROT_READ | libc::PROT_EXEC)
         };
@@ -115,7 +116,8 @@ impl Code {
         if changed == 0 { Ok(code) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Has instructions fetched from what was written: AArch64 keeps its two caches apart.
+    /// Makes the written code visible to instruction fetches: AArch64 has separate caches for data
+    /// and instructions.
     #[cfg(target_arch = "aarch64")]
     fn publish(&self) {
         use std::arch::asm;
@@ -123,26 +125,26 @@ impl Code {
         let from = self.mapping.as_ptr() as usize;
         let to = from + self.len;
         let sizes: u64;
-        // SAFETY: it reads a register that Linux lets everybody read.
+        // SAFETY: reads a register that Linux makes readable in user space.
         unsafe { asm!("mrs {}, ctr_el0", out(reg) sizes, options(nomem, nostack)) };
-        // Each field is the size of a line: the logarithm of words of four bytes.
+        // Each field is the base-2 logarithm of a cache line's size in words of four bytes.
         let line = |field: u64| 4_usize << (field & 0xf);
         let (data, instructions) = (line(sizes >> 16), line(sizes));
         for at in (from & !(data - 1)..to).step_by(data) {
-            // SAFETY: cleaning a line of the mapping writes to memory what was written to it anyway.
+            // SAFETY: cleaning a cache line of the mapping only writes back its content.
             unsafe { asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
         }
         // SAFETY: a barrier.
         unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
         for at in (from & !(instructions - 1)..to).step_by(instructions) {
-            // SAFETY: a line that is not in the cache is fetched again.
+            // SAFETY: an invalidated line is fetched again.
             unsafe { asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
         }
         // SAFETY: barriers.
         unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
     }
 
-    /// The address of the code at `offset`, which is within it.
+    /// Returns the address of the code at `offset`, which must be within it.
     fn at(&self, offset: usize) -> *const u8 {
         assert!(offset < self.len, "an offset within the code");
         self.mapping.as_ptr().wrapping_add(offset)
@@ -151,7 +153,8 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, of this length. Calls into it borrow the program.
+        // SAFETY: this value owns the mapping of this length. Calls into it borrow the program, so
+        // none is running.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.len) };
     }
 }

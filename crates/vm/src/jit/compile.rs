@@ -1,5 +1,5 @@
-//! Compiling, as far as it is the same on every machine: the order of the code, jumps and calls within it, and what is
-//! charged.
+//! The machine-independent part of the compiler: order of the code, jumps and calls within it, and
+//! charges.
 
 use std::collections::BTreeSet;
 
@@ -7,58 +7,59 @@ use super::enter::State;
 use crate::check::{Checked, Function};
 use crate::op::{Condition, Op, Operand, Place, Reg};
 
-/// Code of a program.
+/// Compiled code of a program.
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
-    /// Offsets at which the code to enter each function begins, in the order in which they were asked for. It is a
-    /// function of type `enter::Glue`.
+    /// Offset of the entry code of each function, in the order of the request. It is a function of
+    /// type `enter::Glue`.
     pub(super) entries: Vec<usize>,
 }
 
-/// A jump or call that is written, and whose target can still be changed: where its instruction ends.
+/// The end of a jump or call instruction whose target can still be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patch(pub(super) usize);
 
-/// Code generation for one machine. Targets and places are offsets in the code.
+/// Code generator for one machine. Targets and positions are offsets in the code.
 pub(super) trait Backend {
-    /// Condition that a compare leaves for the branch right after it.
+    /// Condition that a comparison sets for the branch right after it.
     type Condition: Copy;
 
-    /// For a sandbox of `memory` bytes and a program of so many operations, which names these registers.
+    /// Creates a code generator for a sandbox of `memory` bytes, and a program with this number of
+    /// operations and these registers.
     fn new(memory: usize, operations: usize, registers: u16) -> Self;
 
-    /// Writes the code that the program's code jumps to at the end of a call that has no budget left, or that a helper ends. It is
-    /// written first.
+    /// Writes the code that ends a call without budget, or a call that a helper ends. It is written
+    /// first.
     fn glue(&mut self);
 
-    /// Code that enters the function at `target`, which names these registers and calls none that names others: a
-    /// function of type `enter::Glue`.
+    /// Writes code that enters the function at `target`. That function and its callees use only
+    /// these registers. The code is a function of type `enter::Glue`.
     fn entry(&mut self, target: usize, registers: u16);
 
-    /// Pads the code, so that a function begins where it is fetched fast. Nothing runs into the padding.
+    /// Pads the code to an alignment that is fetched fast. Execution never reaches the padding.
     fn align(&mut self);
 
-    /// Code that enters the function that is written right after it, as `entry` does, and where that code begins. Such a
-    /// function is called by no other.
+    /// Writes code that enters the function right after it, like `entry`. Returns the offset of the
+    /// code. No other function calls the function.
     fn begin_entry(&mut self, registers: u16) -> usize;
 
-    /// The exit of a function that began with `begin_entry`.
+    /// Writes the exit of a function that began with `begin_entry`.
     fn leave_entry(&mut self, registers: u16);
 
     /// Offset of the next instruction in the code, in bytes.
     fn here(&self) -> usize;
 
-    /// Makes room for one more operation, entry or end.
+    /// Ensures that the buffer has room for another operation, entry or end.
     fn make_room(&mut self);
 
     fn finish(self) -> Vec<u8>;
 
     fn patch(&mut self, patch: Patch, target: usize);
 
-    /// Takes `cost`, which is not 0, from the budget, and jumps if that is too much.
+    /// Takes `cost`, which is not 0, from the budget, and jumps if the budget is too small.
     fn charge(&mut self, cost: u32) -> Patch;
 
-    /// Ends the call: the budget is used up by the instruction `at`.
+    /// Ends the call, because instruction `at` used up the budget.
     fn out_of_budget(&mut self, at: u32);
 
     fn jump(&mut self, target: usize) -> Patch;
@@ -71,25 +72,25 @@ pub(super) trait Backend {
         right: Operand,
     ) -> Self::Condition;
 
-    /// Jumps forwards, to a target that is not known yet, if the condition holds.
+    /// Jumps forward if the condition is true. The target is not known yet.
     fn branch(&mut self, condition: Self::Condition) -> Patch;
 
-    /// Jumps back if the condition holds and the budget has `cost`.
+    /// Jumps back if the condition is true and the budget has at least `cost`.
     fn branch_back(&mut self, condition: Self::Condition, cost: u32, at: u32, target: usize);
 
-    /// Calls a function of the program, which keeps r6 to r10.
+    /// Calls a function of the program, and preserves r6 to r10.
     fn call(&mut self, target: usize) -> Patch;
 
-    /// Calls a helper's shim, of type `enter::Shim`, with what `State::call` says of the call.
+    /// Calls the shim of a helper, of type `enter::Shim`. `call` is the value for `State::call`.
     fn helper(&mut self, call: u32, shim: usize);
 
     fn exit(&mut self);
 
-    /// The other operations: they go to the next one.
+    /// Compiles all other operations, which continue with the next one.
     fn straight(&mut self, op: Op);
 }
 
-/// A helper, as compiled code knows it.
+/// A helper, as used by compiled code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Helper {
     pub(super) cost: u32,
@@ -97,7 +98,8 @@ pub(super) struct Helper {
     pub(super) shim: usize,
 }
 
-/// Compiles a program that was checked, for a sandbox of `memory` bytes; `helper` finds one by its place.
+/// Compiles a checked program for a sandbox of `memory` bytes. `helper` returns a helper by its
+/// index.
 pub(super) fn compile<B: Backend>(
     checked: &Checked,
     entries: &[Function],
@@ -140,13 +142,13 @@ pub(super) fn compile<B: Backend>(
 struct Compiler<'c, B> {
     checked: &'c Checked,
     backend: B,
-    /// Offset of each BPF instruction's code, in bytes.
+    /// Offset of the code of each BPF instruction, in bytes.
     offsets: Vec<u32>,
-    /// Jumps and calls forwards, and the instruction they go to.
+    /// Forward jumps and calls, with their target instructions.
     jumps: Vec<(Patch, u32)>,
-    /// Functions that are entered directly, by their first instruction, and where the code for that begins.
+    /// Functions with direct entries: first instruction, and offset of the entry code.
     direct: Vec<(u32, usize)>,
-    /// Jumps for a budget that is used up, and the instruction that did it.
+    /// Jumps for a used-up budget, with the instruction that caused it.
     overdrawn: Vec<(Patch, u32)>,
 }
 
@@ -163,7 +165,7 @@ impl<B: Backend> Compiler<'_, B> {
             backend.out_of_budget(at);
         }
         let entry = |function: &Function| {
-            // In the order of their code, as functions are.
+            // `direct` is in the order of the code, like the functions.
             if let Ok(at) = direct.binary_search_by_key(&function.start, |(start, _)| *start) {
                 return direct[at].1;
             }
@@ -176,7 +178,7 @@ impl<B: Backend> Compiler<'_, B> {
         Output { bytes: backend.finish(), entries }
     }
 
-    /// Offset of an instruction's code, if it is written.
+    /// Returns the offset of an instruction's code, or `None` if it is not written yet.
     fn written(&self, target: u32) -> Option<usize> {
         self.offsets.get(target as usize).map(|offset| *offset as usize)
     }
@@ -233,9 +235,9 @@ impl<B: Backend> Compiler<'_, B> {
     }
 }
 
-/// Offset of an access from the frame pointer, if it needs no mask: within the function's own frame and those
-/// below it. The frame pointer is the program's to read only, and at least STACK above the sandbox's
-/// beginning, less the frames of the functions that are active.
+/// Returns the offset of an access from the frame pointer if it needs no mask, because it is within
+/// the function's own frame or those below it. This is safe because the program can only read the
+/// frame pointer, which is at least STACK minus the active frames above the start of the sandbox.
 pub(super) fn frame_offset(place: Place, bytes: usize) -> Option<i32> {
     use crate::check::MAX_CALL_DEPTH;
     use crate::memory::STACK_FRAME;

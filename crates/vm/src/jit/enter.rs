@@ -1,4 +1,4 @@
-//! Into compiled code and, for helpers, back out of it.
+//! Calls from the host into compiled code, and from compiled code to helpers.
 
 #![allow(unsafe_code, reason = "calling compiled code, and being called by it")]
 
@@ -15,34 +15,34 @@ use crate::memory::Memory;
 use crate::sandbox::Sandbox;
 use crate::trap::{HelperError, TrapKind};
 
-/// State of a call that compiled code shares: it reads and writes the fields whose offsets are below, and passes
-/// the state's address to shims.
+/// State of a call that compiled code shares. It accesses the fields whose offsets are constants
+/// below, and passes the address of the state to shims.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct State {
     base: *mut u8,
     budget: u64,
-    /// Native stack pointer at the moment the program was entered.
+    /// Native stack pointer when the program was entered.
     stack: *mut u8,
-    /// Number of the helper called and the place of the call: `State::call`.
+    /// Index of the called helper, and index of the call instruction: `State::call`.
     call: u32,
     trap: u32,
     trap_at: u32,
-    // From here on Rust's alone.
-    /// Bytes of the sandbox and its slack.
+    // Compiled code does not use the fields below.
+    /// Size of the sandbox with its slack, in bytes.
     len: usize,
     /// The program's `Helpers<H>`.
     helpers: *const (),
-    /// `H::Data<'_>` of the call under way.
+    /// `H::Data<'_>` of the current call.
     data: *mut (),
     failed: Option<Box<HelperError>>,
     panicked: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: `base` and `helpers` point to what may go to other threads and `Ready` keeps alive; the
-// other pointers are set for each call, and mean nothing after it.
+// SAFETY: `base` and `helpers` point to data that may be sent to other threads and that `Ready`
+// keeps alive. The other pointers are set for each call, and are not used after it.
 unsafe impl Send for State {}
-// SAFETY: a shared reference gives access to nothing.
+// SAFETY: a shared reference gives no access to the fields.
 unsafe impl Sync for State {}
 
 impl State {
@@ -55,7 +55,7 @@ impl State {
     pub(super) const TRAP_BUDGET: i32 = 1;
     const TRAP_HELPER: u32 = 2;
 
-    /// An instruction's index and a helper's place, both below 2^16.
+    /// Packs an instruction's index and a helper's index. Both are below 2^16.
     pub(super) fn call(at: usize, helper: u32) -> u32 {
         (at as u32) << 16 | helper
     }
@@ -77,14 +77,14 @@ impl State {
     }
 }
 
-/// A compiled program and its sandbox.
+/// A compiled program with its sandbox.
 #[derive(Debug)]
 pub(crate) struct Ready<H: HelperHost> {
     state: Box<State>,
     sandbox: Sandbox,
-    /// Those of `compiled`, which keeps their code.
+    /// The entries of `compiled`, which owns their code.
     entries: Arc<[Entry]>,
-    /// Keeps the code and the helpers.
+    /// Owns the code and the helpers.
     compiled: Arc<Compiled<H>>,
 }
 
@@ -100,7 +100,7 @@ impl<H: HelperHost> Ready<H> {
         &mut self.sandbox
     }
 
-    /// Calls an entry by its place. What it costs is taken from the budget first.
+    /// Calls an entry by its index. Takes its charge from the budget first.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -117,9 +117,9 @@ impl<H: HelperHost> Ready<H> {
         self.state.budget = left;
         self.state.data = std::ptr::from_mut(data).cast();
         let [r1, r2, r3, r4, r5] = arguments;
-        // SAFETY: `compile` wrote this function, for a sandbox of this size, and `self.compiled` keeps it mapped.
-        // The state has the base of `self.sandbox`, which is borrowed uniquely, the helpers that the code was
-        // compiled with, and `data`, of the type that they expect.
+        // SAFETY: `compile` wrote this function for a sandbox of this size, and `self.compiled`
+        // keeps it mapped. The state has the base of `self.sandbox`, which is uniquely borrowed,
+        // the helpers that the code was compiled with, and `data` of the type that they expect.
         let end = unsafe { (entry.glue)(r1, r2, r3, r4, r5, &mut *self.state) };
         *budget = end.budget;
         if self.state.trap == 0 {
@@ -153,39 +153,39 @@ fn trapped<H: HelperHost>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize
     })
 }
 
-/// Result of a helper, in two registers: `r0`, and whether the call of the program ends here.
+/// Result of a helper, in two registers: `r0`, and whether to end the call of the program.
 #[repr(C)]
 struct Returned {
     value: u64,
     ends: u64,
 }
 
-/// Result of a call of the program, in the same registers: `r0`, and what is left of the budget.
+/// Result of a call of the program, in the same registers: `r0`, and the remaining budget.
 #[repr(C)]
 pub(super) struct Ended {
     value: u64,
     budget: u64,
 }
 
-/// The beginning of compiled code: the arguments are where the program wants them. On the machines that there is a
-/// compiler for, C's calling convention is the System V ABI or AAPCS64.
+/// Entry of compiled code. The arguments are already in the program's registers. On all machines
+/// with a compiler, C's calling convention is the System V ABI or AAPCS64.
 pub(super) type Glue = unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Ended;
-/// Function by which compiled code calls a helper: of the same calling convention.
+/// Function through which compiled code calls a helper, with the same calling convention.
 type Shim = extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Returned;
 
-/// A shim for each helper of a table, in its order.
+/// The shims of a table of helpers, in the order of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Shims {
     table: Vec<Shim>,
 }
 
 impl Shims {
-    /// Adds the one of a helper of type `R`.
+    /// Adds the shim of a helper of type `R`.
     pub(crate) fn push<H: HelperHost, R: Run<H>>(&mut self) {
         self.table.push(shim::<H, R>);
     }
 
-    /// Address of the code that calls the helper in this place.
+    /// Returns the address of the shim at this index.
     pub(super) fn address(&self, place: u32) -> usize {
         self.table[place as usize] as usize
     }
@@ -200,28 +200,32 @@ extern "C" fn shim<H: HelperHost, R: Run<H>>(
     r5: u64,
     state: *mut State,
 ) -> Returned {
-    // SAFETY: compiled code passes the state that `enter` gave it. `enter` does not touch it before compiled
-    // code has returned, and compiled code not before this function has.
+    // SAFETY: compiled code passes the state that `enter` gave it. `enter` does not access it
+    // before compiled code returns, and compiled code not before this function returns.
     let state = unsafe { &mut *state };
-    // SAFETY: `Ready::<H>::new` set it from the `Helpers<H>` that it keeps, and nobody changes.
+    // SAFETY: `Ready::<H>::new` set the pointer from the `Helpers<H>` that it keeps alive. They are
+    // never modified.
     let helpers = unsafe { &*state.helpers.cast::<Helpers<H>>() };
-    // SAFETY: `enter` of the same `H` set it from a unique reference to `H::Data<'_>`, borrowed until it returns. The
-    // lifetime is lost on the way; helpers are generic over it, so none can tell, or keep anything by it.
+    // SAFETY: `enter` with the same `H` set the pointer from a unique reference to `H::Data<'_>`,
+    // which is borrowed until it returns. The pointer loses the lifetime, but helpers are generic
+    // over it, so they cannot keep a reference.
     let data = unsafe { &mut *state.data.cast::<H::Data<'_>>() };
-    // SAFETY: the sandbox's bytes and slack; `enter` has the sandbox borrowed uniquely, and compiled code waits.
+    // SAFETY: these are the bytes of the sandbox and its slack. `enter` borrows the sandbox
+    // uniquely, and compiled code waits.
     let bytes = unsafe { std::slice::from_raw_parts_mut(state.base, state.len) };
-    // Most helpers have nothing but their type, and need not be looked for.
+    // Most helpers are zero-sized types, so they need not be looked up.
     let run = match size_of::<R>() {
         0 => NonNull::<R>::dangling().as_ptr().cast_const(),
         _ => std::ptr::from_ref(&*helpers.get(state.call & 0xffff).run).cast::<R>(),
     };
-    // SAFETY: compiled code called the shim in the helper's place of the table, and `Helpers::add` puts a helper
-    // and its shim, which knows its type, into the same place of both. A value without bytes is at any address that is
-    // aligned.
+    // SAFETY: compiled code called the shim at the helper's index. `Helpers::add` puts a helper and
+    // its shim, which knows the type, at the same index of both tables. A zero-sized value may be
+    // at any aligned address.
     let run = unsafe { &*run };
     let mut caller = Caller { data, memory: Memory::new(bytes), budget: &mut state.budget };
     let arguments = [r1, r2, r3, r4, r5];
-    // Compiled code cannot be unwound through: a panic waits until it has returned.
+    // A panic cannot unwind through compiled code, so it is caught here and resumed after that has
+    // returned.
     let result = catch_unwind(AssertUnwindSafe(|| run.run(&mut caller, &arguments)));
     match result {
         Ok(Ok(value)) => return Returned { value, ends: 0 },

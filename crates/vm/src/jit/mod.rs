@@ -1,11 +1,11 @@
-//! The compiler: operations to machine code, one after the other, without optimising across them.
+//! The compiler: translates each operation to machine code, without optimising across operations.
 //!
-//! * `compile`: what is the same on every machine; `x64` and `a64`: operations to instructions of x86-64 and of
-//!   AArch64, and where BPF's registers are there.
-//! * `code`: memory that is executable and never writable at the same time.
-//! * `enter`: what compiled code and Rust share, and how each calls the other.
+//! * `compile`: the machine-independent part; `x64` and `a64`: instructions and register assignment
+//!   for x86-64 and AArch64.
+//! * `code`: memory that is never executable and writable at the same time.
+//! * `enter`: the state that compiled code and Rust share, and calls between them.
 //!
-//! `none` stands for all of them on machines that there is no compiler for.
+//! `none` replaces all of them on machines without a compiler.
 
 #[cfg(target_arch = "aarch64")]
 mod a64;

@@ -1,4 +1,4 @@
-//! In the compiler's place on machines that there is none for: programs are interpreted.
+//! Replaces the compiler on other machines, where programs are interpreted.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +10,7 @@ use crate::helper::{HelperHost, Helpers, Run};
 use crate::interpret::End;
 use crate::sandbox::Sandbox;
 
-/// There is none.
+/// Never exists, because there is no compiler.
 #[derive(Debug)]
 pub(crate) struct Compiled<H> {
     never: Infallible,
@@ -32,7 +32,7 @@ impl<H: HelperHost> Compiled<H> {
     }
 }
 
-/// There is none.
+/// Never exists, because there is no compiler.
 #[derive(Debug)]
 pub(crate) struct Ready<H> {
     compiled: Arc<Compiled<H>>,
@@ -58,7 +58,7 @@ impl<H: HelperHost> Ready<H> {
     }
 }
 
-/// Nobody calls helpers from compiled code.
+/// Without compiled code, no shims are needed.
 #[derive(Debug, Default)]
 pub(crate) struct Shims;
 

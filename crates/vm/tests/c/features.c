@@ -1,4 +1,4 @@
-/* What clang makes of a program with functions and variables of every kind. */
+/* Compiled by clang: functions and variables of every kind. */
 typedef unsigned long u64;
 typedef unsigned int u32;
 
@@ -29,14 +29,14 @@ __attribute__((noinline)) u64 shared(u64 a)
 	return triple(a) + 1;
 }
 
-/* A global function of its own section, static and global functions of another one, a helper by
- * name. */
+/* A global function in its own section, static and global functions of another one, and a helper
+ * by name. */
 __attribute__((section("operations/a"))) u64 calls(u64 i)
 {
 	return shared(i) + triple(i) + host_add(i, text[i & 3]);
 }
 
-/* A helper by number. */
+/* A helper called by number. */
 __attribute__((section("operations/b"))) u64 by_number(u64 i)
 {
 	return host_seven(i) + names[i & 1][0];
@@ -85,7 +85,7 @@ u64 atomics(u64 a)
 	return old + __sync_lock_test_and_set(&counter, 5);
 }
 
-/* Never ends. */
+/* Does not terminate. */
 u64 endless(void)
 {
 	for (;;)

@@ -1,5 +1,5 @@
-/* RTT, Reno and pacing over a context of 128 bytes: what a congestion controller does for each ACK.
- * The benchmark's program. */
+/* RTT, Reno and pacing on a context of 128 bytes, like a congestion controller for each ACK. The
+ * benchmark uses this program. */
 typedef unsigned long long u64;
 
 struct context {
@@ -52,7 +52,7 @@ u64 loop(struct context *c)
 #ifdef __wasm__
 extern u64 now(u64) __attribute__((import_module("env"), import_name("now")));
 #else
-/* A helper that is called by its number, which every engine of eBPF can do. */
+/* A helper called by its number, which every eBPF engine supports. */
 static u64 (*const now)(u64) = (void *)9;
 #endif
 u64 helper(u64 a)

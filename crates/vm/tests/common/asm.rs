@@ -1,10 +1,10 @@
-//! An assembler for tests: one instruction a line, `name:` for labels, `#` for comments. It also reads what the
-//! vectors of `bpf_conformance` are written in, for `examples/conformance.rs`. What is not an instruction at all is written
-//! as `raw 16 hexadecimal digits`.
+//! An assembler for tests: one instruction per line, `name:` for labels, `#` for comments. It also
+//! accepts the syntax of `bpf_conformance`, for `examples/conformance.rs`. Invalid instructions are
+//! written as `raw` with 16 hexadecimal digits.
 
 use std::collections::HashMap;
 
-/// The bytes of a program, or which line is not one.
+/// Assembles a program. An error names the invalid line.
 pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
     let mut lines = Vec::new();
     let mut labels = HashMap::new();
@@ -18,7 +18,7 @@ pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
             slot += if line.starts_with("lddw") { 2 } else { 1 };
         }
     }
-    // Vectors jump to `exit` without a label: the last one is meant.
+    // Test vectors jump to `exit` without a label, which means the last one.
     if let Some((_, _, slot)) = lines.iter().rev().find(|(_, line, _)| *line == "exit") {
         labels.entry("exit".to_owned()).or_insert(*slot);
     }
@@ -31,7 +31,7 @@ pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
     Ok(code)
 }
 
-/// Eight bytes from fields.
+/// Encodes an instruction from its fields.
 pub(crate) fn slot(opcode: u8, dst: u8, src: u8, offset: i16, imm: i32) -> [u8; 8] {
     let mut bytes = [opcode, dst | src << 4, 0, 0, 0, 0, 0, 0];
     bytes[2..4].copy_from_slice(&offset.to_le_bytes());
@@ -124,7 +124,7 @@ impl Line<'_> {
         Some(one.to_vec())
     }
 
-    /// A label, or a distance.
+    /// Returns the distance to a label, or the distance itself.
     fn target(&self, text: &str) -> Option<i64> {
         match self.labels.get(text) {
             Some(at) => Some(at - self.slot - 1),
@@ -219,12 +219,12 @@ fn memory(name: &str, left: &str, right: &str) -> Option<[u8; 8]> {
     Some(slot(0x62 | sized(name.strip_prefix("st")?)?, base, 0, offset, imm(right)?))
 }
 
-/// `%r0` and `r0`.
+/// Parses `%r0` or `r0`.
 fn register(text: &str) -> Option<u8> {
     text.strip_prefix('%').unwrap_or(text).strip_prefix('r')?.parse().ok()
 }
 
-/// `[%r1]`, `[%r1+2]`, `[%r1-2]`.
+/// Parses `[%r1]`, `[%r1+2]` or `[%r1-2]`.
 fn place_of(text: &str) -> Option<(u8, i16)> {
     let text = text.strip_prefix('[')?.strip_suffix(']')?;
     match text.find(['+', '-']) {

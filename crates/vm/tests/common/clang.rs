@@ -1,11 +1,11 @@
-//! C to BPF objects by clang.
+//! Compiles C to BPF objects with clang.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The newest clang that is installed, from 16 on; `CLANG` names another one.
+/// Returns the newest installed clang, from version 16 on. `CLANG` overrides it.
 fn clang() -> &'static str {
     static CLANG: OnceLock<String> = OnceLock::new();
     CLANG.get_or_init(|| {
@@ -20,20 +20,20 @@ fn clang() -> &'static str {
     })
 }
 
-/// `tests/c/NAME.c` compiled with these flags besides.
+/// Compiles `tests/c/NAME.c` with these additional flags.
 pub(crate) fn object(name: &str, flags: &[&str]) -> Vec<u8> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     compile(&source, &format!("{name}{}", flags.concat()), flags)
 }
 
-/// A program from its text.
+/// Compiles a program from its text.
 pub(crate) fn object_of(text: &str, name: &str) -> Vec<u8> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
     compile(&source, name, &["-mcpu=v3"])
 }
 
-/// A program from its text, compiled with these flags.
+/// Compiles a program from its text, with these additional flags.
 pub(crate) fn object_with(text: &str, name: &str, flags: &[&str]) -> Vec<u8> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, text).unwrap();

@@ -1,5 +1,5 @@
-//! Programs by chance, and what holds for each of them: both engines do the same to registers, memory, budget
-//! and host, and nothing to anybody else's memory.
+//! Random programs, and a check of each: both engines have the same effect on registers, memory,
+//! budget and host, and none on other memory.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use super::asm::slot;
 
-/// Its helpers write down what they were called with.
+/// A host whose helpers record their arguments.
 #[derive(Debug)]
 pub(crate) struct Log;
 
@@ -21,7 +21,7 @@ impl HelperHost for Log {
 
 type Calls<'c, 'h> = Caller<'c, &'h mut Vec<(u32, u64, u64)>>;
 
-/// Helpers 1 to 5, of every kind of parameter and end.
+/// Returns helpers 1 to 5, with all kinds of parameters and results.
 pub(crate) fn helpers() -> Arc<Helpers<Log>> {
     let mut helpers = Helpers::<Log>::new();
     let sum = |calls: &mut Calls<'_, '_>, region: Region| {
@@ -61,7 +61,7 @@ pub(crate) fn helpers() -> Arc<Helpers<Log>> {
 
 const SIZE: usize = 16 << 10;
 
-/// Makes programs from a seed.
+/// Generates programs from a seed.
 pub(crate) struct Generator {
     rng: StdRng,
 }
@@ -75,7 +75,7 @@ impl Generator {
         self.rng.random_range(0..end)
     }
 
-    /// Values at the edges of what operations tell apart, and others.
+    /// Returns a boundary value of some operation, or another value.
     fn value(&mut self) -> u64 {
         const EDGES: [i64; 22] = [
             0,
@@ -117,7 +117,7 @@ impl Generator {
         }
     }
 
-    /// A whole program: some functions, jumps within them, calls to later ones.
+    /// Generates a whole program: some functions, jumps within them, and calls to later ones.
     pub(crate) fn program(&mut self) -> Vec<u8> {
         let functions = 1 + self.below(3);
         let mut starts: Vec<usize> = Vec::new();
@@ -146,7 +146,7 @@ impl Generator {
             code[at][4..].copy_from_slice(&(distance as i32).to_le_bytes());
         }
         let mut code = code.concat();
-        // A few are broken: what is refused, and what is not but meant otherwise.
+        // A few are modified: the check rejects them, or they have another meaning.
         if self.below(8) == 0 {
             for _ in 0..1 + self.below(4) {
                 let at = self.below(code.len() as u64) as usize;
@@ -156,7 +156,7 @@ impl Generator {
         code
     }
 
-    /// Gives jumps their targets.
+    /// Sets the targets of jumps.
     fn aim(&mut self, code: &mut [[u8; 8]], begins: &[usize]) {
         for &at in begins {
             let opcode = code[at][0];
@@ -164,7 +164,7 @@ impl Generator {
             if !jumps {
                 continue;
             }
-            // Mostly forwards: programs should come somewhere.
+            // Mostly forward, so that programs make progress.
             let nth = begins.iter().position(|begin| *begin == at).unwrap() as u64;
             let target = match self.below(4) {
                 0 => self.below(begins.len() as u64),
@@ -245,7 +245,7 @@ impl Generator {
     }
 }
 
-/// Outcome of loading and running a program.
+/// Result of loading and running a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Refused,
@@ -254,10 +254,10 @@ pub(crate) enum Outcome {
     Trapped,
 }
 
-/// Programs to be played, beside memory that is not theirs.
+/// Runs programs next to memory that they must not access.
 pub(crate) struct Arena {
     helpers: Arc<Helpers<Log>>,
-    /// Memory of other programs, mapped where memory of new ones is.
+    /// Memory of other programs, mapped near the memory of new ones.
     neighbours: Vec<Instance<Log>>,
     heap: Vec<u64>,
 }
@@ -271,7 +271,7 @@ impl Default for Arena {
         let program =
             Program::from_code(&exit, Arc::clone(&helpers), &small(Engine::Auto)).unwrap();
         let mut neighbours: Vec<_> = (0..8).map(|_| program.instantiate().unwrap()).collect();
-        // Room between them, which the next mappings take.
+        // Leaves a gap, which the next mappings use.
         neighbours.remove(5);
         neighbours.remove(2);
         for neighbour in &mut neighbours {
@@ -288,7 +288,7 @@ fn small(engine: Engine) -> Config {
 }
 
 impl Arena {
-    /// Nobody wrote where it had nothing to do.
+    /// Checks that no program wrote outside of its memory.
     pub(crate) fn intact(&mut self) {
         assert!(self.heap.iter().all(|word| *word == CANARY), "the heap was written");
         for neighbour in &mut self.neighbours {
@@ -298,7 +298,7 @@ impl Arena {
         }
     }
 
-    /// Plays a program on both engines, with memory and arguments by chance.
+    /// Runs a program on both engines, with random memory and arguments.
     pub(crate) fn play(&mut self, code: &[u8], seed: u64) -> Outcome {
         let mut generator = Generator::new(seed ^ 0x5eed);
         let arguments = std::array::from_fn(|_| generator.value());

@@ -11,7 +11,7 @@ use equic_vm::{Config, Engine, HelperHost, Helpers, Instance, Program};
 /// Both engines.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Interpreter, Engine::Auto];
 
-/// The seed from EQUIC_SEED, or a new one, printed either way.
+/// Returns the seed from EQUIC_SEED, or a new one. Prints it in both cases.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -21,7 +21,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// The number of cases from EQUIC_CASES.
+/// Returns the number of cases from EQUIC_CASES, or the default.
 pub(crate) fn cases(default: u64) -> u64 {
     match std::env::var("EQUIC_CASES") {
         Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
@@ -36,12 +36,12 @@ pub(crate) fn config(engine: Engine) -> Config {
     config
 }
 
-/// An instance of a program in assembler, without helpers.
+/// Creates an instance of a program in assembler, without helpers.
 pub(crate) fn instance(text: &str, engine: Engine) -> Instance<()> {
     instance_with(text, engine, Helpers::new())
 }
 
-/// An instance of a program in assembler.
+/// Creates an instance of a program in assembler.
 pub(crate) fn instance_with<H: HelperHost>(
     text: &str,
     engine: Engine,

@@ -1,6 +1,6 @@
-//! Effects of each instruction by RFC 9669, in numbers: rows in text files beside this one, and whole programs
-//! in `programs.rs`. Each row is played on both engines, with many choices of registers, and all of memory is
-//! looked at afterwards. No instruction that is accepted is without a row.
+//! The effect of each instruction according to RFC 9669, in numbers: rows in text files in this
+//! folder, and whole programs in `programs.rs`. Each row runs on both engines with many choices of
+//! registers, and the whole memory is compared afterwards. Every accepted instruction has a row.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -15,24 +15,24 @@ use std::sync::Arc;
 use common::{ENGINES, asm};
 use equic_vm::{Caller, Config, Engine, Helpers, Program, Region};
 
-/// Sizes of the sandbox in bytes: the default one, whose masks are compiled in a way of their own, and another.
+/// Sandbox sizes in bytes: the default, whose masks are compiled specially, and another.
 const SIZES: [u64; 2] = [64 << 10, 16 << 10];
 
-/// A program, and what it must come to.
+/// A program with its expected result.
 struct Vector {
-    /// The row that it is of.
+    /// The row that it belongs to.
     row: String,
-    /// Bytes of the sandbox.
+    /// Size of the sandbox in bytes.
     size: u64,
     code: Vec<u8>,
-    /// Memory before the instruction: zero but for these bytes at these offsets.
+    /// Memory before the instruction: zero, except for these bytes at these offsets.
     before: Vec<(u64, Vec<u8>)>,
-    /// Changes of memory after the instruction: these bytes at these offsets, and nothing else.
+    /// Memory after the instruction: only these bytes at these offsets have changed.
     after: Vec<(u64, Vec<u8>)>,
     result: u64,
 }
 
-/// Helper 7 returns a number that each of its arguments shows in.
+/// Helper 7 returns a number that depends on each of its arguments.
 fn helpers() -> Helpers<()> {
     let mut helpers = Helpers::<()>::new();
     let digits = |_: &mut Caller<'_, ()>, a: u64, b: u64, c: u64, d: u64, e: u64| {
@@ -48,7 +48,7 @@ fn config(engine: Engine, size: u64) -> Config {
     config
 }
 
-/// The rows of a file: the words of each line that is not empty or a comment.
+/// Returns the rows of a file, split into words, without empty lines and comments.
 fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split(' ').collect())
@@ -89,7 +89,7 @@ fn play(vectors: &[Vector]) {
             if found != expected
                 && let Some(offset) = (0..expected.len()).find(differs)
             {
-                // Results are words, so the word is what says most.
+                // Results are words, so show the whole word in the error.
                 let word = offset & !7..(offset & !7) + 8;
                 let (found, expected) = (&found[word.clone()], &expected[word.clone()]);
                 panic!("{row}: on {engine:?}, {found:x?} instead of {expected:x?} at {word:?}");
@@ -153,7 +153,8 @@ fn whole_programs() {
     play(&programs::programs());
 }
 
-/// Identity of an instruction: the opcode, and the field that chooses among those which share it.
+/// Returns the identity of an instruction: its opcode, and the field that distinguishes
+/// instructions with the same opcode.
 fn kind(slot: &[u8]) -> (u8, i32) {
     let offset = i32::from(i16::from_le_bytes([slot[2], slot[3]]));
     let imm = i32::from_le_bytes([slot[4], slot[5], slot[6], slot[7]]);
@@ -169,10 +170,10 @@ fn kind(slot: &[u8]) -> (u8, i32) {
     (slot[0], chosen)
 }
 
-/// True if the check accepts an instruction slot with no register but r0 and r1 in it.
+/// True if the check accepts an instruction slot that uses only the registers r0 and r1.
 fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
     let exit = asm::slot(0x95, 0, 0, 0, 0);
-    // The second half of an LDDW where one is needed; room for jumps and calls to go to.
+    // The second half of an LDDW if one is needed, and instructions as targets of jumps and calls.
     let next = if slot[0] == 0x18 { [0; 8] } else { exit };
     let code = [slot, next, exit, exit].concat();
     let config = config(Engine::Interpreter, SIZES[1]);
@@ -209,7 +210,7 @@ fn every_instruction_that_is_accepted_is_in_a_row() {
     let mut known = BTreeSet::new();
     for opcode in 0..=255 {
         for src in [0, 1] {
-            // No field that chooses goes further than these: offsets to 32, operations to 0xf1.
+            // The distinguishing fields are limited: offsets to 32, operations to 0xf1.
             let offsets = (0..=64).map(|offset| (offset, 0));
             for (offset, imm) in offsets.chain((1..=0x100).map(|imm| (0, imm))) {
                 let slot = asm::slot(opcode, 0, src, offset, imm);
@@ -221,6 +222,6 @@ fn every_instruction_that_is_accepted_is_in_a_row() {
     }
     let missing: Vec<_> = known.difference(&played).collect();
     assert!(missing.is_empty(), "instructions without a row (opcode, field): {missing:x?}");
-    // The other way round, so that nothing that rows play was left out of what was tried.
+    // Also the other way round: every instruction of the rows was among those tried.
     assert_eq!(known, played);
 }

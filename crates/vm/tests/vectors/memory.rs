@@ -1,4 +1,4 @@
-//! Instructions whose operands are in memory: loads, stores, atomic operations.
+//! Instructions with operands in memory: loads, stores, and atomic operations.
 
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
@@ -14,7 +14,7 @@ fn ends(size: u64) -> Vec<(u64, Vec<u8>)> {
     vec![(0, FIRST.to_be_bytes().to_vec()), (size - 16, LAST.to_be_bytes().to_vec())]
 }
 
-/// An address of a row: below zero, it counts from the end of memory.
+/// Parses an address of a row. A negative one counts from the end of memory.
 fn address(word: &str, size: u64) -> u64 {
     let address = number(word);
     if (address as i64) < 0 { address.wrapping_add(size) } else { address }
@@ -24,17 +24,17 @@ fn in_each_size(text: &str, vector: impl Fn(u64, Vec<&str>) -> Vector) -> Vec<Ve
     SIZES.iter().flat_map(|size| rows(text).map(|row| vector(*size, row))).collect()
 }
 
-/// Offsets in instructions, one after the other.
+/// Returns different instruction offsets for different registers.
 fn offset(dst: u8, src: u8) -> i16 {
     [0, 1, -1, 8, -16, 127, 128, -128, -129, i16::MAX, i16::MIN][usize::from(dst * 10 + src) % 11]
 }
 
-/// The base that with an offset makes an address.
+/// Returns the base that gives `address` with this offset.
 fn base(address: u64, offset: i16) -> u64 {
     address.wrapping_sub(i64::from(offset) as u64)
 }
 
-/// The instruction, the address, dst after.
+/// Columns: the instruction, the address, dst after.
 pub(crate) fn loads() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, after] = *row else { panic!("{row:?}") };
@@ -61,12 +61,12 @@ pub(crate) fn loads() -> Vec<Vector> {
     in_each_size(include_str!("loads.txt"), vector)
 }
 
-/// The instruction, the address, the value, the bytes in memory after it.
+/// Columns: the instruction, the address, the value, the bytes in memory after it.
 pub(crate) fn stores() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, value, bytes] = *row else { panic!("{row:?}") };
         let (at, value) = (address(at, size), number(value));
-        // The 16 bytes that it is among, before and after.
+        // The 16 bytes around the stored value, before and after.
         let (window, before) = if at < 16 { (0, FIRST) } else { (size - 16, LAST) };
         let width = bytes.len() as u32 * 4;
         let shift = 128 - width - (at - window) as u32 * 8;
@@ -88,7 +88,7 @@ pub(crate) fn stores() -> Vec<Vector> {
             sequence.run(&format!("{name} [r{dst}{offset:+}], {stored}"));
             sequence.keep(dst, base);
             sequence.keep(src, value);
-            // Keeps the value that is there now, and puts back the one that was there before.
+            // Saves the current value as a result, and restores the earlier one.
             for (at, shift) in [(0, 64), (8, 0)] {
                 sequence.run(&format!("ldxdw r{dst}, [r{other}+{at}]"));
                 sequence.keep(dst, word(after, shift));
@@ -101,16 +101,16 @@ pub(crate) fn stores() -> Vec<Vector> {
     in_each_size(include_str!("stores.txt"), vector)
 }
 
-/// Offsets of the words of memory that atomic operations are tried on.
+/// Offsets of the memory words for atomic operations.
 fn words(size: u64) -> [u64; 3] {
     [0, 136, size - 8]
 }
 
-/// One of several ways that a word of 64 bits, or half of one of 32, can lie in memory.
+/// One of several positions in memory of a 64-bit word, or of a 32-bit half.
 struct Cell {
     address: u64,
     offset: i16,
-    /// Bits of the word that are below the half.
+    /// Number of bits in the word below the half.
     shift: u32,
     wide: bool,
 }
@@ -122,7 +122,7 @@ impl Cell {
         Cell { address, offset: offset(dst, src), shift, wide }
     }
 
-    /// The register that the instruction has the address from.
+    /// The base register value of the instruction.
     fn base(&self) -> u64 {
         base(self.address + u64::from(self.shift / 8), self.offset)
     }
@@ -138,7 +138,7 @@ impl Cell {
         sequence.run(&format!("stxdw [r{base}], r{scratch}"));
     }
 
-    /// Keeps the word in the cell as a result, and sets it to zero again.
+    /// Saves the word in the cell as a result, and clears it.
     fn keep(&self, sequence: &mut Sequence, base: u8, scratch: u8, value: u64) {
         sequence.set(&[(base, self.address)]);
         sequence.run(&format!("ldxdw r{scratch}, [r{base}]"));
@@ -147,12 +147,12 @@ impl Cell {
     }
 }
 
-/// Upper halves of registers, which instructions of 32 bits must not see.
+/// Upper halves of registers, which 32-bit instructions must ignore.
 fn upper(wide: bool) -> u64 {
     if wide { 0 } else { 0xfeed_f00d << 32 }
 }
 
-/// The instruction, memory before, src before, memory after.
+/// Columns: the instruction, memory before, src before, memory after.
 pub(crate) fn atomic() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, value, after] = *row else { panic!("{row:?}") };
@@ -161,7 +161,7 @@ pub(crate) fn atomic() -> Vec<Vector> {
         let value = value | upper(wide);
         let mut sequence = Sequence::default();
         for (dst, src) in pairs() {
-            // One half of the pairs with FETCH.
+            // Use FETCH for half of the register pairs.
             let fetch = (dst + src / 2) % 2 == 0 || exchange;
             let cell = Cell::new(dst, src, wide, size);
             cell.write(&mut sequence, dst, src, before);
@@ -177,7 +177,7 @@ pub(crate) fn atomic() -> Vec<Vector> {
     in_each_size(include_str!("atomic.txt"), vector)
 }
 
-/// The instruction, memory before, r0 before, src, memory after.
+/// Columns: the instruction, memory before, r0 before, src, memory after.
 pub(crate) fn compare_exchange() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, expected, value, after] = *row else { panic!("{row:?}") };

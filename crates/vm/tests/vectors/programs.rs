@@ -1,9 +1,10 @@
-//! Whole programs: what takes more than one instruction to see. They are called with 1, 2, 3, 4, 5.
+//! Whole programs, for effects that need more than one instruction. Their arguments are 1, 2, 3, 4,
+//! 5.
 
 use super::{SIZES, Vector};
 use crate::common::asm;
 
-/// Names, programs, and what they return.
+/// Names, programs, and expected results.
 const PROGRAMS: &[(&str, &str, u64)] = &[
     // RFC 9669 s.2, s.4.3: arguments, results, the end.
     ("exit", "exit", 0),
@@ -330,7 +331,7 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
     ),
 ];
 
-/// Jumps as far as they go: the filler is never run.
+/// Jumps of the maximum distance. The instructions in between are never executed.
 fn far() -> Vec<(String, String, u64)> {
     let filler = |slots: usize| "mov r0, -1\n".repeat(slots);
     let there_and_back = |name: &str, there: &str, slots: usize, back: &str| {

@@ -1,12 +1,12 @@
-//! Instructions whose operands are registers and constants: arithmetic, and conditional jumps.
+//! Instructions with registers and constants as operands: arithmetic and conditional jumps.
 
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
 
-/// Value of a register that has nothing to do with an instruction, before and after it.
+/// Value of registers that the instruction does not use, before and after it.
 const OTHER: u64 = 0x5a5a_1234_a5a5_4321;
 
-/// Upper halves of registers, which instructions of 32 bits do not see.
+/// Upper halves of registers, which 32-bit instructions ignore.
 const UPPER: u64 = 0xdead_beef << 32;
 
 pub(crate) fn arithmetic64() -> Vec<Vector> {
@@ -17,12 +17,13 @@ pub(crate) fn arithmetic32() -> Vec<Vector> {
     rows(include_str!("arithmetic32.txt")).map(|row| binary(&row, false)).collect()
 }
 
-/// The constant that stands for an operand, if there is one (RFC 9669 s.4.1: sign-extended for 64 bits).
+/// Returns the immediate with the value of the operand, if there is one (RFC 9669 s.4.1:
+/// sign-extended for 64 bits).
 fn constant(operand: u64, wide: bool) -> Option<i32> {
     if wide { i32::try_from(operand as i64).ok() } else { Some(operand as i32) }
 }
 
-/// Upper halves of two registers: zero, or values that must not matter.
+/// Upper halves of two registers: zero, or values that must have no effect.
 fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     match (wide, (dst + src) % 4) {
         (true, _) | (_, 0) => (0, 0),
@@ -32,7 +33,7 @@ fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     }
 }
 
-/// The instruction, dst before, the operand, dst after.
+/// Columns: the instruction, dst before, the operand, dst after.
 fn binary(row: &[&str], wide: bool) -> Vector {
     let [name, left, right, after] = *row else { panic!("{row:?}") };
     let (left, right, after) = (number(left), number(right), number(after));
@@ -62,7 +63,7 @@ fn binary(row: &[&str], wide: bool) -> Vector {
     sequence.end(row.join(" "), SIZES[1], Vec::new())
 }
 
-/// The instruction, dst before, dst after.
+/// Columns: the instruction, dst before, dst after.
 pub(crate) fn unary() -> Vec<Vector> {
     let vector = |row: Vec<&str>| {
         let [name, before, after] = *row else { panic!("{row:?}") };
@@ -79,7 +80,7 @@ pub(crate) fn unary() -> Vec<Vector> {
     rows(include_str!("unary.txt")).map(vector).collect()
 }
 
-/// The instruction, src, dst after.
+/// Columns: the instruction, src, dst after.
 pub(crate) fn extend() -> Vec<Vector> {
     let vector = |row: Vec<&str>| {
         let [name, before, after] = *row else { panic!("{row:?}") };
@@ -111,7 +112,7 @@ pub(crate) fn jumps32() -> Vec<Vector> {
     rows(include_str!("jumps32.txt")).flat_map(|row| jumps(&row, "32")).collect()
 }
 
-/// The left operand, the right one, the jumps that are taken.
+/// Columns: the left operand, the right one, the jumps that are taken.
 fn jumps(row: &[&str], suffix: &str) -> Vec<Vector> {
     let [left, right, taken @ ..] = row else { panic!("{row:?}") };
     let (left, right, wide) = (number(left), number(right), suffix.is_empty());

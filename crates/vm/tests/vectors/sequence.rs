@@ -1,12 +1,12 @@
-//! Programs that try one instruction many times, with other registers each time, and keep what comes of it.
+//! Programs that run one instruction many times with different registers, and save each result.
 
 use super::Vector;
 use crate::common::asm;
 
-/// Offset of the results in the stack: this far below its end, going upwards.
+/// Offset of the results in the stack: this many bytes below its end, growing upwards.
 const RESULTS: i16 = 4_000;
 
-/// A program in the making.
+/// A program under construction.
 #[derive(Default)]
 pub(crate) struct Sequence {
     code: Vec<u8>,
@@ -14,13 +14,13 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// An instruction in assembler.
+    /// Adds an instruction in assembler.
     pub(crate) fn run(&mut self, instruction: &str) {
         let code = asm::assemble(instruction).unwrap_or_else(|error| panic!("{error}"));
         self.code.extend_from_slice(&code);
     }
 
-    /// Gives registers values.
+    /// Sets registers to values.
     pub(crate) fn set(&mut self, values: &[(u8, u64)]) {
         for &(register, value) in values {
             self.code.extend_from_slice(&asm::slot(0x18, register, 0, 0, value as i32));
@@ -34,13 +34,13 @@ impl Sequence {
         next
     }
 
-    /// Keeps what a register holds, which has to be `expected`.
+    /// Saves the value of a register, which must be `expected`.
     pub(crate) fn keep(&mut self, register: u8, expected: u64) {
         self.code.extend_from_slice(&asm::slot(0x7b, 10, register, self.next(), 0));
         self.results.extend_from_slice(&expected.to_le_bytes());
     }
 
-    /// Keeps whether a jump, whose distance has to be 2, is taken.
+    /// Saves whether a jump is taken. Its distance must be 2.
     pub(crate) fn jump(&mut self, jump: &str, taken: bool) {
         self.run(jump);
         self.code.extend_from_slice(&asm::slot(0x7a, 10, 0, self.next(), -1));
@@ -50,7 +50,7 @@ impl Sequence {
         self.results.extend_from_slice(&i64::to_le_bytes(expected));
     }
 
-    /// The whole of it: it returns 99.
+    /// Completes the program, which returns 99.
     pub(crate) fn end(mut self, row: String, size: u64, before: Vec<(u64, Vec<u8>)>) -> Vector {
         self.run("mov r0, 99\nexit");
         let after = vec![(size - RESULTS as u64, self.results)];
@@ -58,12 +58,12 @@ impl Sequence {
     }
 }
 
-/// All pairs of different registers that can be written.
+/// Returns all pairs of different writable registers.
 pub(crate) fn pairs() -> impl Iterator<Item = (u8, u8)> {
     (0..10).flat_map(|dst| (0..10).map(move |src| (dst, src))).filter(|(dst, src)| dst != src)
 }
 
-/// A register that is neither of the two, another one for each pair.
+/// Returns a register that is neither of the two. It varies with the pair.
 pub(crate) fn third(dst: u8, src: u8) -> u8 {
     let first = (3 * dst + 7 * src) % 10;
     (0..10).map(|step| (first + step) % 10).find(|third| ![dst, src].contains(third)).unwrap()

@@ -5,19 +5,20 @@ use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
 use crate::{PacketNumber, PathId, VarInt};
 use core::time::Duration;
 
-/// Packets received, by number. No range goes below zero, and none touches the one before it.
+/// An ACK frame. No range goes below zero, and at least one number is missing between two ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     largest: PacketNumber,
     delay: VarInt,
     first_range: VarInt,
     range_count: VarInt,
-    /// Gap and ACK Range Length, `range_count` times, checked.
+    /// The fields Gap and ACK Range Length, `range_count` times. They are checked when the frame is
+    /// read.
     ranges: &'a [u8],
     ecn: Option<EcnCounts>,
 }
 
-/// Packets received with each ECN codepoint, in all (RFC 9000 s.19.3.2).
+/// Total number of packets received with each ECN codepoint (RFC 9000 s.19.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EcnCounts {
     /// ECT(0).
@@ -45,45 +46,46 @@ pub struct AckRanges<'a> {
 /// Result of writing an ACK frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenAck {
-    /// Ranges that are in the frame; those behind them did not fit.
+    /// Number of ranges in the frame, counted from the first. The others did not fit.
     pub ranges: usize,
 }
 
 impl AckRange {
-    /// `None` if `smallest` is the larger.
+    /// Returns `None` if `smallest` is larger than `largest`.
     pub fn new(smallest: PacketNumber, largest: PacketNumber) -> Option<Self> {
         (smallest <= largest).then_some(AckRange { smallest, largest })
     }
 
-    /// The range whose largest is `largest` and that goes on for `length` more numbers below it.
+    /// Returns the range that ends at `largest` and begins `length` numbers before it.
     fn below(largest: PacketNumber, length: VarInt) -> Option<Self> {
         let smallest = largest.as_varint().checked_sub(length.get())?.into();
         Some(AckRange { smallest, largest })
     }
 
-    /// The range after this one: `gap` and one more numbers between them (RFC 9000 s.19.3.1).
+    /// Returns the range after this one, with `gap + 1` missing numbers between them (RFC 9000
+    /// s.19.3.1).
     fn after(self, gap: VarInt, length: VarInt) -> Option<Self> {
         let missing = gap.get().checked_add(2)?;
         let largest = self.smallest.as_varint().checked_sub(missing)?.into();
         AckRange::below(largest, length)
     }
 
-    /// The Gap between this range and `next`; `None` if they touch or are not in order.
+    /// Returns the Gap between this range and `next`, or `None` if they touch or are not in order.
     fn gap_to(self, next: AckRange) -> Option<VarInt> {
         self.smallest.as_varint().checked_sub(next.largest.get().checked_add(2)?)
     }
 
-    /// The smallest number in it.
+    /// The smallest number in the range.
     pub const fn smallest(&self) -> PacketNumber {
         self.smallest
     }
 
-    /// The largest number in it.
+    /// The largest number in the range.
     pub const fn largest(&self) -> PacketNumber {
         self.largest
     }
 
-    /// The ACK Range Length: one less than there are numbers in it.
+    /// The ACK Range Length: the number of packets in the range, minus one.
     fn length(self) -> VarInt {
         self.largest.as_varint().checked_sub(self.smallest.get()).unwrap_or(VarInt::ZERO)
     }
@@ -95,11 +97,11 @@ impl AckRange {
 }
 
 impl<'a> Ack<'a> {
-    /// Reads what is behind the type of an ACK frame; extensions with ACK frames of their own
+    /// Reads the fields after the type of an ACK frame. Extensions with ACK frames of their own
     /// have the same fields.
     ///
     /// # Errors
-    /// The bytes end inside it, or a range goes below zero.
+    /// Fails if the bytes end inside the frame, or if a range goes below zero.
     pub fn read_fields(reader: &mut Reader<'a>, with_ecn: bool) -> Result<Self, FrameErrorKind> {
         let largest = PacketNumber::from(reader.varint()?);
         let delay = reader.varint()?;
@@ -108,7 +110,7 @@ impl<'a> Ack<'a> {
         let negative = FrameErrorKind::NegativePacketNumber;
         let mut range = AckRange::below(largest, first_range).ok_or(negative)?;
         let before = reader.rest();
-        // However many there are said to be: each takes two bytes at least.
+        // `range_count` cannot cause a long loop: each range takes at least two bytes of the input.
         for _ in 0..range_count.get() {
             let gap = reader.varint()?;
             let length = reader.varint()?;
@@ -130,24 +132,24 @@ impl<'a> Ack<'a> {
         self.delay
     }
 
-    /// The ACK Delay, by the ack_delay_exponent of the peer (RFC 9000 s.19.3); what would not fit is
-    /// cut to the largest there is.
+    /// Returns the ACK Delay, for the peer's `ack_delay_exponent` (RFC 9000 s.19.3). A delay that
+    /// does not fit is cut to the largest `Duration`.
     pub fn delay(&self, exponent: u8) -> Duration {
         let factor = 1u64.checked_shl(exponent.into()).unwrap_or(u64::MAX);
         Duration::from_micros(self.delay.get().saturating_mul(factor))
     }
 
-    /// The ECN counts, if the frame has them.
+    /// The ECN counts, or `None` if the frame has none.
     pub const fn ecn(&self) -> Option<EcnCounts> {
         self.ecn
     }
 
-    /// Number of ranges in the frame, the first included.
+    /// Number of ranges in the frame, including the first.
     pub const fn range_count(&self) -> u64 {
         self.range_count.get().saturating_add(1)
     }
 
-    /// The ranges, the largest first.
+    /// The ranges, from the largest to the smallest.
     pub fn ranges(&self) -> AckRanges<'a> {
         AckRanges {
             next: AckRange::below(self.largest, self.first_range),
@@ -161,7 +163,7 @@ impl<'a> Ack<'a> {
         self.encode_fields(sink)
     }
 
-    /// Everything behind the type, which a PATH_ACK frame has too.
+    /// Writes everything after the type. A PATH_ACK frame has the same fields.
     pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.largest.as_varint())?;
         sink.varint(self.delay)?;
@@ -201,12 +203,13 @@ impl EcnCounts {
     }
 }
 
-/// Writes an ACK frame with as many of `ranges` as fit, from the first. They come the largest first,
-/// with at least one number missing between any two; the frame ends where they do not. `delay` is in
-/// units of 2^ack_delay_exponent microseconds, by this endpoint's exponent.
+/// Writes an ACK frame with as many of `ranges` as fit, from the first. The ranges must be ordered
+/// from the largest to the smallest, with at least one number missing between any two. The frame
+/// ends at the first range that breaks this rule. `delay` is in units of 2^ack_delay_exponent
+/// microseconds, with this endpoint's exponent.
 ///
 /// # Errors
-/// Not even the first range fits, or there is none; nothing is written then.
+/// Fails if `ranges` is empty, or if not even the first range fits. Nothing is written then.
 pub fn write_ack(
     writer: &mut Writer<'_>,
     ranges: impl IntoIterator<Item = AckRange, IntoIter: Clone>,
@@ -216,7 +219,7 @@ pub fn write_ack(
     write_ack_of(writer, None, ranges, delay, ecn)
 }
 
-/// Writes an ACK frame, or with `path_id` a PATH_ACK frame.
+/// Writes an ACK frame, or a PATH_ACK frame if `path_id` is given.
 pub(super) fn write_ack_of(
     writer: &mut Writer<'_>,
     path_id: Option<PathId>,
@@ -252,7 +255,7 @@ pub(super) fn write_ack_of(
     })
 }
 
-/// The type, and the path ID of a PATH_ACK frame.
+/// Writes the type, and the path ID of a PATH_ACK frame.
 fn encode_head(
     sink: &mut impl Sink,
     path_id: Option<PathId>,
@@ -268,8 +271,8 @@ fn encode_head(
     path_id.map_or(Ok(()), |path_id| sink.varint(path_id.as_varint()))
 }
 
-/// Number of the first of `ranges` that fit into `room` bytes with the field that counts them; `None` if not
-/// even that field fits.
+/// Returns how many of `ranges`, from the first, fit into `room` bytes together with the field that
+/// counts them. Returns `None` if not even that field fits.
 fn count_that_fits(
     first: AckRange,
     ranges: impl Iterator<Item = AckRange>,

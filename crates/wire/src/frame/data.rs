@@ -1,17 +1,17 @@
-//! Frames whose fields are restricted: their values can only be made within the restrictions.
+//! Frames with restricted fields. Their constructors reject values outside of the restrictions.
 
 use super::frame_type::{STREAM, STREAM_FIN, STREAM_LAST, STREAM_LEN, STREAM_OFF};
 use super::{FrameErrorKind, FrameType};
 use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
 use crate::{ConnectionId, ResetToken, StreamId, VarInt};
 
-/// The end of `len` bytes at `offset`, if that is at most 2^62-1 (RFC 9000 s.19.6, s.19.8).
+/// Returns `offset + len`, or `None` if that exceeds 2^62-1 (RFC 9000 s.19.6, s.19.8).
 #[inline]
 fn end_of(offset: VarInt, len: usize) -> Option<VarInt> {
     offset.checked_add(u64::try_from(len).ok()?)
 }
 
-/// CRYPTO (RFC 9000 s.19.6). It ends at 2^62-1 at most.
+/// CRYPTO (RFC 9000 s.19.6). Its data ends at 2^62-1 or before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crypto<'a> {
     offset: VarInt,
@@ -19,7 +19,7 @@ pub struct Crypto<'a> {
 }
 
 impl<'a> Crypto<'a> {
-    /// `None` if it ends beyond 2^62-1.
+    /// Returns `None` if the data ends beyond 2^62-1.
     pub fn new(offset: VarInt, data: &'a [u8]) -> Option<Self> {
         end_of(offset, data.len()).map(|_| Crypto { offset, data })
     }
@@ -53,18 +53,18 @@ pub struct NewToken<'a> {
 }
 
 impl<'a> NewToken<'a> {
-    /// `None` if the token is empty.
+    /// Returns `None` if the token is empty.
     pub const fn new(token: &'a [u8]) -> Option<Self> {
         if token.is_empty() { None } else { Some(NewToken { token }) }
     }
 
-    /// Not empty.
+    /// The token. It is never empty.
     pub const fn token(&self) -> &'a [u8] {
         self.token
     }
 }
 
-/// STREAM (RFC 9000 s.19.8). It ends at 2^62-1 at most.
+/// STREAM (RFC 9000 s.19.8). Its data ends at 2^62-1 or before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream<'a> {
     stream_id: StreamId,
@@ -75,13 +75,13 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// With a Length; `None` if it ends beyond 2^62-1.
+    /// Creates a frame with a Length field. Returns `None` if the data ends beyond 2^62-1.
     pub fn new(stream_id: StreamId, offset: VarInt, data: &'a [u8], fin: bool) -> Option<Self> {
         end_of(offset, data.len())?;
         Some(Stream { stream_id, offset, data, fin, to_end: false })
     }
 
-    /// The same frame without a Length: it must be the last of its packet.
+    /// Returns the same frame without a Length. It must be the last frame of its packet.
     pub const fn to_end_of_packet(self) -> Self {
         Stream { to_end: true, ..self }
     }
@@ -101,34 +101,36 @@ impl<'a> Stream<'a> {
         self.data
     }
 
-    /// True if the stream ends with this frame.
+    /// True if this frame ends the stream.
     pub const fn fin(&self) -> bool {
         self.fin
     }
 
-    /// True if the frame has no Length: its data goes on to the end of the packet.
+    /// True if the frame has no Length: its data extends to the end of the packet.
     pub const fn is_to_end_of_packet(&self) -> bool {
         self.to_end
     }
 
-    /// Offset at which the data ends in the stream, in bytes: the final size, if the stream ends here.
+    /// Offset at which the data ends in the stream, in bytes. If this frame ends the stream, this
+    /// is the final size.
     pub fn end(&self) -> VarInt {
-        // The constructors have checked it.
+        // The constructors have checked that the end is within the limit.
         end_of(self.offset, self.data.len()).unwrap_or(VarInt::MAX)
     }
 
-    /// Bytes of a STREAM frame before its data, for a budget; with a Length if `len` is given.
+    /// Returns the length of a STREAM frame's header. The header has a Length field if `len` is
+    /// given.
     #[inline]
     pub fn header_len(stream_id: StreamId, offset: VarInt, len: Option<usize>) -> usize {
         Counter::of(|counter| Self::encode_header(counter, stream_id, offset, len, false))
     }
 
-    /// Writes everything of a STREAM frame but its data, for who has the data in more places than
-    /// one: `len` bytes are to be written next, or without a Length everything up to the end of the
-    /// packet. That they end within 2^62-1 is on the caller.
+    /// Writes the header of a STREAM frame, for callers whose data is not in one piece. The caller
+    /// must write `len` bytes next, or, without `len`, everything up to the end of the packet. The
+    /// caller must also ensure that the data ends at 2^62-1 or before.
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for the header. Nothing is written then.
     #[inline]
     pub fn write_header(
         writer: &mut Writer<'_>,
@@ -140,8 +142,9 @@ impl<'a> Stream<'a> {
         writer.atomically(|writer| Self::encode_header(writer, stream_id, offset, len, fin))
     }
 
-    /// The STREAM frame that a payload begins with, and what follows it. None: it begins with something else, or the
-    /// frame is malformed; [`Frame::read`](super::Frame::read) tells what it is.
+    /// Reads the STREAM frame at the beginning of `payload`, and returns it with the bytes after
+    /// it. Returns `None` if the payload begins with another frame, or if the frame is malformed:
+    /// [`Frame::read`](super::Frame::read) then returns that frame or the error.
     #[inline]
     pub fn first_of(payload: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (first, fields) = payload.split_first()?;
@@ -207,7 +210,8 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// NEW_CONNECTION_ID (RFC 9000 s.19.15). The ID is not empty, and does not retire itself.
+/// NEW_CONNECTION_ID (RFC 9000 s.19.15). The ID is not empty, and `retire_prior_to` does not
+/// include it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewConnectionId {
     sequence_number: VarInt,
@@ -217,7 +221,7 @@ pub struct NewConnectionId {
 }
 
 impl NewConnectionId {
-    /// `None` if the ID is empty, or `retire_prior_to` is beyond `sequence_number`.
+    /// Returns `None` if the ID is empty, or if `retire_prior_to` is larger than `sequence_number`.
     pub fn new(
         sequence_number: VarInt,
         retire_prior_to: VarInt,
@@ -233,12 +237,12 @@ impl NewConnectionId {
         })
     }
 
-    /// The ID's number.
+    /// The ID's sequence number.
     pub const fn sequence_number(&self) -> VarInt {
         self.sequence_number
     }
 
-    /// IDs with smaller numbers are to be retired.
+    /// The peer must retire all IDs with smaller sequence numbers.
     pub const fn retire_prior_to(&self) -> VarInt {
         self.retire_prior_to
     }
@@ -248,7 +252,7 @@ impl NewConnectionId {
         self.connection_id
     }
 
-    /// Goes with the ID.
+    /// The stateless reset token of this ID.
     pub const fn reset_token(&self) -> ResetToken {
         self.reset_token
     }
@@ -257,7 +261,8 @@ impl NewConnectionId {
         let sequence_number = reader.varint()?;
         let retire_prior_to = reader.varint()?;
         let len = reader.u8()?;
-        // RFC 9000 s.19.15: said before the bytes are looked for.
+        // The length is checked first, so that a wrong one is reported even if the bytes end inside
+        // the ID.
         if len == 0 || usize::from(len) > ConnectionId::MAX_LEN {
             return Err(FrameErrorKind::ConnectionIdLength);
         }
@@ -273,7 +278,8 @@ impl NewConnectionId {
         self.encode_fields(sink)
     }
 
-    /// Everything behind the type, which a PATH_NEW_CONNECTION_ID frame has behind its path ID.
+    /// Writes everything after the type. A PATH_NEW_CONNECTION_ID frame has the same fields after
+    /// its path ID.
     pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.sequence_number)?;
         sink.varint(self.retire_prior_to)?;
@@ -288,7 +294,7 @@ impl NewConnectionId {
 pub struct DatagramFrame<'a> {
     /// The datagram; it may be empty.
     pub data: &'a [u8],
-    /// True if the frame has no Length: its data goes on to the end of the packet.
+    /// True if the frame has no Length: its data extends to the end of the packet.
     pub to_end_of_packet: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Frames that do not parse.
+//! Errors of frames that do not parse.
 
 use super::FrameType;
 use crate::TransportErrorCode;
 use core::fmt;
 
-/// A frame that does not parse, in an authenticated packet: the peer is to blame, and the connection
-/// is closed with [`FrameError::code`] and [`FrameError::frame_type`].
+/// A malformed frame in an authenticated packet. The peer is at fault, so the endpoint closes the
+/// connection with [`FrameError::code`] and [`FrameError::frame_type`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameError {
-    /// Type of the frame; PADDING if it is not known (RFC 9000 s.19.19).
+    /// Type of the frame, or PADDING if the type is unknown (RFC 9000 s.19.19).
     pub frame_type: FrameType,
     /// Defect of the frame.
     pub kind: FrameErrorKind,
@@ -17,27 +17,27 @@ pub struct FrameError {
 /// Defect of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameErrorKind {
-    /// A packet without a frame (RFC 9000 s.12.4).
+    /// A packet without any frame (RFC 9000 s.12.4).
     NoFrames,
     /// The packet ends inside the frame.
     Truncated,
     /// The type is not in its shortest encoding (RFC 9000 s.12.4).
     TypeNotShortest,
-    /// Nobody knows the type (RFC 9000 s.12.4).
+    /// Neither this crate nor an extension knows the type (RFC 9000 s.12.4).
     UnknownType,
-    /// The type may not come in packets of this type (RFC 9000 s.12.4).
+    /// A frame type that is not permitted in packets of this type (RFC 9000 s.12.4).
     WrongPacketType,
-    /// The type may not be sent by this end (RFC 9000 s.19.7, s.19.20).
+    /// A frame type that this end must not send (RFC 9000 s.19.7, s.19.20).
     WrongSender,
     /// A range of packet numbers that goes below zero (RFC 9000 s.19.3.1).
     NegativePacketNumber,
-    /// A token of no bytes (RFC 9000 s.19.7).
+    /// An empty token (RFC 9000 s.19.7).
     EmptyToken,
     /// Data beyond 2^62-1 bytes (RFC 9000 s.19.6, s.19.8).
     OffsetTooLarge,
     /// More than 2^60 streams (RFC 9000 s.19.11, s.19.14).
     StreamCountTooLarge,
-    /// A connection ID of no, or over 20, bytes (RFC 9000 s.19.15).
+    /// A connection ID that is empty or longer than 20 bytes (RFC 9000 s.19.15).
     ConnectionIdLength,
     /// Retire Prior To beyond the Sequence Number (RFC 9000 s.19.15).
     RetirePriorTo,
@@ -46,7 +46,7 @@ pub enum FrameErrorKind {
 }
 
 impl FrameError {
-    /// Error code to close the connection with.
+    /// Returns the error code to close the connection with.
     pub const fn code(&self) -> TransportErrorCode {
         match self.kind {
             FrameErrorKind::NoFrames

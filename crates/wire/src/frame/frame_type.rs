@@ -1,4 +1,4 @@
-//! Frame types and what holds for all frames of a type (RFC 9000 s.12.4, table 3).
+//! Frame types, and the rules for all frames of a type (RFC 9000 s.12.4, table 3).
 
 use super::{FrameError, FrameErrorKind};
 use crate::cursor::Reader;
@@ -6,18 +6,18 @@ use crate::packet::PacketType;
 use crate::{Side, VarInt};
 use core::fmt;
 
-/// The type of a frame, flags included. Any variable-length integer may come in; the constants are
-/// the types this crate knows.
+/// The type of a frame, including its flags. A peer may send any variable-length integer. The
+/// constants are the types that this crate knows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameType(pub VarInt);
 
-/// STREAM: the frame ends the stream.
+/// Flag of STREAM: the frame ends the stream.
 pub(super) const STREAM_FIN: u64 = 0x01;
-/// STREAM: there is a Length field.
+/// Flag of STREAM: there is a Length field.
 pub(super) const STREAM_LEN: u64 = 0x02;
-/// STREAM: there is an Offset field.
+/// Flag of STREAM: there is an Offset field.
 pub(super) const STREAM_OFF: u64 = 0x04;
-/// STREAM without flags; 0x08 to 0x0f are the type.
+/// STREAM without flags. With flags, the type is 0x08 to 0x0f.
 pub(super) const STREAM: u64 = 0x08;
 pub(super) const STREAM_LAST: u64 = 0x0f;
 
@@ -26,7 +26,7 @@ macro_rules! types {
         impl FrameType {
             $($(#[$doc])* pub const $name: FrameType = FrameType(VarInt::from_u32($value));)*
 
-            /// The RFC's name of the type; `None` for one that is not known.
+            /// Returns the RFC's name of the type, or `None` if the type is unknown.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() {
                     $($value => Some($rfc_name),)*
@@ -36,7 +36,7 @@ macro_rules! types {
             }
         }
 
-        /// Types below 64 that are known, a bit for each.
+        /// Bit set of the known types below 64.
         const KNOWN: u64 = {
             let mut known = 0;
             $(if $value < 64 { known |= 1 << ($value % 64); })*
@@ -48,7 +48,7 @@ macro_rules! types {
             known
         };
 
-        /// The same numbers, to match on.
+        /// The same numbers as `u64` constants, for `match` patterns.
         pub(super) mod number {
             $(pub(in crate::frame) const $name: u64 = $value;)*
         }
@@ -136,7 +136,8 @@ impl FrameType {
     /// Reads the type of the next frame.
     ///
     /// # Errors
-    /// The bytes end inside it, or it is not in its shortest encoding (RFC 9000 s.12.4).
+    /// Fails if the bytes end inside the type, or if it is not in its shortest encoding (RFC 9000
+    /// s.12.4).
     #[inline]
     pub fn read(reader: &mut Reader<'_>) -> Result<FrameType, FrameError> {
         let (value, len) = reader.varint_and_len().map_err(|_| FrameError {
@@ -153,26 +154,27 @@ impl FrameType {
     /// True if this crate parses frames of the type.
     pub const fn is_known(self) -> bool {
         let number = self.0.get();
-        // For every frame that comes: the names are a jump through a table.
+        // This runs for every received frame, and the lookup of the name is a jump through a table.
         if number < 64 { KNOWN >> number & 1 == 1 } else { self.name().is_some() }
     }
 
-    /// True if the type may come in a packet of this type (RFC 9000 table 3; RFC 9221 s.4;
-    /// draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). `None`: an extension decides.
+    /// Returns whether a packet of this type may contain the frame (RFC 9000 table 3; RFC 9221 s.4;
+    /// draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). Returns `None` if the type is unknown:
+    /// the extension decides.
     pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
         use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};
         if !self.is_known() {
             return None;
         }
         Some(match self.0.get() {
-            // IH01, of CONNECTION_CLOSE the transport's
+            // IH01, except for the application's CONNECTION_CLOSE.
             number::PADDING | number::PING | number::CONNECTION_CLOSE => true,
             // IH_1
             number::ACK | number::ACK_ECN | number::CRYPTO => {
                 matches!(packet, Initial | Handshake | OneRtt)
             }
-            // ___1. RFC 9000 s.12.5 names RETIRE_CONNECTION_ID too, against its table 3: a client
-            // has no connection ID to retire in 0-RTT.
+            // ___1. RFC 9000 s.12.5 also lists RETIRE_CONNECTION_ID, which contradicts its table 3:
+            // a client has no connection ID to retire in 0-RTT.
             number::NEW_TOKEN
             | number::RETIRE_CONNECTION_ID
             | number::PATH_RESPONSE
@@ -185,8 +187,8 @@ impl FrameType {
         })
     }
 
-    /// True if the type is one of multipath QUIC, which an endpoint may send only if both have declared
-    /// initial_max_path_id (RFC 10069 s.2).
+    /// True if the frame is one of multipath QUIC. An endpoint may send it only if both endpoints
+    /// have sent initial_max_path_id (RFC 10069 s.2).
     pub const fn is_multipath(self) -> bool {
         matches!(
             self.0.get(),
@@ -195,15 +197,16 @@ impl FrameType {
         )
     }
 
-    /// True if this end may send the type: a client has no tokens to give and confirms no handshake
-    /// (RFC 9000 s.19.7, s.19.20).
+    /// Returns whether this side may send the type. A client must not send NEW_TOKEN and
+    /// HANDSHAKE_DONE (RFC 9000 s.19.7, s.19.20).
     pub const fn may_be_sent_by(self, side: Side) -> bool {
         !matches!(self.0.get(), number::NEW_TOKEN | number::HANDSHAKE_DONE)
             || matches!(side, Side::Server)
     }
 
-    /// True if a packet with such a frame is to be acknowledged: all but those marked N in table 3, and PATH_ACK.
-    /// Extension frames are, unless the extension says otherwise (RFC 9000 s.19.21).
+    /// True if a packet with such a frame must be acknowledged. That is every type except those
+    /// marked N in table 3, and PATH_ACK. Unknown types count as ack-eliciting, unless their
+    /// extension defines otherwise (RFC 9000 s.19.21).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
             self.0.get(),
@@ -223,8 +226,7 @@ impl FrameType {
         self.is_ack_eliciting() || matches!(self.0.get(), number::PADDING)
     }
 
-    /// True if a packet with such frames only probes a path: those marked P in table 3 (RFC 9000
-    /// s.9.1).
+    /// True if the frame is a probing frame: one of those marked P in table 3 (RFC 9000 s.9.1).
     pub const fn is_probing(self) -> bool {
         matches!(
             self.0.get(),

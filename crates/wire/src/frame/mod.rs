@@ -1,7 +1,7 @@
 //! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5, RFC 10069 s.4).
 //!
-//! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. What a frame type is
-//! allowed to do, and where, is asked of the [`FrameType`].
+//! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. [`FrameType`] has
+//! the rules for each type, such as in which packets a frame may be sent.
 
 mod ack;
 mod data;
@@ -28,15 +28,15 @@ use core::time::Duration;
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// So many PADDING frames in a row, each a byte long.
+    /// This number of PADDING frames in a row. Each is one byte long.
     Padding(NonZeroUsize),
     /// PING.
     Ping,
     /// ACK, with or without ECN counts.
     Ack(Ack<'a>),
-    /// The sender gives up its part of a stream.
+    /// RESET_STREAM: the sender aborts its sending part of a stream.
     ResetStream(ResetStream),
-    /// The receiver asks the sender to do so.
+    /// STOP_SENDING: the receiver asks the sender to abort a stream.
     StopSending(StopSending),
     /// Bytes of the TLS handshake.
     Crypto(Crypto<'a>),
@@ -44,25 +44,26 @@ pub enum Frame<'a> {
     NewToken(NewToken<'a>),
     /// Bytes of a stream.
     Stream(Stream<'a>),
-    /// The receiver takes so many bytes on all streams together.
+    /// MAX_DATA: limit on the total bytes of all streams.
     MaxData(VarInt),
-    /// The receiver takes so many bytes on a stream.
+    /// MAX_STREAM_DATA: limit on the bytes of one stream.
     MaxStreamData(StreamLimit),
-    /// The peer may open so many streams of a direction, from the beginning of the connection.
+    /// MAX_STREAMS: limit on the total number of streams of a direction that the peer may open.
     MaxStreams(Direction, StreamCount),
-    /// The sender is held up by this limit of the connection.
+    /// DATA_BLOCKED: the sender is blocked by this limit of the connection.
     DataBlocked(VarInt),
-    /// The sender is held up by this limit of a stream.
+    /// STREAM_DATA_BLOCKED: the sender is blocked by this limit of a stream.
     StreamDataBlocked(StreamLimit),
-    /// The sender would open a stream of this direction beyond this limit.
+    /// STREAMS_BLOCKED: the sender cannot open a stream of this direction because of this limit.
     StreamsBlocked(Direction, StreamCount),
     /// Another connection ID for the peer to use.
     NewConnectionId(NewConnectionId),
-    /// The connection ID of this sequence number will not be used again.
+    /// RETIRE_CONNECTION_ID: the sender will not use the connection ID of this sequence number
+    /// again.
     RetireConnectionId(VarInt),
-    /// Data that the peer is to send back.
+    /// PATH_CHALLENGE: data that the peer must echo.
     PathChallenge([u8; 8]),
-    /// Sent back.
+    /// PATH_RESPONSE: the echoed data of a PATH_CHALLENGE.
     PathResponse([u8; 8]),
     /// The connection is closed.
     ConnectionClose(ConnectionClose<'a>),
@@ -70,29 +71,29 @@ pub enum Frame<'a> {
     HandshakeDone,
     /// An unreliable datagram.
     Datagram(DatagramFrame<'a>),
-    /// Request of the sender of this frame for ACK frames of another frequency.
+    /// ACK_FREQUENCY: the sender of this frame asks for more or fewer ACK frames.
     AckFrequency(AckFrequency),
-    /// The sender of this frame would like to see an ACK now.
+    /// IMMEDIATE_ACK: the sender of this frame asks for an ACK frame now.
     ImmediateAck,
     /// An ACK frame for the packets of one path, with or without ECN counts.
     PathAck(PathAck<'a>),
-    /// The sender gives up a path.
+    /// PATH_ABANDON: the sender abandons a path.
     PathAbandon(PathAbandon),
-    /// The sender of this frame has no objection to packets on a path.
+    /// PATH_STATUS_AVAILABLE: the sender of this frame has no objection to packets on a path.
     PathStatusAvailable(PathStatus),
-    /// The sender of this frame wants packets on a path only if no available path works.
+    /// PATH_STATUS_BACKUP: the peer should use this path only if no available path works.
     PathStatusBackup(PathStatus),
     /// Another connection ID for the peer to use on one path.
     PathNewConnectionId(PathNewConnectionId),
-    /// A connection ID of one path will not be used again.
+    /// PATH_RETIRE_CONNECTION_ID: the sender will not use a connection ID of one path again.
     PathRetireConnectionId(PathRetireConnectionId),
     /// The peer may use path IDs up to this one.
     MaxPathId(PathId),
-    /// The sender would open a path beyond this limit.
+    /// PATHS_BLOCKED: the sender cannot open a path because of this limit.
     PathsBlocked(PathId),
     /// The sender has no unused connection ID for a path.
     PathCidsBlocked(PathCidsBlocked),
-    /// A type this crate does not know.
+    /// A frame of a type that this crate does not know.
     Unknown(UnknownFrame<'a>),
 }
 
@@ -101,9 +102,9 @@ pub enum Frame<'a> {
 pub struct ResetStream {
     /// The stream.
     pub stream_id: StreamId,
-    /// The application's reason.
+    /// Error code of the application.
     pub error_code: VarInt,
-    /// Bytes the sender has sent on the stream.
+    /// Final size of the stream, in bytes: the number of bytes that the sender has sent on it.
     pub final_size: VarInt,
 }
 
@@ -112,7 +113,7 @@ pub struct ResetStream {
 pub struct StopSending {
     /// The stream.
     pub stream_id: StreamId,
-    /// The application's reason.
+    /// Error code of the application.
     pub error_code: VarInt,
 }
 
@@ -125,23 +126,23 @@ pub struct StreamLimit {
     pub limit: VarInt,
 }
 
-/// CONNECTION_CLOSE (RFC 9000 s.19.19). The reason is whatever the peer sent, not always UTF-8.
+/// CONNECTION_CLOSE (RFC 9000 s.19.19). The reason phrase is as received and may be invalid UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionClose<'a> {
-    /// Type 0x1c: QUIC itself closes.
+    /// Type 0x1c: the transport closes the connection.
     Transport {
         /// Reason for the close.
         error_code: TransportErrorCode,
-        /// The type of the frame that was wrong; PADDING if that is not known.
+        /// Type of the frame that caused the error, or PADDING if that is unknown.
         frame_type: FrameType,
-        /// Reason phrase, for a person to read.
+        /// Reason phrase, for people.
         reason: &'a [u8],
     },
-    /// Type 0x1d: the application closes.
+    /// Type 0x1d: the application closes the connection.
     Application {
-        /// Reason for the close, as a code of the application's own.
+        /// Error code of the application.
         error_code: VarInt,
-        /// Reason phrase, for a person to read.
+        /// Reason phrase, for people.
         reason: &'a [u8],
     },
 }
@@ -151,40 +152,42 @@ pub enum ConnectionClose<'a> {
 pub struct AckFrequency {
     /// A frame with a smaller number than one received before is ignored.
     pub sequence_number: VarInt,
-    /// Ack-eliciting packets that may go without an ACK.
+    /// Number of ack-eliciting packets that may arrive before an ACK must be sent.
     pub ack_eliciting_threshold: VarInt,
-    /// Microseconds.
+    /// The requested maximum ACK delay, in microseconds.
     pub requested_max_ack_delay_us: VarInt,
-    /// Packets of reordering before an immediate ACK; 0: reordering causes none.
+    /// Number of reordered packets that cause an immediate ACK. 0: reordering causes none.
     pub reordering_threshold: VarInt,
 }
 
 impl AckFrequency {
-    /// The delay asked for.
+    /// The requested maximum ACK delay.
     pub const fn requested_max_ack_delay(&self) -> Duration {
         Duration::from_micros(self.requested_max_ack_delay_us.get())
     }
 }
 
-/// A frame of a type this crate does not know. QUIC frames do not say where they end (RFC 9000
-/// s.19.21): who knows the type takes its fields from `rest` and tells [`Frames::resume`] what is left.
+/// A frame of a type that this crate does not know. QUIC frames do not carry their own length (RFC
+/// 9000 s.19.21). An extension that knows the type reads its fields from `rest`, and passes the
+/// remaining bytes to [`Frames::resume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFrame<'a> {
     /// Type of the frame.
     pub frame_type: FrameType,
-    /// Everything behind the type, up to the end of the packet.
+    /// All bytes after the type, up to the end of the packet.
     pub rest: &'a [u8],
 }
 
 impl UnknownFrame<'_> {
-    /// Error to close the connection with if no extension knows the type either (RFC 9000 s.12.4).
+    /// Returns the error to close the connection with if no extension knows the type (RFC 9000
+    /// s.12.4).
     pub const fn error(&self) -> FrameError {
         FrameError { frame_type: self.frame_type, kind: FrameErrorKind::UnknownType }
     }
 }
 
 impl Frame<'_> {
-    /// The type as it stands on the wire, flags included.
+    /// Returns the type as on the wire, including its flags.
     pub fn frame_type(&self) -> FrameType {
         match self {
             Frame::Padding(_) => FrameType::PADDING,

@@ -1,5 +1,5 @@
-//! Frames of multipath QUIC (RFC 10069 s.4). They are sent in 1-RTT packets alone, and only if both endpoints have sent
-//! the transport parameter initial_max_path_id.
+//! Frames of multipath QUIC (RFC 10069 s.4). They are sent only in 1-RTT packets, and only if both
+//! endpoints have sent the transport parameter initial_max_path_id.
 
 use super::ack::{Ack, AckRange, EcnCounts, WrittenAck, write_ack_of};
 use super::{FrameErrorKind, FrameType, NewConnectionId};
@@ -11,25 +11,26 @@ use crate::{PathId, TransportErrorCode, VarInt};
 pub struct PathAck<'a> {
     /// The path on which the acknowledged packets were sent.
     pub path_id: PathId,
-    /// All other fields, which are those of an ACK frame.
+    /// All other fields, as in an ACK frame.
     pub ack: Ack<'a>,
 }
 
-/// PATH_ABANDON (RFC 10069 s.4.2): the sender will send no further packet on the path.
+/// PATH_ABANDON (RFC 10069 s.4.2): the sender will not send another packet on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathAbandon {
-    /// The path that is given up.
+    /// The abandoned path.
     pub path_id: PathId,
-    /// Reason for giving it up.
+    /// Reason for abandoning the path.
     pub error_code: TransportErrorCode,
 }
 
 /// PATH_STATUS_AVAILABLE or PATH_STATUS_BACKUP (RFC 10069 s.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathStatus {
-    /// The path whose use the sender has a wish for.
+    /// The path whose status the sender reports.
     pub path_id: PathId,
-    /// A frame of either type is ignored if one for the same path came before with this number or a larger one.
+    /// The receiver ignores a status frame of either type if it has already received one for this
+    /// path with the same or a larger number.
     pub sequence_number: VarInt,
 }
 
@@ -38,26 +39,28 @@ pub struct PathStatus {
 pub struct PathNewConnectionId {
     /// The only path on which the ID may be used.
     pub path_id: PathId,
-    /// All other fields, which are those of a NEW_CONNECTION_ID frame. Sequence numbers count for the path.
+    /// All other fields, as in a NEW_CONNECTION_ID frame. Each path has sequence numbers of its
+    /// own.
     pub new: NewConnectionId,
 }
 
-/// PATH_RETIRE_CONNECTION_ID (RFC 10069 s.4.5): the connection ID of this number will not be used again on the path.
+/// PATH_RETIRE_CONNECTION_ID (RFC 10069 s.4.5): the sender will not use the connection ID with this
+/// sequence number again on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRetireConnectionId {
     /// The path that the ID is for.
     pub path_id: PathId,
-    /// The ID's number among those of the path.
+    /// The ID's sequence number on this path.
     pub sequence_number: VarInt,
 }
 
-/// PATH_CIDS_BLOCKED (RFC 10069 s.4.7): the sender would open the path, or change its connection ID, and has no unused
-/// ID for it.
+/// PATH_CIDS_BLOCKED (RFC 10069 s.4.7): the sender has no unused connection ID to open the path or
+/// to change its ID there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathCidsBlocked {
     /// The path without an unused connection ID.
     pub path_id: PathId,
-    /// The number that the next connection ID for the path is expected to have.
+    /// The sequence number that the sender expects of the next connection ID for the path.
     pub next_sequence_number: VarInt,
 }
 
@@ -119,15 +122,17 @@ impl PathCidsBlocked {
     }
 }
 
-/// A path ID, of which none over 2^32-1 can be within a limit (RFC 10069 s.4, s.4.6).
+/// Reads a path ID. Values above 2^32-1 are rejected because they exceed every possible limit (RFC
+/// 10069 s.4, s.4.6).
 pub(super) fn read_path_id(reader: &mut Reader<'_>) -> Result<PathId, FrameErrorKind> {
     PathId::from_varint(reader.varint()?).ok_or(FrameErrorKind::PathIdTooLarge)
 }
 
-/// Writes a PATH_ACK frame for the packets of a path, by the rules of [`write_ack`](super::write_ack).
+/// Writes a PATH_ACK frame for the packets of one path. The rules of
+/// [`write_ack`](super::write_ack) apply.
 ///
 /// # Errors
-/// Not even the first range fits, or there is none; nothing is written then.
+/// Fails if `ranges` is empty, or if not even the first range fits. Nothing is written then.
 pub fn write_path_ack(
     writer: &mut Writer<'_>,
     path_id: PathId,

@@ -1,4 +1,4 @@
-//! From the payload of a packet to frames.
+//! Reads the frames in the payload of a packet.
 
 use super::frame_type::{STREAM, STREAM_LAST, number};
 use super::multipath::read_path_id;
@@ -13,8 +13,9 @@ use crate::packet::PacketType;
 use crate::{Direction, Side, StreamCount, StreamId, TransportErrorCode};
 use core::num::NonZeroUsize;
 
-/// The frames of a packet's payload, in order. Ends with the first that does not parse, and with the
-/// first of an unknown type, until [`Frames::resume`] says where that one ended.
+/// Iterator over the frames of a packet's payload, in order. It ends after the first frame that
+/// does not parse. It also ends after a frame of unknown type, unless [`Frames::resume`] is called
+/// with the bytes after that frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a> {
     reader: Reader<'a>,
@@ -27,10 +28,10 @@ impl From<UnexpectedEnd> for FrameErrorKind {
 }
 
 impl<'a> Frames<'a> {
-    /// Reads `payload`, which is decrypted and authenticated.
+    /// Starts at the first byte of `payload`, which must be decrypted and authenticated.
     ///
     /// # Errors
-    /// There is no frame in it: PROTOCOL_VIOLATION (RFC 9000 s.12.4).
+    /// Fails with PROTOCOL_VIOLATION if the payload is empty (RFC 9000 s.12.4).
     pub const fn new(payload: &'a [u8]) -> Result<Self, FrameError> {
         if payload.is_empty() {
             return Err(FrameError {
@@ -46,7 +47,8 @@ impl<'a> Frames<'a> {
         self.reader.rest()
     }
 
-    /// Goes on with `rest`: what an extension has left of [`UnknownFrame::rest`].
+    /// Continues with `rest`: the part of [`UnknownFrame::rest`] after the fields that an extension
+    /// read.
     pub const fn resume(&mut self, rest: &'a [u8]) {
         self.reader = Reader::new(rest);
     }
@@ -68,10 +70,11 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads one frame. One without a Length, or of an unknown type, takes everything there is.
+    /// Reads one frame. A frame without a Length, or of an unknown type, takes all remaining bytes.
     ///
     /// # Errors
-    /// It is not legal in any packet of any connection. The reader is then anywhere.
+    /// Fails if the frame is malformed, whatever packet it is in. The position of `reader` is then
+    /// unspecified.
     #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
         let frame_type = FrameType::read(reader)?;
@@ -79,8 +82,8 @@ impl<'a> Frame<'a> {
     }
 
     /// # Errors
-    /// The frame may not come in such a packet, or from that end: PROTOCOL_VIOLATION. Frames of
-    /// unknown types pass: the extension decides.
+    /// Fails with PROTOCOL_VIOLATION if the frame is not permitted in packets of this type, or from
+    /// this sender. Frames of unknown types pass, because the extension decides.
     pub fn check_allowed(&self, packet: PacketType, sender: Side) -> Result<(), FrameError> {
         let frame_type = self.frame_type();
         if frame_type.allowed_in(packet) == Some(false) {
@@ -166,7 +169,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Fields of the frames of RFC 10069.
+    /// Reads the fields of a frame of RFC 10069.
     fn read_multipath(
         reader: &mut Reader<'a>,
         frame_type: FrameType,
@@ -191,9 +194,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The zeros behind a PADDING frame are PADDING frames too; counts them all.
+/// Counts the zero bytes after a PADDING frame, which are PADDING frames too.
 fn read_padding(reader: &mut Reader<'_>) -> NonZeroUsize {
-    // Sixteen at a time, then the rest: a packet may be nothing but padding.
+    // Reads 16 bytes at a time, because a packet may consist of padding.
     let (chunks, _) = reader.rest().as_chunks::<16>();
     let zero_chunks = chunks.iter().take_while(|chunk| u128::from_ne_bytes(**chunk) == 0).count();
     let before = reader.len();

@@ -1,20 +1,20 @@
-//! Writing of frames as bytes.
+//! Writes frames as bytes.
 
 use super::{ConnectionClose, Frame};
 use crate::cursor::{BufferFull, Counter, Sink, Writer};
 use crate::varint::VarInt;
 
 impl Frame<'_> {
-    /// Bytes that [`Frame::write`] writes.
+    /// Returns the number of bytes that [`Frame::write`] writes.
     pub fn encoded_len(&self) -> usize {
         Counter::of(|counter| self.encode(counter))
     }
 
-    /// Writes the frame. Every integer takes its shortest encoding, but for the ranges of an ACK
-    /// frame that was read: they stay as they were.
+    /// Writes the frame. Integers take their shortest encoding, except for the ranges of an ACK
+    /// frame that was read: these are copied as they were received.
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for the frame. Nothing is written then.
     pub fn write(&self, writer: &mut Writer<'_>) -> Result<(), BufferFull> {
         writer.atomically(|writer| self.encode(writer))
     }

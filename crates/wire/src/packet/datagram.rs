@@ -1,4 +1,4 @@
-//! From a UDP payload to the packets coalesced in it (RFC 9000 s.12.2).
+//! Splits a UDP payload into the packets that are coalesced in it (RFC 9000 s.12.2).
 
 use super::protection::{HeaderForm, MIN_PROTECTED_LEN, Protected, SAMPLE_OFFSET};
 use super::{
@@ -8,18 +8,20 @@ use crate::cursor::Reader;
 use crate::id::ConnectionId;
 use crate::version::{KnownVersion, Version};
 
-/// Facts needed for parsing that the bytes themselves do not carry.
+/// Information that the parser needs and that is not in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// Length in bytes of the connection IDs that this endpoint gave out: a short header carries
-    /// no length.
+    /// Length in bytes of the connection IDs that this endpoint has issued. A short header does not
+    /// carry the length of its ID.
     pub dcid_len: usize,
-    /// Take packets with a zero Fixed Bit: this endpoint sent grease_quic_bit (RFC 9287 s.3).
+    /// Accept packets with a zero Fixed Bit, because this endpoint sent grease_quic_bit (RFC 9287
+    /// s.3).
     pub greased_fixed_bit: bool,
 }
 
-/// The packets of a UDP payload, in order. Ends with the first whose extent cannot be told; a packet
-/// that is merely not worth opening is an error, and the next one follows.
+/// Iterator over the packets of a UDP payload, in order. It ends after the first packet whose
+/// length is unknown. If only the packet itself is unusable, it returns an error and continues with
+/// the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     rest: &'a [u8],
@@ -39,16 +41,16 @@ pub enum Packet<'a> {
     Retry(Retry<'a>),
     /// A Version Negotiation packet.
     VersionNegotiation(VersionNegotiation<'a>),
-    /// A long header of another version, with everything behind it.
+    /// A long header of an unknown version, with all bytes after it.
     UnknownVersion(LongInvariant<'a>),
 }
 
 /// The types of long header packets that carry frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongKind<'a> {
-    /// With the token of a Retry packet or NEW_TOKEN frame, or an empty one.
+    /// Carries the token of a Retry packet or a NEW_TOKEN frame, or an empty token.
     Initial {
-        /// Token as the server gave it.
+        /// The token as the server issued it.
         token: &'a [u8],
     },
     /// Early data.
@@ -57,7 +59,7 @@ pub enum LongKind<'a> {
     Handshake,
 }
 
-/// A long header packet under protection. It is long enough for a header protection sample.
+/// A protected long header packet. It is long enough for a header protection sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongPacket<'a> {
     version: KnownVersion,
@@ -68,7 +70,7 @@ pub struct LongPacket<'a> {
     pn_offset: usize,
 }
 
-/// A short header packet under protection. It is long enough for a header protection sample.
+/// A protected short header packet. It is long enough for a header protection sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortPacket<'a> {
     dcid: ConnectionId,
@@ -77,7 +79,7 @@ pub struct ShortPacket<'a> {
 }
 
 impl LongKind<'_> {
-    /// The type's name in the header.
+    /// The type as the header encodes it.
     pub const fn long_type(&self) -> LongPacketType {
         match self {
             LongKind::Initial { .. } => LongPacketType::Initial,
@@ -86,7 +88,7 @@ impl LongKind<'_> {
         }
     }
 
-    /// The type for the frames in it.
+    /// The type that decides which frames are permitted.
     pub const fn packet_type(&self) -> PacketType {
         match self {
             LongKind::Initial { .. } => PacketType::Initial,
@@ -102,7 +104,7 @@ impl<'a> LongPacket<'a> {
         self.version
     }
 
-    /// Its type, with the token of an Initial.
+    /// The type, with the token of an Initial.
     pub const fn kind(&self) -> LongKind<'a> {
         self.kind
     }
@@ -117,23 +119,24 @@ impl<'a> LongPacket<'a> {
         self.scid
     }
 
-    /// The packet from its first byte to its end by the Length field.
+    /// The bytes of the packet, from its first byte to the end that its Length field gives.
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Part of the packet from which header protection is to be removed.
+    /// The part of the packet from which the caller must remove header protection.
     pub const fn protected(&self) -> Protected {
         Protected::new(HeaderForm::Long, self.pn_offset)
     }
 }
 
 impl<'a> ShortPacket<'a> {
-    /// Reads `bytes`, of which the first says that the header is short ([`LongInvariant::is_long`] of it is false). The
-    /// packet takes them all.
+    /// Parses a packet with a short header. The caller must have checked that
+    /// [`LongInvariant::is_long`] is false for the first byte. The packet extends to the end of
+    /// `bytes`.
     ///
     /// # Errors
-    /// The packet is to be dropped.
+    /// Fails if the packet must be dropped.
     #[inline]
     pub fn parse(bytes: &'a [u8], options: ParseOptions) -> Result<Self, PacketError> {
         let mut reader = Reader::new(bytes);
@@ -155,17 +158,17 @@ impl<'a> ShortPacket<'a> {
         self.dcid
     }
 
-    /// The packet: all that was left of the datagram.
+    /// The bytes of the packet: everything up to the end of the datagram.
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Part of the packet from which header protection is to be removed.
+    /// The part of the packet from which the caller must remove header protection.
     pub const fn protected(&self) -> Protected {
         Protected::new(HeaderForm::Short, self.pn_offset)
     }
 
-    /// The last 16 bytes: what a stateless reset would have for a token (RFC 9000 s.10.3).
+    /// The last 16 bytes. If the packet is a stateless reset, they are its token (RFC 9000 s.10.3).
     pub fn reset_token(&self) -> Option<&'a [u8; 16]> {
         self.bytes.last_chunk()
     }
@@ -182,7 +185,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Takes packets of this version apart, too; those of 1 and 2 are in any case.
+    /// Also parses packets of this version. Versions 1 and 2 are always parsed.
     #[must_use]
     pub const fn including(self, version: KnownVersion) -> Self {
         match version {
@@ -200,7 +203,7 @@ impl<'a> Datagram<'a> {
         version.known()
     }
 
-    /// Bytes of the datagram not taken apart yet.
+    /// The bytes of the datagram that have not been parsed yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -240,7 +243,7 @@ impl<'a> Datagram<'a> {
         let end = pn_offset.saturating_add(length);
         let (bytes, rest) = bytes.split_at_checked(end).ok_or(PacketError::Truncated)?;
         self.rest = rest;
-        // RFC 9001 s.5.4.2; what is coalesced behind it is still to be looked at.
+        // RFC 9001 s.5.4.2. The packets that are coalesced after this one are still parsed.
         if length < MIN_PROTECTED_LEN {
             return Err(PacketError::TooShortToSample);
         }

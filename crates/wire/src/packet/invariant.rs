@@ -8,7 +8,7 @@ use crate::version::Version;
 /// 255 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongInvariant<'a> {
-    /// Its upper bit is set; what the others mean is the version's.
+    /// The first byte. Its upper bit is set. The version defines the other bits.
     pub first_byte: u8,
     /// 0 marks a Version Negotiation packet.
     pub version: Version,
@@ -16,7 +16,7 @@ pub struct LongInvariant<'a> {
     pub dcid: &'a [u8],
     /// Source Connection ID.
     pub scid: &'a [u8],
-    /// Everything behind the Source Connection ID.
+    /// All bytes after the Source Connection ID.
     pub rest: &'a [u8],
 }
 
@@ -26,10 +26,10 @@ impl<'a> LongInvariant<'a> {
         first_byte & HEADER_FORM != 0
     }
 
-    /// Reads a long header; the Header Form bit is not looked at.
+    /// Parses a long header. Does not check the Header Form bit.
     ///
     /// # Errors
-    /// The bytes end inside it.
+    /// Fails if the bytes end inside the header.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, UnexpectedEnd> {
         let mut reader = Reader::new(packet);

@@ -1,10 +1,10 @@
 //! Packets (RFC 9000 s.17, RFC 9369 s.3.2).
 //!
-//! [`Datagram`] takes a UDP payload apart into the packets coalesced in it. A protected packet
-//! ([`LongPacket`], [`ShortPacket`]) shows what protection leaves readable; its
-//! [`Protected`] header becomes an [`Unprotected`] one with the mask that the keys give (RFC 9001
-//! s.5.4), and only that one has a packet number. [`LongHeader`] and [`ShortHeader`] write packets.
-//! Of an unknown version only the invariants are read ([`LongInvariant`], RFC 8999).
+//! [`Datagram`] splits a UDP payload into the packets that are coalesced in it. A protected packet
+//! ([`LongPacket`], [`ShortPacket`]) gives access to its unprotected fields. With the mask from the
+//! keys (RFC 9001 s.5.4), its [`Protected`] header becomes an [`Unprotected`] one, which has the
+//! packet number. [`LongHeader`] and [`ShortHeader`] write packets. For unknown versions, only the
+//! invariants are parsed ([`LongInvariant`], RFC 8999).
 
 mod datagram;
 mod invariant;
@@ -37,13 +37,13 @@ pub const MIN_INITIAL_DATAGRAM: usize = 1200;
 /// The type of a long header packet of version 1 or 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LongPacketType {
-    /// First flight, both ways.
+    /// The first packets of the handshake, in both directions.
     Initial,
     /// Early data of the client.
     ZeroRtt,
     /// The rest of the handshake.
     Handshake,
-    /// Asks the client to show that it owns its address.
+    /// Makes the client prove that it owns its address.
     Retry,
 }
 
@@ -61,7 +61,8 @@ pub enum PacketType {
 }
 
 impl LongPacketType {
-    /// From the first byte (RFC 9000 s.17.2; RFC 9369 s.3.2 numbers them one further).
+    /// Reads the type from the first byte (RFC 9000 s.17.2). In version 2 the numbers are shifted
+    /// by one (RFC 9369 s.3.2).
     pub const fn of_first_byte(version: KnownVersion, first: u8) -> Self {
         match (version, (first >> 4) & 3) {
             (KnownVersion::V2, 1) => LongPacketType::Initial,
@@ -75,7 +76,7 @@ impl LongPacketType {
         }
     }
 
-    /// The Long Packet Type bits, in their place in the first byte.
+    /// Returns the Long Packet Type bits, at their position in the first byte.
     pub const fn bits(self, version: KnownVersion) -> u8 {
         match (version, self) {
             (KnownVersion::V2, LongPacketType::Retry) => 0x00,
@@ -90,21 +91,21 @@ impl LongPacketType {
     }
 }
 
-/// Reason for dropping a packet. A packet that does not parse may come from anybody: it is no reason to
-/// close a connection (RFC 9000 s.5.2, RFC 9001 s.9.5).
+/// Reason for dropping a packet. Anyone can send a packet that does not parse, so an endpoint must
+/// not close a connection because of it (RFC 9000 s.5.2, RFC 9001 s.9.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
-    /// It ends inside the header, or before its Length says.
+    /// The packet ends inside the header, or before the end that its Length gives.
     Truncated,
-    /// The Fixed Bit is zero, and nobody agreed to that (RFC 9000 s.17.2).
+    /// The Fixed Bit is zero, and this endpoint has not sent grease_quic_bit (RFC 9000 s.17.2).
     FixedBit,
-    /// A connection ID over 20 bytes (RFC 9000 s.17.2).
+    /// A connection ID is longer than 20 bytes (RFC 9000 s.17.2).
     ConnectionIdTooLong,
     /// Too short for a packet number and a header protection sample (RFC 9001 s.5.4.2).
     TooShortToSample,
     /// A Retry without a token (RFC 9000 s.17.2.5.2).
     EmptyRetryToken,
-    /// The versions of a Version Negotiation packet end inside one.
+    /// The list of a Version Negotiation packet ends inside a version.
     VersionList,
 }
 

@@ -1,19 +1,21 @@
-//! Header protection (RFC 9001 s.5.4): where it is, and what it hides. The mask comes from the keys,
-//! which are the transport's.
+//! Header protection (RFC 9001 s.5.4): its position in a packet, and the fields that it hides. The
+//! transport computes the mask from its keys.
 
 use super::PacketType;
 use crate::TransportErrorCode;
 use crate::packet_number::{PacketNumberLen, TruncatedPacketNumber};
 use core::fmt;
 
-/// Bytes of ciphertext that the mask is made from.
+/// Length of the ciphertext sample for the mask, in bytes.
 pub const SAMPLE_LEN: usize = 16;
 /// The sample is taken as if the packet number had four bytes (RFC 9001 s.5.4.2).
 pub(super) const SAMPLE_OFFSET: usize = 4;
-/// Least number of bytes behind a packet's header: a packet number and a sample.
+/// Offset of the sample from the start of the packet number, in bytes. It assumes a packet number
+/// of four bytes (RFC 9001 s.5.4.2).
 pub const MIN_PROTECTED_LEN: usize = SAMPLE_OFFSET + SAMPLE_LEN;
 
-/// One byte for the first byte of the packet, four for the packet number.
+/// Mask for header protection: one byte for the first byte of the packet, four for the packet
+/// number.
 pub type HeaderMask = [u8; 5];
 
 /// Long or short header.
@@ -41,14 +43,14 @@ impl HeaderForm {
     }
 }
 
-/// A header under protection: the packet number's place is known, its length is not.
+/// A protected header: the position of the packet number is known, its length is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protected {
     form: HeaderForm,
     pn_offset: usize,
 }
 
-/// A header without protection. Nothing in it can be trusted before the payload is authenticated.
+/// A header without protection. Its fields must not be trusted before the payload is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unprotected {
     form: HeaderForm,
@@ -57,7 +59,7 @@ pub struct Unprotected {
     packet_number: TruncatedPacketNumber,
 }
 
-/// Reserved Bits that are not zero: PROTOCOL_VIOLATION, once the packet is authenticated.
+/// The Reserved Bits are not zero. If the packet is authenticated, this is a PROTOCOL_VIOLATION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedBitsSet;
 
@@ -66,8 +68,9 @@ impl Protected {
         Protected { form, pn_offset }
     }
 
-    /// Of a 1-RTT packet with this first byte, to a connection ID of so many bytes; `None` if the Fixed Bit is missing where
-    /// it must not (RFC 9000 s.17.3.1; `greased_fixed_bit`: RFC 9287).
+    /// Creates the header of a 1-RTT packet from its first byte and the length of its connection ID
+    /// in bytes. Returns `None` if the Fixed Bit is zero although it must be set (RFC 9000
+    /// s.17.3.1; `greased_fixed_bit`: RFC 9287).
     #[inline]
     pub const fn of_short_header(
         first: u8,
@@ -80,26 +83,27 @@ impl Protected {
         Some(Protected { form: HeaderForm::Short, pn_offset: dcid_len.saturating_add(1) })
     }
 
-    /// Offset of the packet number, in bytes from the packet's first.
+    /// Offset of the packet number in bytes, from the start of the packet.
     pub const fn pn_offset(self) -> usize {
         self.pn_offset
     }
 
-    /// Sample that the mask is made from; `None` if `packet` is shorter than the one that was parsed.
+    /// Returns the sample for the mask, or `None` if `packet` is shorter than the parsed one.
     #[inline]
     pub fn sample(self, packet: &[u8]) -> Option<&[u8; SAMPLE_LEN]> {
         let at = self.pn_offset.checked_add(SAMPLE_OFFSET)?;
         packet.get(at..)?.first_chunk()
     }
 
-    /// Removes the protection from `packet`, in place; `None` (and nothing done) if `packet` is
-    /// shorter than the one that was parsed.
+    /// Removes header protection from `packet`, in place. Returns `None` and changes nothing if
+    /// `packet` is shorter than the parsed one.
     #[inline(always)]
     pub fn remove(self, packet: &mut [u8], mask: &HeaderMask) -> Option<Unprotected> {
         let [first_mask, pn_mask @ ..] = mask;
         let first_byte = packet.first()? ^ (first_mask & self.form.protected_bits());
         let len = PacketNumberLen::of_first_byte(first_byte);
-        // All four bytes at once: behind a shorter packet number there is a sample.
+        // Four bytes can always be read: if the packet number is shorter, bytes of the sample
+        // follow it.
         let field = packet.get_mut(self.pn_offset..)?.first_chunk_mut()?;
         let plain = u32::from_be_bytes(*field) ^ u32::from_be_bytes(*pn_mask) & len.field_mask();
         *field = plain.to_be_bytes();
@@ -108,7 +112,7 @@ impl Protected {
         Some(Unprotected { form: self.form, first_byte, pn_offset: self.pn_offset, packet_number })
     }
 
-    /// Puts the mask over the first byte and `len` bytes of packet number.
+    /// Applies the mask to the first byte and to `len` bytes of packet number.
     #[inline]
     pub(super) fn apply(
         self,
@@ -126,19 +130,21 @@ impl Protected {
 }
 
 impl Unprotected {
-    /// The packet number as far as the header has it.
+    /// The truncated packet number in the header.
     pub const fn packet_number(self) -> TruncatedPacketNumber {
         self.packet_number
     }
 
-    /// Bytes of header, packet number included: the AEAD's associated data (RFC 9001 s.5.3).
+    /// Length of the header in bytes, including the packet number. The header is the AEAD's
+    /// associated data (RFC 9001 s.5.3).
     pub const fn header_len(self) -> usize {
         self.pn_offset.saturating_add(self.packet_number.len().bytes())
     }
 
     /// # Errors
-    /// The Reserved Bits are not zero. Only to be asked of an authenticated packet: dropping others by
-    /// this tells an attacker what the protection hides (RFC 9001 s.9.5).
+    /// Fails if the Reserved Bits are not zero. The caller must authenticate the packet first: to
+    /// drop other packets because of these bits would reveal header bits to an attacker (RFC 9001
+    /// s.9.5).
     pub const fn check_reserved_bits(self) -> Result<(), ReservedBitsSet> {
         match self.first_byte & self.form.reserved_bits() {
             0 => Ok(()),
@@ -146,7 +152,7 @@ impl Unprotected {
         }
     }
 
-    /// The Key Phase bit of a short header (RFC 9000 s.17.3.1).
+    /// The Key Phase bit of a short header, or `None` for a long header (RFC 9000 s.17.3.1).
     pub const fn key_phase(self) -> Option<bool> {
         match self.form {
             HeaderForm::Long => None,
@@ -154,7 +160,7 @@ impl Unprotected {
         }
     }
 
-    /// The Latency Spin Bit of a short header (RFC 9000 s.17.4).
+    /// The Latency Spin Bit of a short header, or `None` for a long header (RFC 9000 s.17.4).
     pub const fn spin(self) -> Option<bool> {
         match self.form {
             HeaderForm::Long => None,
@@ -164,7 +170,7 @@ impl Unprotected {
 }
 
 impl ReservedBitsSet {
-    /// RFC 9000 s.17.2, s.17.3.1.
+    /// Returns PROTOCOL_VIOLATION (RFC 9000 s.17.2, s.17.3.1).
     pub const fn code(self) -> TransportErrorCode {
         TransportErrorCode::PROTOCOL_VIOLATION
     }

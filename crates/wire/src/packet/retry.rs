@@ -5,7 +5,8 @@ use crate::cursor::{BufferFull, Writer};
 use crate::id::ConnectionId;
 use crate::version::{KnownVersion, Version};
 
-/// A Retry packet. Whether its integrity tag is right is for who has the keys (RFC 9001 s.5.8).
+/// A Retry packet. This crate does not verify its integrity tag, because that needs a key (RFC 9001
+/// s.5.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry<'a> {
     version: KnownVersion,
@@ -37,27 +38,27 @@ impl<'a> Retry<'a> {
         Ok(Retry { version, dcid, scid, token, without_tag, integrity_tag })
     }
 
-    /// Version whose key the integrity tag was made with.
+    /// The version whose key made the integrity tag.
     pub const fn version(&self) -> KnownVersion {
         self.version
     }
 
-    /// Destination Connection ID: the client's.
+    /// Destination Connection ID: the one that the client chose.
     pub const fn dcid(&self) -> ConnectionId {
         self.dcid
     }
 
-    /// Source Connection ID: the server's choice.
+    /// Source Connection ID: the one that the server chose.
     pub const fn scid(&self) -> ConnectionId {
         self.scid
     }
 
-    /// Never empty.
+    /// The token. It is never empty.
     pub const fn token(&self) -> &'a [u8] {
         self.token
     }
 
-    /// The packet up to its tag: the end of the Retry Pseudo-Packet (RFC 9001 s.5.8).
+    /// The packet without its tag: the last part of the Retry Pseudo-Packet (RFC 9001 s.5.8).
     pub const fn without_tag(&self) -> &'a [u8] {
         self.without_tag
     }
@@ -67,11 +68,11 @@ impl<'a> Retry<'a> {
         self.integrity_tag
     }
 
-    /// Writes a Retry packet but for its tag, which is made from what is written here. The lower four
-    /// bits of `unused` go into the Unused field: any value will do.
+    /// Writes a Retry packet without its tag, which is computed from these bytes. The lower four
+    /// bits of `unused` go into the Unused field and may have any value.
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for the packet. Nothing is written then.
     pub fn write_without_tag(
         writer: &mut Writer<'_>,
         version: KnownVersion,

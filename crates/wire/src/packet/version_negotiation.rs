@@ -4,7 +4,7 @@ use super::{HEADER_FORM, LongInvariant, PacketError};
 use crate::cursor::{BufferFull, Writer};
 use crate::version::Version;
 
-/// A Version Negotiation packet. Its connection IDs may have up to 255 bytes.
+/// A Version Negotiation packet. Its connection IDs may be up to 255 bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionNegotiation<'a> {
     dcid: &'a [u8],
@@ -12,14 +12,14 @@ pub struct VersionNegotiation<'a> {
     versions: Versions<'a>,
 }
 
-/// Versions, four bytes each.
+/// A list of versions, four bytes each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Versions<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Versions<'a> {
-    /// `None` if the bytes end inside a version.
+    /// Returns `None` if the bytes end inside a version.
     pub const fn new(bytes: &'a [u8]) -> Option<Self> {
         match bytes.as_chunks::<4>() {
             (_, []) => Some(Versions { bytes }),
@@ -27,12 +27,12 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Versions as on the wire.
+    /// The versions as on the wire.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Versions in the sender's order.
+    /// The versions in the sender's order.
     pub fn iter(&self) -> impl Iterator<Item = Version> + use<'a> {
         let (versions, _) = self.bytes.as_chunks::<4>();
         versions.iter().map(|version| Version(u32::from_be_bytes(*version)))
@@ -56,12 +56,12 @@ impl<'a> VersionNegotiation<'a> {
         Ok(VersionNegotiation { dcid: header.dcid, scid: header.scid, versions })
     }
 
-    /// Destination Connection ID: the Source Connection ID of the packet it answers.
+    /// Destination Connection ID: the Source Connection ID of the client's packet.
     pub const fn dcid(&self) -> &'a [u8] {
         self.dcid
     }
 
-    /// Source Connection ID: the Destination Connection ID of the packet it answers.
+    /// Source Connection ID: the Destination Connection ID of the client's packet.
     pub const fn scid(&self) -> &'a [u8] {
         self.scid
     }
@@ -71,12 +71,13 @@ impl<'a> VersionNegotiation<'a> {
         self.versions
     }
 
-    /// Writes a Version Negotiation packet. The lower seven bits of `unused` go into the first byte:
-    /// any value will do, where one with 0x40 looks like QUIC to who shares the port (RFC 9000
-    /// s.17.2.1).
+    /// Writes a Version Negotiation packet. The lower seven bits of `unused` go into the first byte
+    /// and may have any value. With 0x40 set, other protocols on the same port can recognise the
+    /// packet as QUIC (RFC 9000 s.17.2.1).
     ///
     /// # Errors
-    /// There is no room for it, or an ID is over 255 bytes; nothing is written then.
+    /// Fails if there is no room for it, or if an ID is longer than 255 bytes. Nothing is written
+    /// then.
     pub fn write(
         writer: &mut Writer<'_>,
         dcid: &[u8],

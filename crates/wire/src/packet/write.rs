@@ -1,4 +1,5 @@
-//! Writing packets: a header first, then frames, then the tag; the Length is filled in at the end.
+//! Writes packets: first the header, then frames, then room for the tag. [`OpenPacket::finish`]
+//! fills in the Length.
 
 use super::protection::{HeaderForm, HeaderMask, MIN_PROTECTED_LEN, Protected};
 use super::{FIXED_BIT, HEADER_FORM, LongKind};
@@ -21,7 +22,7 @@ pub struct LongHeader<'a> {
     pub dcid: ConnectionId,
     /// Source Connection ID.
     pub scid: ConnectionId,
-    /// Set, unless the peer agreed to a greased one (RFC 9287).
+    /// The Fixed Bit. It must be true, unless the peer sent grease_quic_bit (RFC 9287).
     pub fixed_bit: bool,
 }
 
@@ -34,40 +35,42 @@ pub struct ShortHeader {
     pub spin: bool,
     /// The Key Phase bit (RFC 9001 s.6).
     pub key_phase: bool,
-    /// Set, unless the peer agreed to a greased one (RFC 9287).
+    /// The Fixed Bit. It must be true, unless the peer sent grease_quic_bit (RFC 9287).
     pub fixed_bit: bool,
 }
 
-/// A packet whose header is written. Frames go into the same writer; then [`OpenPacket::finish`].
+/// A packet whose header is written. The caller writes frames with the same writer, and then calls
+/// [`OpenPacket::finish`].
 #[must_use = "the Length is not filled in before `finish`"]
 #[derive(Debug)]
 pub struct OpenPacket {
     start: usize,
     header: Protected,
     packet_number: TruncatedPacketNumber,
-    /// Offset of the Length field, and the number of bytes it takes; none: the header has no Length.
+    /// Offset of the Length field and its size in bytes, or `None` if the header has no Length.
     length: Option<(usize, VarIntLen)>,
 }
 
-/// Offsets of the parts of a finished packet in the buffer; the packet is not protected yet.
+/// Offsets of the parts of a finished packet in the buffer. The packet is not protected yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedPacket {
     /// The whole packet, tag included.
     pub packet: Range<usize>,
-    /// Bytes of header, packet number included.
+    /// Length of the header in bytes, including the packet number.
     pub header_len: usize,
     header: Protected,
     packet_number: TruncatedPacketNumber,
 }
 
-/// Reason for which a packet cannot be finished. The writer is as before.
+/// Reason why a packet cannot be finished. The writer is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishError {
-    /// No room for the tag, or no packet of this writer.
+    /// There is no room for the tag, or the packet was begun with another writer.
     BufferFull,
     /// Too short for a header protection sample: see [`OpenPacket::padding_needed`].
     TooShortToSample,
-    /// More bytes than the Length field, in the length it was given, can say.
+    /// The length of the packet does not fit into the Length field, whose size [`LongHeader::open`]
+    /// fixed.
     LengthTooSmall,
 }
 
@@ -87,18 +90,19 @@ impl LongHeader<'_> {
         }
     }
 
-    /// Bytes of header, with a Length of this length and the packet number.
+    /// Returns the length of the header in bytes, with a Length field of this size and the packet
+    /// number.
     pub fn encoded_len(&self, pn: TruncatedPacketNumber, length: VarIntLen) -> usize {
         Counter::of(|counter| self.encode(counter, pn))
             .saturating_add(length.bytes())
             .saturating_add(pn.len().bytes())
     }
 
-    /// Writes the header. The Length takes `length` bytes, whatever it will be: two are enough for
-    /// packets up to 16,383 bytes.
+    /// Writes the header. Reserves `length` bytes for the Length field. Two are enough for packets
+    /// up to 16,383 bytes.
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for the header. Nothing is written then.
     pub fn open(
         &self,
         writer: &mut Writer<'_>,
@@ -116,7 +120,7 @@ impl LongHeader<'_> {
 }
 
 impl ShortHeader {
-    /// Bytes of header, with the packet number.
+    /// Returns the length of the header in bytes, including the packet number.
     pub fn encoded_len(&self, pn: TruncatedPacketNumber) -> usize {
         self.dcid.len().saturating_add(1).saturating_add(pn.len().bytes())
     }
@@ -124,7 +128,7 @@ impl ShortHeader {
     /// Writes the header.
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for the header. Nothing is written then.
     #[inline(always)]
     pub fn open(
         &self,
@@ -164,7 +168,7 @@ impl OpenPacket {
         length: Option<(usize, VarIntLen)>,
     ) -> Result<OpenPacket, BufferFull> {
         let pn_offset = writer.position().saturating_sub(start);
-        // Arrays, so that each length is a store or two rather than a call that copies.
+        // Fixed-size arrays compile to one or two stores per length instead of a call that copies.
         match (packet_number.len(), packet_number.be_bytes()) {
             (PacketNumberLen::One, [.., a]) => writer.bytes(&[a]),
             (PacketNumberLen::Two, [.., a, b]) => writer.bytes(&[a, b]),
@@ -179,26 +183,26 @@ impl OpenPacket {
         self.header.pn_offset().saturating_add(self.packet_number.len().bytes())
     }
 
-    /// Bytes from the packet number to the end of what is written.
+    /// Returns the number of bytes from the packet number to the writer's position.
     #[inline]
     fn behind_length(&self, writer: &Writer<'_>) -> usize {
         writer.position().saturating_sub(self.start).saturating_sub(self.header.pn_offset())
     }
 
-    /// Bytes of frames written so far.
+    /// Returns the number of bytes of frames written so far.
     #[inline]
     pub fn payload_len(&self, writer: &Writer<'_>) -> usize {
         writer.position().saturating_sub(self.start).saturating_sub(self.header_len())
     }
 
-    /// Number of PADDING frames that the packet needs before a sample can be taken from it (RFC 9001
-    /// s.5.4.2).
+    /// Returns the number of PADDING frames that the packet needs to be long enough for a header
+    /// protection sample (RFC 9001 s.5.4.2).
     #[inline]
     pub fn padding_needed(&self, writer: &Writer<'_>, tag_len: usize) -> usize {
         MIN_PROTECTED_LEN.saturating_sub(self.behind_length(writer).saturating_add(tag_len))
     }
 
-    /// Leaves room for the AEAD's tag and fills in the Length.
+    /// Reserves room for the AEAD's tag, and fills in the Length.
     ///
     /// # Errors
     /// See [`FinishError`].
@@ -237,14 +241,15 @@ impl OpenPacket {
 }
 
 impl FinishedPacket {
-    /// Part of the packet to apply header protection to; its `sample` is to be taken from the encrypted packet.
+    /// Returns the part of the packet that needs header protection. Its `sample` must be taken from
+    /// the encrypted packet.
     #[inline]
     pub const fn header(&self) -> Protected {
         self.header
     }
 
-    /// Puts header protection on `packet`, in place; `None` if it is shorter than the one that was
-    /// written.
+    /// Applies header protection to `packet`, in place. Returns `None` if it is shorter than the
+    /// packet that was written.
     #[inline]
     pub fn protect(&self, packet: &mut [u8], mask: &HeaderMask) -> Option<()> {
         self.header.apply(packet, mask, self.packet_number.len())

@@ -1,14 +1,14 @@
-//! Transport parameters that do not parse.
+//! Errors of transport parameters that do not parse.
 
 use super::ParameterId;
 use crate::TransportErrorCode;
 use core::fmt;
 
-/// Parameters that do not parse, or say what they may not: the peer is to blame, and the connection
-/// is closed with [`ParameterError::code`].
+/// Malformed or illegal transport parameters. The peer is at fault, so the endpoint closes the
+/// connection with [`ParameterError::code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterError {
-    /// Identifier of the parameter; none if parsing did not get that far.
+    /// Identifier of the parameter, or `None` if parsing failed before it was known.
     pub id: Option<ParameterId>,
     /// Defect of the parameter.
     pub kind: ParameterErrorKind,
@@ -17,22 +17,22 @@ pub struct ParameterError {
 /// Defect of a transport parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterErrorKind {
-    /// The bytes end inside it.
+    /// The bytes end inside the parameter.
     Truncated,
-    /// It is there twice (RFC 9000 s.7.4).
+    /// The parameter occurs twice (RFC 9000 s.7.4).
     Duplicate,
-    /// The value has another length than such a value has.
+    /// The value has a wrong length.
     Length,
     /// The value is outside of its limits (RFC 9000 s.18.2).
     Value,
     /// Only a server may send it (RFC 9000 s.18.2).
     FromClient,
-    /// It has to be there and is not (RFC 9000 s.7.3).
+    /// A mandatory parameter is missing (RFC 9000 s.7.3).
     Missing,
 }
 
 impl ParameterError {
-    /// Error code to close the connection with (RFC 9000 s.7.4).
+    /// Returns the error code to close the connection with (RFC 9000 s.7.4).
     pub const fn code(&self) -> TransportErrorCode {
         TransportErrorCode::TRANSPORT_PARAMETER_ERROR
     }

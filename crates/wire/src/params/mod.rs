@@ -1,9 +1,10 @@
 //! Transport parameters (RFC 9000 s.7.4 and s.18), with those of RFC 9221, RFC 9287, RFC 9368, RFC 10069
 //! and draft-ietf-quic-ack-frequency.
 //!
-//! [`RawParameters`] is the sequence as it came; [`TransportParameters`] is what the known ones mean,
-//! every value within its limits, and what only a server may send only there for a server. Unknown
-//! ones are skipped, and stay at hand in [`TransportParameters::unknown`].
+//! [`RawParameters`] is the sequence of parameters as received. [`TransportParameters`] has the
+//! known ones: every value is within its limits, and only a server has the parameters that only a
+//! server may send. Unknown parameters are not interpreted; [`TransportParameters::unknown`]
+//! returns them.
 
 mod error;
 mod raw;
@@ -21,48 +22,52 @@ pub use value::{
 use crate::{ConnectionId, PathId, ResetToken, StreamCount, VarInt};
 use core::fmt;
 
-/// Transport parameters that an endpoint declares. A parameter that is absent has its default value.
+/// Transport parameters that an endpoint sends. An absent parameter has its default value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportParameters<'a> {
-    /// The Source Connection ID of its first Initial (RFC 9000 s.7.3).
+    /// The Source Connection ID of the endpoint's first Initial (RFC 9000 s.7.3).
     pub initial_source_connection_id: ConnectionId,
-    /// Milliseconds; 0: never idle.
+    /// Idle timeout in milliseconds. 0 disables it.
     pub max_idle_timeout_ms: VarInt,
-    /// The largest UDP payload it takes, in bytes.
+    /// The largest UDP payload that the endpoint accepts, in bytes.
     pub max_udp_payload_size: MaxUdpPayloadSize,
-    /// Bytes it takes on all streams together.
+    /// Limit on the total bytes of all streams that the endpoint receives.
     pub initial_max_data: VarInt,
-    /// Bytes it takes on each bidirectional stream it opens.
+    /// Limit on the bytes that the endpoint receives on each bidirectional stream it opens.
     pub initial_max_stream_data_bidi_local: VarInt,
-    /// Bytes it takes on each bidirectional stream its peer opens.
+    /// Limit on the bytes that the endpoint receives on each bidirectional stream its peer opens.
     pub initial_max_stream_data_bidi_remote: VarInt,
-    /// Bytes it takes on each unidirectional stream its peer opens.
+    /// Limit on the bytes that the endpoint receives on each unidirectional stream its peer opens.
     pub initial_max_stream_data_uni: VarInt,
-    /// Bidirectional streams its peer may open.
+    /// Number of bidirectional streams that the peer may open.
     pub initial_max_streams_bidi: StreamCount,
-    /// Unidirectional streams its peer may open.
+    /// Number of unidirectional streams that the peer may open.
     pub initial_max_streams_uni: StreamCount,
-    /// The unit of its ACK Delay fields.
+    /// Exponent of the endpoint's ACK Delay fields.
     pub ack_delay_exponent: AckDelayExponent,
     /// Longest time for which the endpoint delays an acknowledgement.
     pub max_ack_delay: MaxAckDelay,
-    /// Its peer is not to use another address with the one of the handshake.
+    /// The peer must not migrate while it uses the address of the handshake.
     pub disable_active_migration: bool,
-    /// Connection IDs of its peer that it stores.
+    /// Number of the peer's connection IDs that the endpoint stores.
     pub active_connection_id_limit: ActiveConnectionIdLimit,
-    /// The largest DATAGRAM frame it takes, in bytes, type and length included; 0: none (RFC 9221).
+    /// The largest DATAGRAM frame that the endpoint accepts, in bytes, including type and Length.
+    /// 0: it does not support DATAGRAM (RFC 9221).
     pub max_datagram_frame_size: VarInt,
-    /// It takes packets with a zero Fixed Bit (RFC 9287).
+    /// The endpoint accepts packets with a zero Fixed Bit (RFC 9287).
     pub grease_quic_bit: bool,
-    /// It takes ACK_FREQUENCY frames, and delays an acknowledgement by at least so many microseconds
-    /// (draft-ietf-quic-ack-frequency). Not over `max_ack_delay`.
+    /// The endpoint accepts ACK_FREQUENCY frames, and this is the shortest ACK delay it supports,
+    /// in microseconds (draft-ietf-quic-ack-frequency). It must not exceed `max_ack_delay`. `None`:
+    /// it does not support ACK_FREQUENCY.
     pub min_ack_delay_us: Option<VarInt>,
-    /// It speaks multipath QUIC, and its peer may use path IDs up to this one until a MAX_PATH_ID frame says more
-    /// (RFC 10069 s.2.1). Who declares it uses no connection ID of zero length. Never remembered for 0-RTT.
+    /// The endpoint supports multipath QUIC, and its peer may use path IDs up to this one, until a
+    /// MAX_PATH_ID frame raises the limit (RFC 10069 s.2.1). An endpoint that sends this parameter
+    /// must not use zero-length connection IDs. It is never remembered for 0-RTT. `None`: no
+    /// multipath.
     pub initial_max_path_id: Option<PathId>,
-    /// The version it chose and those it knows (RFC 9368).
+    /// The version that the endpoint chose and those it supports (RFC 9368).
     pub version_information: Option<VersionInformation<'a>>,
-    /// Parameters that only a server sends; `None` for a client.
+    /// The parameters that only a server sends. `None` for a client.
     pub server: Option<ServerParameters>,
     unknown: Unknown<'a>,
 }
@@ -72,16 +77,17 @@ pub struct TransportParameters<'a> {
 pub struct ServerParameters {
     /// The Destination Connection ID of the client's first Initial (RFC 9000 s.7.3).
     pub original_destination_connection_id: ConnectionId,
-    /// The Source Connection ID of its Retry packet, if it sent one (RFC 9000 s.7.3).
+    /// The Source Connection ID of the server's Retry packet, or `None` if it sent none (RFC 9000
+    /// s.7.3).
     pub retry_source_connection_id: Option<ConnectionId>,
-    /// For the connection ID of the handshake.
+    /// The stateless reset token of the connection ID of the handshake.
     pub stateless_reset_token: Option<ResetToken>,
-    /// Address at which the server prefers to be reached; none: it has no preference.
+    /// The address at which the server prefers to be reached, or `None` if it has no preference.
     pub preferred_address: Option<PreferredAddress>,
 }
 
 impl<'a> TransportParameters<'a> {
-    /// The parameters of a client, all others at their defaults.
+    /// Creates a client's parameters. All others have their defaults.
     pub fn client(initial_source_connection_id: ConnectionId) -> Self {
         TransportParameters {
             initial_source_connection_id,
@@ -107,7 +113,7 @@ impl<'a> TransportParameters<'a> {
         }
     }
 
-    /// The parameters of a server, all others at their defaults.
+    /// Creates a server's parameters. All others have their defaults.
     pub fn server(
         initial_source_connection_id: ConnectionId,
         original_destination_connection_id: ConnectionId,
@@ -124,13 +130,14 @@ impl<'a> TransportParameters<'a> {
         }
     }
 
-    /// The parameters that were read and that this crate does not know, reserved ones among them.
+    /// Returns the received parameters that this crate does not know, including reserved ones.
     pub fn unknown(&self) -> impl Iterator<Item = RawParameter<'a>> + use<'a> {
         self.unknown.iter()
     }
 }
 
-/// The unknown ones among all parameters that were read; equal if those are.
+/// All received parameters, of which only the unknown ones matter. Two values are equal if their
+/// unknown parameters are.
 #[derive(Clone, Copy)]
 struct Unknown<'a>(RawParameters<'a>);
 

@@ -1,11 +1,11 @@
-//! The sequence of parameters, whatever they mean (RFC 9000 s.18).
+//! The sequence of transport parameters, without their meaning (RFC 9000 s.18).
 
 use super::{ParameterError, ParameterErrorKind};
 use crate::VarInt;
 use crate::cursor::Reader;
 use core::fmt;
 
-/// Says which parameter; any variable-length integer may come in.
+/// Identifies a parameter. A peer may send any variable-length integer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParameterId(pub VarInt);
 
@@ -18,7 +18,8 @@ pub struct RawParameter<'a> {
     pub value: &'a [u8],
 }
 
-/// The parameters in the order they came. Ends with the first that runs past the end.
+/// Iterator over the parameters in the order they were received. It ends after the first that
+/// extends beyond the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawParameters<'a> {
     reader: Reader<'a>,
@@ -29,7 +30,7 @@ macro_rules! ids {
         impl ParameterId {
             $($(#[$doc])* pub const $name: ParameterId = ParameterId(VarInt::from_u32($value));)*
 
-            /// The RFC's name of the parameter; `None` for one that is not known.
+            /// Returns the RFC's name of the parameter, or `None` if it is unknown.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() {
                     $($value => Some($rfc_name),)*
@@ -37,13 +38,13 @@ macro_rules! ids {
                 }
             }
 
-            /// Its place among those that are known.
+            /// Returns the index of the parameter in the table of known ones.
             pub(super) fn index(self) -> Option<u32> {
                 (0u32..).zip([$($value as u64),*]).find(|(_, id)| *id == self.0.get()).map(|(at, _)| at)
             }
         }
 
-        /// The same numbers, to match on.
+        /// The same numbers as `u64` constants, for `match` patterns.
         pub(super) mod number {
             $(pub(in crate::params) const $name: u64 = $value;)*
         }
@@ -71,11 +72,11 @@ ids! {
     INITIAL_MAX_STREAMS_BIDI = 0x08, "initial_max_streams_bidi";
     /// Streams.
     INITIAL_MAX_STREAMS_UNI = 0x09, "initial_max_streams_uni";
-    /// A power of two.
+    /// Exponent of two.
     ACK_DELAY_EXPONENT = 0x0a, "ack_delay_exponent";
     /// Milliseconds.
     MAX_ACK_DELAY = 0x0b, "max_ack_delay";
-    /// There or not.
+    /// A flag: present or absent.
     DISABLE_ACTIVE_MIGRATION = 0x0c, "disable_active_migration";
     /// Server only.
     PREFERRED_ADDRESS = 0x0d, "preferred_address";
@@ -91,7 +92,7 @@ ids! {
     MAX_DATAGRAM_FRAME_SIZE = 0x20, "max_datagram_frame_size";
     /// A path ID (RFC 10069 s.2.1).
     INITIAL_MAX_PATH_ID = 0x3e, "initial_max_path_id";
-    /// There or not (RFC 9287).
+    /// A flag: present or absent (RFC 9287).
     GREASE_QUIC_BIT = 0x2ab2, "grease_quic_bit";
     /// Microseconds (draft-ietf-quic-ack-frequency).
     MIN_ACK_DELAY = 0xff04_de1b, "min_ack_delay";
@@ -103,8 +104,8 @@ impl ParameterId {
         self.name().is_some()
     }
 
-    /// `31 * n + 27`: reserved to exercise that unknown parameters are ignored (RFC 9000 s.18.1).
-    /// `None` if that is over 2^62-1.
+    /// Returns the identifier `31 * n + 27`. These are reserved to test that endpoints ignore
+    /// unknown parameters (RFC 9000 s.18.1). Returns `None` if the identifier exceeds 2^62-1.
     pub fn reserved(n: u64) -> Option<Self> {
         VarInt::new(n.checked_mul(31)?.checked_add(27)?).ok().map(ParameterId)
     }

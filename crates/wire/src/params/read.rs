@@ -1,4 +1,4 @@
-//! From bytes to transport parameters (RFC 9000 s.7.4, s.18.2).
+//! Reads transport parameters from bytes (RFC 9000 s.7.4, s.18.2).
 
 use super::raw::number;
 use super::{
@@ -9,8 +9,8 @@ use super::{
 use crate::cursor::Reader;
 use crate::{ConnectionId, PathId, ResetToken, Side, StreamCount, VarInt};
 
-/// Unknown parameters that are held against each other to find one that is there twice. Further
-/// ones are held against these only, so that a long list costs no more than its length.
+/// Number of unknown parameters that are remembered to find duplicates. Later ones are compared
+/// only with these, so that a long list takes linear time.
 const COMPARED_UNKNOWN: usize = 32;
 
 /// Set of the parameters read so far, to find duplicates.
@@ -20,7 +20,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Notes `id`; says whether it was there before.
+    /// Adds `id` to the set. Returns whether it was in the set before.
     fn again(&mut self, id: ParameterId) -> bool {
         if let Some(index) = id.index() {
             let bit = 1u32.checked_shl(index).unwrap_or(0);
@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-/// Parameters that only a server may send, as far as they have been read.
+/// The parameters that only a server may send, as read so far.
 #[derive(Default)]
 struct ServerOnly {
     original_destination_connection_id: Option<ConnectionId>,
@@ -55,7 +55,8 @@ impl<'a> TransportParameters<'a> {
     /// Reads the content of the quic_transport_parameters extension that `sender` sent.
     ///
     /// # Errors
-    /// See [`ParameterErrorKind`]; to be answered with TRANSPORT_PARAMETER_ERROR.
+    /// See [`ParameterErrorKind`]. The endpoint closes the connection with
+    /// TRANSPORT_PARAMETER_ERROR.
     pub fn parse(bytes: &'a [u8], sender: Side) -> Result<Self, ParameterError> {
         let raw = RawParameters::new(bytes);
         let mut seen = Seen { known: 0, unknown: [None; COMPARED_UNKNOWN] };
@@ -92,7 +93,7 @@ impl<'a> TransportParameters<'a> {
         Ok(parameters)
     }
 
-    /// Takes one parameter that both ends may send; an unknown one is nothing to take.
+    /// Reads one parameter that both ends may send. Ignores an unknown one.
     fn take(&mut self, parameter: RawParameter<'a>) -> Result<(), ParameterErrorKind> {
         let value = parameter.value;
         let limits = ParameterErrorKind::Value;
@@ -150,7 +151,7 @@ impl<'a> TransportParameters<'a> {
         Ok(())
     }
 
-    /// Checks conditions between parameters.
+    /// Checks the conditions that concern more than one parameter.
     pub(super) fn check_together(&self, sender: Side) -> Result<(), ParameterError> {
         let error = |id| ParameterError { id: Some(id), kind: ParameterErrorKind::Value };
         // draft-ietf-quic-ack-frequency s.3
@@ -158,14 +159,15 @@ impl<'a> TransportParameters<'a> {
         if self.min_ack_delay_us.is_some_and(|min| min.get() > max_ack_delay_us) {
             return Err(error(ParameterId::MIN_ACK_DELAY));
         }
-        // RFC 9368 s.4: of a client, the chosen version is among the available ones.
+        // RFC 9368 s.4: a client's available versions must include the chosen one.
         if let Some(versions) = self.version_information
             && sender == Side::Client
             && !versions.available().contains(versions.chosen())
         {
             return Err(error(ParameterId::VERSION_INFORMATION));
         }
-        // RFC 9000 s.18.2: no preferred address from a server that uses no connection ID.
+        // RFC 9000 s.18.2: a server with a zero-length connection ID must not send a preferred
+        // address.
         if self.initial_source_connection_id.is_empty()
             && self.server.is_some_and(|server| server.preferred_address.is_some())
         {
@@ -176,7 +178,7 @@ impl<'a> TransportParameters<'a> {
 }
 
 impl ServerOnly {
-    /// Says whether it is one of these.
+    /// Reads one parameter that only a server may send. Returns whether it is one of these.
     fn take(&mut self, parameter: RawParameter<'_>) -> Result<bool, ParameterErrorKind> {
         let value = parameter.value;
         match parameter.id.0.get() {
@@ -215,7 +217,7 @@ const fn missing(id: ParameterId) -> ParameterError {
     ParameterError { id: Some(id), kind: ParameterErrorKind::Missing }
 }
 
-/// A variable-length integer, and nothing behind it.
+/// Reads a variable-length integer. Fails if bytes follow it.
 fn read_integer(value: &[u8]) -> Result<VarInt, ParameterErrorKind> {
     let mut reader = Reader::new(value);
     let integer = reader.varint().map_err(|_| ParameterErrorKind::Length)?;

@@ -1,4 +1,4 @@
-//! Values with limits of their own (RFC 9000 s.18.2, RFC 9368 s.3).
+//! Parameter values with limits (RFC 9000 s.18.2, RFC 9368 s.3).
 
 use super::ParameterErrorKind;
 use crate::cursor::{BufferFull, Reader, Sink, UnexpectedEnd};
@@ -7,24 +7,24 @@ use crate::{ConnectionId, ResetToken, VarInt, Version};
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
-/// The largest UDP payload an endpoint takes, in bytes: 1200 or more.
+/// The largest UDP payload that an endpoint accepts, in bytes. At least 1200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxUdpPayloadSize(VarInt);
 
-/// The power of two that ACK Delay fields are multiplied by: 20 or less.
+/// Exponent of ACK Delay fields: they are multiplied by two to the power of it. At most 20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AckDelayExponent(u8);
 
-/// Longest delay of an acknowledgement: under 2^14 milliseconds.
+/// Longest delay of an acknowledgement. Less than 2^14 milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxAckDelay(u16);
 
-/// Number of connection IDs that an endpoint stores: 2 or more.
+/// Number of connection IDs that an endpoint stores. At least 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveConnectionIdLimit(VarInt);
 
 impl MaxUdpPayloadSize {
-    /// `None` under 1200.
+    /// Returns `None` if `bytes` is less than 1200.
     pub fn new(bytes: VarInt) -> Option<Self> {
         (bytes.get() >= 1200).then_some(MaxUdpPayloadSize(bytes))
     }
@@ -36,14 +36,14 @@ impl MaxUdpPayloadSize {
 }
 
 impl Default for MaxUdpPayloadSize {
-    /// 65527: what UDP allows.
+    /// Returns 65527, the largest UDP payload.
     fn default() -> Self {
         MaxUdpPayloadSize(VarInt::from_u32(65527))
     }
 }
 
 impl AckDelayExponent {
-    /// `None` over 20.
+    /// Returns `None` if the exponent exceeds 20.
     pub fn new(exponent: u8) -> Option<Self> {
         (exponent <= 20).then_some(AckDelayExponent(exponent))
     }
@@ -55,14 +55,14 @@ impl AckDelayExponent {
 }
 
 impl Default for AckDelayExponent {
-    /// 3.
+    /// Returns 3.
     fn default() -> Self {
         AckDelayExponent(3)
     }
 }
 
 impl MaxAckDelay {
-    /// `None` from 2^14 on.
+    /// Returns `None` if `ms` is 2^14 or more.
     pub fn from_millis(ms: u16) -> Option<Self> {
         (ms < 1 << 14).then_some(MaxAckDelay(ms))
     }
@@ -79,14 +79,14 @@ impl MaxAckDelay {
 }
 
 impl Default for MaxAckDelay {
-    /// 25 milliseconds.
+    /// Returns 25 milliseconds.
     fn default() -> Self {
         MaxAckDelay(25)
     }
 }
 
 impl ActiveConnectionIdLimit {
-    /// `None` under 2.
+    /// Returns `None` if the limit is less than 2.
     pub fn new(limit: VarInt) -> Option<Self> {
         (limit.get() >= 2).then_some(ActiveConnectionIdLimit(limit))
     }
@@ -98,13 +98,14 @@ impl ActiveConnectionIdLimit {
 }
 
 impl Default for ActiveConnectionIdLimit {
-    /// 2.
+    /// Returns 2.
     fn default() -> Self {
         ActiveConnectionIdLimit(VarInt::from_u32(2))
     }
 }
 
-/// Addresses at which a server prefers to be reached, with the connection ID for it (RFC 9000 s.9.6).
+/// Addresses at which a server prefers to be reached, with the connection ID to use there (RFC 9000
+/// s.9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreferredAddress {
     ipv4: Option<SocketAddrV4>,
@@ -114,8 +115,9 @@ pub struct PreferredAddress {
 }
 
 impl PreferredAddress {
-    /// `None` if the connection ID is empty. 0.0.0.0:0 and \[::\]:0 stand for no address; flow label
-    /// and scope of an IPv6 address are not sent.
+    /// Returns `None` if the connection ID is empty. The addresses 0.0.0.0:0 and \[::\]:0 mean that
+    /// there is no address of that family. The flow label and scope of an IPv6 address are not
+    /// sent.
     pub fn new(
         ipv4: Option<SocketAddrV4>,
         ipv6: Option<SocketAddrV6>,
@@ -130,12 +132,12 @@ impl PreferredAddress {
         legal.then_some(PreferredAddress { ipv4, ipv6, connection_id, reset_token })
     }
 
-    /// The IPv4 address, if there is one.
+    /// The IPv4 address, or `None` if there is none.
     pub const fn ipv4(&self) -> Option<SocketAddrV4> {
         self.ipv4
     }
 
-    /// The IPv6 address, if there is one.
+    /// The IPv6 address, or `None` if there is none.
     pub const fn ipv6(&self) -> Option<SocketAddrV6> {
         self.ipv6
     }
@@ -145,7 +147,7 @@ impl PreferredAddress {
         self.connection_id
     }
 
-    /// Goes with the connection ID.
+    /// The stateless reset token of the connection ID.
     pub const fn reset_token(&self) -> ResetToken {
         self.reset_token
     }
@@ -180,7 +182,7 @@ impl PreferredAddress {
     }
 }
 
-/// The version in use and those an endpoint knows (RFC 9368 s.3). None of them is zero.
+/// The chosen version and the supported ones (RFC 9368 s.3). None of them is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionInformation<'a> {
     chosen: Version,
@@ -188,19 +190,19 @@ pub struct VersionInformation<'a> {
 }
 
 impl<'a> VersionInformation<'a> {
-    /// `None` if a version is zero. `available` in order of preference.
+    /// Returns `None` if a version is zero. `available` must be in order of preference.
     pub fn new(chosen: Version, available: Versions<'a>) -> Option<Self> {
         // RFC 9368 s.4
         let legal = chosen != Version::NEGOTIATION && !available.contains(Version::NEGOTIATION);
         legal.then_some(VersionInformation { chosen, available })
     }
 
-    /// The version of the packet it came in.
+    /// The version of the packet that carried this parameter.
     pub const fn chosen(&self) -> Version {
         self.chosen
     }
 
-    /// In the sender's order of preference.
+    /// The supported versions, in the sender's order of preference.
     pub const fn available(&self) -> Versions<'a> {
         self.available
     }

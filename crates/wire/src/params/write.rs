@@ -1,4 +1,4 @@
-//! From transport parameters to bytes (RFC 9000 s.18).
+//! Writes transport parameters as bytes (RFC 9000 s.18).
 
 use super::{
     AckDelayExponent, ActiveConnectionIdLimit, MaxAckDelay, MaxUdpPayloadSize, ParameterId,
@@ -8,10 +8,10 @@ use crate::VarInt;
 use crate::cursor::{BufferFull, Counter, Sink, Writer};
 
 impl RawParameter<'_> {
-    /// Writes the parameter: an extension's, or a reserved one.
+    /// Writes one parameter, for example of an extension, or a reserved one.
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for it. Nothing is written then.
     pub fn write(&self, writer: &mut Writer<'_>) -> Result<(), BufferFull> {
         writer.atomically(|writer| {
             writer.varint(self.id.0)?;
@@ -21,17 +21,17 @@ impl RawParameter<'_> {
 }
 
 impl TransportParameters<'_> {
-    /// Bytes that [`TransportParameters::write`] writes.
+    /// Returns the number of bytes that [`TransportParameters::write`] writes.
     pub fn encoded_len(&self) -> usize {
         Counter::of(|counter| self.encode(counter))
     }
 
-    /// Writes all that this crate knows and that is not at its default. Extensions write theirs
-    /// behind it, each once: [`RawParameter::write`]. That the values are legal together
-    /// (min_ack_delay, and the versions of a client) is on the caller.
+    /// Writes all known parameters that differ from their defaults. Extensions add their own with
+    /// [`RawParameter::write`], each once. The caller must ensure that the values are legal
+    /// together (`min_ack_delay`, and the versions of a client).
     ///
     /// # Errors
-    /// There is no room for it; nothing is written then.
+    /// Fails if there is no room for them. Nothing is written then.
     pub fn write(&self, writer: &mut Writer<'_>) -> Result<(), BufferFull> {
         writer.atomically(|writer| self.encode(writer))
     }

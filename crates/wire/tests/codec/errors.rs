@@ -1,4 +1,5 @@
-//! Tests of input that does not parse, of the error to close with, and of the frames allowed in each packet.
+//! Tests of malformed input, of the error code to close with, and of the frames permitted in each
+//! packet.
 
 use crate::support::hex;
 use equic_wire::TransportErrorCode as Code;
@@ -20,7 +21,7 @@ fn frames_that_do_not_parse() {
         ("02050001040000", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("02050001000303", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("020500010000ff", Truncated, Code::FRAME_ENCODING_ERROR),
-        // As many ranges as there are numbers, and none of them there.
+        // The largest possible number of ranges, without any range.
         ("020500ffffffffffffffff00", Truncated, Code::FRAME_ENCODING_ERROR),
         ("03050000000000", Truncated, Code::FRAME_ENCODING_ERROR),
         ("06ffffffffffffffff0100", OffsetTooLarge, Code::FRAME_ENCODING_ERROR),
@@ -40,7 +41,7 @@ fn frames_that_do_not_parse() {
         ("3102", Truncated, Code::FRAME_ENCODING_ERROR),
     ];
     for (bytes, kind, code) in rows {
-        // Behind a frame that does parse.
+        // After a frame that parses.
         let payload = [vec![1], hex(bytes)].concat();
         let mut frames = Frames::new(&payload).expect("it is not empty");
         assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
@@ -89,7 +90,7 @@ fn an_unknown_type_is_for_the_extension() {
     assert_eq!(frames.next(), None);
 }
 
-/// RFC 9000 table 3, and the extensions' sections.
+/// RFC 9000 table 3, and the sections of the extensions.
 #[test]
 fn what_is_allowed_where() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])
@@ -179,7 +180,7 @@ fn packets_that_do_not_parse() {
     let long_id = [hex("c00000000115"), vec![1; 21], vec![0; 40]].concat();
     let read = Datagram::new(&long_id, ParseOptions::default()).next();
     assert_eq!(read, Some(Err(PacketError::ConnectionIdTooLong)));
-    // Another version may have such an ID.
+    // Another version may have such a long ID.
     let other = [hex("c00a1a2a3a15"), vec![1; 21], vec![0; 40]].concat();
     let read = Datagram::new(&other, ParseOptions::default()).next();
     let Some(Ok(Packet::UnknownVersion(LongInvariant { version, dcid, .. }))) = read else {

@@ -25,8 +25,8 @@ fn variable_length_integers_as_octets_has_them() {
     });
 }
 
-/// quinn reads what is written here, writes it in an order of its own with a reserved parameter
-/// more, and that reads as the same.
+/// quinn reads parameters that this crate wrote. It writes them in its own order with an additional
+/// reserved parameter, and this crate reads the same values from that.
 #[test]
 fn transport_parameters_through_quinn() {
     let integers = proptest::array::uniform6(varint());
@@ -55,7 +55,7 @@ fn transport_parameters_through_quinn() {
         let unknown = read.unknown().count();
         assert!(read.unknown().all(|parameter| parameter.id.is_reserved()));
         assert!(unknown <= 1, "{read:?}");
-        // Without the one that quinn adds.
+        // Without the reserved parameter that quinn adds.
         let mut known = vec![0; read.encoded_len()];
         read.write(&mut Writer::new(&mut known)).expect("as long as it says");
         read = TransportParameters::parse(&known, Side::Server).expect("it is legal");

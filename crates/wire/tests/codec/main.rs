@@ -1,5 +1,5 @@
-//! Tests of reading and writing: by the RFCs' examples, by laws on values and random bytes, beside other
-//! implementations, and of the input that is refused.
+//! Tests of reading and writing: examples of the RFCs, properties of values and random bytes,
+//! comparison with other implementations, and rejected input.
 
 mod errors;
 mod foreign;

@@ -1,4 +1,5 @@
-//! Frames, parameter and error codes of multipath QUIC (RFC 10069), against bytes written by hand from its figures.
+//! Frames, parameter and error codes of multipath QUIC (RFC 10069), compared with bytes that were
+//! written by hand from its figures.
 
 use crate::support::hex;
 use equic_wire::frame::{
@@ -128,7 +129,7 @@ fn an_acknowledgement_of_a_path_with_ecn_counts() {
     write_path_ack(&mut writer, PathId::MAX, [range(5, 5)], VarInt::ZERO, Some(counts))
         .expect("it fits");
     assert_eq!(writer.written(), bytes);
-    // A byte less, and nothing is written.
+    // With one byte less, nothing is written.
     let mut less = [0; 16];
     let mut writer = Writer::new(&mut less[..bytes.len() - 1]);
     let ack = write_path_ack(&mut writer, PathId::MAX, [range(5, 5)], VarInt::ZERO, Some(counts));
@@ -197,7 +198,8 @@ fn the_parameter() {
     assert_eq!(parse("3e00").expect_err("no integer").kind, ParameterErrorKind::Length);
     assert_eq!(parse("3e01013e0101").expect_err("twice").kind, ParameterErrorKind::Duplicate);
 
-    // It is written when it is there, whatever its value: its presence says that multipath is spoken.
+    // The parameter is written whenever it is set, whatever its value, because its presence enables
+    // multipath.
     let mut set = TransportParameters::client(ConnectionId::new(&[1, 2, 3, 4]).unwrap());
     for (id, bytes) in
         [(PathId::ZERO, "3e01000f0401020304"), (PathId::new(4), "3e01040f0401020304")]

@@ -1,4 +1,4 @@
-//! Transport parameters: any legal set comes back, and what is not legal is refused.
+//! Transport parameters: every legal set survives a round trip, and illegal ones are rejected.
 
 use crate::support::strategies::*;
 use crate::support::{check, hex, laws};
@@ -95,12 +95,12 @@ fn any_legal_set_comes_back() {
     });
 }
 
-/// The mandatory ones of a client, and what is in `hexadecimal`.
+/// Returns the mandatory parameters of a client, and those in `hexadecimal`.
 fn client_with(hexadecimal: &str) -> Vec<u8> {
     [hex("0f0401020304"), hex(hexadecimal)].concat()
 }
 
-/// The mandatory ones of a server, and what is in `hexadecimal`.
+/// Returns the mandatory parameters of a server, and those in `hexadecimal`.
 fn server_with(hexadecimal: &str) -> Vec<u8> {
     [hex("00020506"), client_with(hexadecimal)].concat()
 }
@@ -154,7 +154,7 @@ fn what_is_not_legal_is_refused() {
         ("0d0101", Side::Server, id(ParameterId::PREFERRED_ADDRESS), Length),
     ];
     for (bytes, sender, id, kind) in rows {
-        // The first row is a client's set, with nothing of a server's.
+        // The first row is a client's set, without parameters of a server.
         let bytes = match (sender, bytes) {
             (Side::Server, "") | (Side::Client, _) => client_with(bytes),
             (Side::Server, _) => server_with(bytes),
@@ -188,7 +188,7 @@ fn preferred_addresses() {
     ] {
         assert_eq!(error_of(&server_with(&illegal), Side::Server).kind, kind, "{illegal}");
     }
-    // RFC 9000 s.18.2: not from a server without a connection ID.
+    // RFC 9000 s.18.2: forbidden for a server without a connection ID.
     let bytes = [hex("000205060f00"), hex(&preferred_address("04aabbccdd"))].concat();
     let error = error_of(&bytes, Side::Server);
     assert_eq!(error.id, Some(ParameterId::PREFERRED_ADDRESS));

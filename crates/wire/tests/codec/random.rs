@@ -1,4 +1,5 @@
-//! Random bytes, and valid ones with a few bytes changed, under the laws the fuzz targets hold.
+//! Checks the properties of the fuzz targets on random bytes, and on valid input with a few changed
+//! bytes.
 //!
 //! `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the seed.
 
@@ -10,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Valid frames to start from: each a whole payload.
+/// Valid frames to start from. Each is a whole payload.
 const PAYLOADS: [&str; 11] = [
     "011f1e0000000000",
     "0241f40a0203010540640701",
@@ -25,8 +26,8 @@ const PAYLOADS: [&str; 11] = [
     "7e7805020103c0ffee5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a7e794100077e7a087e7b087e7c090a",
 ];
 
-/// Valid parameters to start from, of a server (those with an original_destination_connection_id) or a
-/// client.
+/// Valid parameters to start from. Those with an original_destination_connection_id are of a
+/// server, the others of a client.
 const PARAMETERS: [&str; 4] = [
     "00083132333435363738010480007530030245c0040481000000080240640f043132333410000210000000000000000000000000000000001b06677265617365",
     "0f000504801000000604801000000704801000000901030a01050b0240640c000e0108c0000000ff04de1b0243e8",
@@ -50,7 +51,7 @@ fn mutate(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// One of `valid`, or bytes without a meaning; changed a little.
+/// Returns one of `valid` or random bytes, with a few changes.
 fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = if rng.random_ratio(1, 4) {
         let mut bytes = vec![0; rng.random_range(0..80)];
@@ -65,7 +66,7 @@ fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Prints the input that breaks the law.
+/// Checks the law, and prints the input that breaks it.
 fn hold(law: Law, seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
     let mut rng = StdRng::seed_from_u64(seed);
     for index in 0..cases(default_cases) {
@@ -99,7 +100,7 @@ fn parameters() {
 /// A property that holds for any bytes.
 type Law = fn(&[u8]);
 
-/// Plays the inputs that the fuzz targets start from.
+/// Runs the seed inputs of the fuzz targets.
 #[test]
 fn seeds_of_the_fuzz_targets() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");

@@ -13,7 +13,7 @@ use equic_wire::{
 
 const TAG_LEN: usize = 16;
 
-/// The vectors of a version, by name.
+/// Returns the named test vector of a version.
 fn vector(version: KnownVersion, name: &str) -> Vec<u8> {
     let text = match version {
         KnownVersion::V1 => include_str!("../vectors/v1.txt"),
@@ -92,7 +92,7 @@ fn edges_of_packet_number_encodings() {
     assert_eq!((first(0), first(126), first(127)), (Some(One), Some(One), Some(Two)));
 }
 
-/// Around the ends of the numbers, where the candidate's neighbour does not exist (RFC 9000 A.3).
+/// Numbers at both ends of the range, where a candidate has no neighbour (RFC 9000 A.3).
 #[test]
 fn edges_of_packet_number_decodings() {
     let restore = |largest: Option<u64>, bits: &str, len| {
@@ -136,7 +136,7 @@ fn client_initials_of_the_appendices() {
         assert_eq!(unprotected.packet_number().restore(None), Some(number(2)));
         assert_eq!(unprotected.check_reserved_bits(), Ok(()));
 
-        // And written again: header, ciphertext without its tag, tag, header protection.
+        // Write the packet again: header, ciphertext without its tag, tag, header protection.
         let mut buffer = vec![0; 1200];
         let mut writer = Writer::new(&mut buffer);
         let written = LongHeader {

@@ -1,4 +1,4 @@
-//! Any legal value, written and read again, is the same; any beginning of its encoding is an error.
+//! Every legal value survives a round trip, and every proper prefix of its encoding is an error.
 
 use crate::support::strategies::*;
 use crate::support::{check, laws};
@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroUsize;
 
-/// Reads back, takes as many bytes as it says, and no beginning of it reads.
+/// The frame reads back, its length is as declared, and no proper prefix of it parses.
 fn law_of_frame(frame: &Frame<'_>) {
     let mut buffer = vec![0; frame.encoded_len()];
     let mut writer = Writer::new(&mut buffer);
@@ -62,7 +62,8 @@ fn variable_length_integers() {
 
 #[test]
 fn packet_numbers() {
-    // A peer that received anything from the largest acknowledged to the one before this restores it.
+    // A peer that has received any packet from `acked` to the one before this can restore the
+    // number.
     check((varint(), 1..1u64 << 31, any::<u64>()), |(acked, ahead, seen)| {
         let Some(sent) = PacketNumber::new(acked.get() + ahead) else { return };
         let acked = PacketNumber::from(acked);
@@ -163,7 +164,7 @@ fn frames_with_data() {
     });
 }
 
-/// A STREAM frame in two steps is the same frame.
+/// A STREAM frame that is written in two steps is the same frame.
 fn header_of_stream(stream: &Stream<'_>) {
     let whole = Frame::Stream(*stream);
     let (id, offset, len) = (stream.stream_id(), stream.offset(), Some(stream.data().len()));
@@ -203,7 +204,7 @@ fn acks_hold_as_many_ranges_as_fit() {
         assert!(ack.ranges().eq(ranges.iter().copied()));
         assert_eq!((ack.raw_delay(), ack.ecn()), (delay, ecn));
         law_of_frame(&frame);
-        // The same for a path.
+        // The same for a PATH_ACK frame.
         let path_id = PathId::new(room as u32);
         law_of_frame(&Frame::PathAck(PathAck { path_id, ack }));
         let bytes = writer.written().to_vec();

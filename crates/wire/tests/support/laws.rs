@@ -1,5 +1,5 @@
-//! Laws that hold for any bytes: they parse or they do not, and a value that was parsed, written and parsed
-//! again is the same. The fuzz targets hold the same laws.
+//! Properties of arbitrary bytes: they may fail to parse, but a value that was parsed, written and
+//! parsed again is the same. The fuzz targets check the same properties.
 
 use equic_wire::frame::{Frame, Frames, PathAck, write_ack, write_path_ack};
 use equic_wire::packet::{
@@ -9,7 +9,7 @@ use equic_wire::packet::{
 use equic_wire::params::TransportParameters;
 use equic_wire::{Side, VarIntLen, Writer};
 
-/// A UDP payload. The first two bytes choose how it is parsed.
+/// Checks a UDP payload. The first two bytes select the parse options.
 pub(crate) fn datagram(bytes: &[u8]) {
     let Some(([dcid_len, greased], payload)) = bytes.split_first_chunk() else { return };
     let dcid_len = usize::from(dcid_len % 23);
@@ -38,7 +38,7 @@ fn one(bytes: &[u8], options: ParseOptions) -> Packet<'_> {
     packet
 }
 
-/// As if the keys gave a mask of zeros.
+/// Writes the packet again, as if header protection had a mask of zeros.
 fn rewrite_long(long: &LongPacket<'_>, options: ParseOptions) {
     assert!(long.protected().sample(long.bytes()).is_some());
     let mut plain = long.bytes().to_vec();
@@ -112,7 +112,7 @@ fn rewrite_version_negotiation(vn: &VersionNegotiation<'_>, options: ParseOption
     assert_eq!(one(writer.written(), options), Packet::VersionNegotiation(*vn));
 }
 
-/// The payload of a packet.
+/// Checks the payload of a packet.
 pub(crate) fn frames(payload: &[u8]) {
     let Ok(mut frames) = Frames::new(payload) else { return };
     let mut before = payload.len();
@@ -175,7 +175,7 @@ fn rewrite_frame(frame: &Frame<'_>) {
     }
 }
 
-/// The content of the quic_transport_parameters extension, of either end.
+/// Checks the content of the quic_transport_parameters extension, as sent by either end.
 pub(crate) fn transport_parameters(bytes: &[u8]) {
     for sender in [Side::Client, Side::Server] {
         let Ok(parameters) = TransportParameters::parse(bytes, sender) else { continue };

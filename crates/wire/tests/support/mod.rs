@@ -8,7 +8,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use rand::Rng;
 
-/// The seed from EQUIC_SEED, or a new one, printed either way.
+/// Returns the seed from EQUIC_SEED, or a new one. Prints it in both cases.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -18,7 +18,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// The number of cases from EQUIC_CASES.
+/// Returns the number of cases from EQUIC_CASES, or `default`.
 pub(crate) fn cases(default: u32) -> u32 {
     match std::env::var("EQUIC_CASES") {
         Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
@@ -26,7 +26,7 @@ pub(crate) fn cases(default: u32) -> u32 {
     }
 }
 
-/// Holds `law` against values of `strategy`, and shrinks the one it fails for.
+/// Checks `law` with values of `strategy`, and shrinks a value that fails.
 pub(crate) fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed().to_le_bytes());
@@ -41,7 +41,7 @@ pub(crate) fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
     }
 }
 
-/// Bytes from hexadecimal.
+/// Decodes hexadecimal.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     (0..text.len())
         .step_by(2)

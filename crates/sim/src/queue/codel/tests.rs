@@ -1,4 +1,4 @@
-//! Against the text of RFC 8289.
+//! Tests of CoDel against RFC 8289.
 
 use super::*;
 use crate::Queue;
@@ -6,8 +6,8 @@ use crate::queue::testing::{At, capable, packet};
 
 const MS: u64 = 1_000;
 
-/// A queue that gets a packet of 1,000 bytes and gives one each millisecond, 200 ms behind: when it drops
-/// or marks, in microseconds.
+/// A queue that receives and sends a packet of 1,000 bytes per millisecond, with 200 ms of delay.
+/// Returns the times of drops or marks, in microseconds.
 fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u64>) {
     let mut queue = At::new(&Queue::CoDel(codel), 8e6);
     for label in 0..200 {
@@ -16,7 +16,8 @@ fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u6
     let (mut moments, mut seen) = (Vec::new(), 0);
     for step in 1..=millis * 100 {
         let now = step * 10;
-        // It is asked often, so that moments are exact to 10 us, and filled up so that it stays as long.
+        // The queue is polled often, so that times are exact to 10 us, and refilled to keep its
+        // length.
         if queue.dequeue(now).is_some() {
             queue.enqueue(now.saturating_sub(200 * MS), make(0, 1_000));
         }
@@ -34,12 +35,12 @@ fn intervals(moments: &[u64]) -> Vec<u64> {
     moments.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// RFC 8289 s.3.2, s.5.6: the first drop comes an interval after the wait went above the target, the one
-/// after the n-th a interval / sqrt(n) later.
+/// RFC 8289 s.3.2, s.5.6: the first drop comes an interval after the delay exceeded the target.
+/// After the n-th drop, the next comes after interval / sqrt(n).
 #[test]
 fn drops_come_sooner_with_the_square_root_of_their_number() {
     let (queue, moments) = drops(CoDel::default(), packet, 2_000);
-    // Above the target at 5 ms; borne for 100 ms.
+    // Above the target from 5 ms on, and tolerated for 100 ms.
     assert!((105 * MS..=105 * MS + 20).contains(&moments[0]), "{moments:?}");
     assert!(moments.len() > 30);
     for (index, gap) in intervals(&moments).into_iter().enumerate() {
@@ -49,20 +50,20 @@ fn drops_come_sooner_with_the_square_root_of_their_number() {
     assert_eq!(queue.queue.marked(), 0);
 }
 
-/// RFC 8289 s.5.5: soon after it has stopped to drop it goes on at the rate at which it stopped; later it
-/// begins anew.
+/// RFC 8289 s.5.5: if dropping begins again soon after it stopped, it continues at the same rate.
+/// Later it starts from the beginning.
 #[test]
 fn it_remembers_its_rate_for_a_while() {
     let second_gap = |pause: u64| {
         let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
-        // Waits of 50 ms, or of none: drops until `end`, all in units of 10 us.
+        // Delays of 50 ms, or none. Returns the drops until `end`, in units of 10 us.
         let mut phase = |range: std::ops::Range<u64>, wait: u64| {
             let mut moments = Vec::new();
             for now in range.map(|step| 10 * step) {
                 while queue.queue.packets() < 10 {
                     queue.enqueue(now.saturating_sub(wait), packet(0, 1_000));
                 }
-                // What waited for longer than it should is gone first.
+                // First remove packets that have waited too long.
                 queue.dequeue(now);
                 moments.extend(queue.dropped.drain(..).map(|_| now));
             }
@@ -89,10 +90,10 @@ fn marks_come_when_drops_would() {
     assert_eq!(intervals(&marks)[..20], intervals(&drops(codel, packet, 2_000).1)[..20]);
 }
 
-/// RFC 8289 s.5.5: a wait below the target, or a queue of no more than a packet, ends it.
+/// RFC 8289 s.5.5: a delay below the target, or a queue of at most one packet, ends dropping.
 #[test]
 fn a_good_queue_is_left_alone() {
-    // Waits of 4 ms, for two seconds.
+    // Delays of 4 ms, for two seconds.
     let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
     for millis in 0..2_000u64 {
         queue.enqueue(millis * MS, packet(0, 1_000));
@@ -101,7 +102,8 @@ fn a_good_queue_is_left_alone() {
         }
     }
     assert!(queue.dropped.is_empty());
-    // One packet at a time on a slow link, each waiting for 50 ms: there is nothing to shorten.
+    // One packet at a time on a slow link, each with a delay of 50 ms: there is no queue to
+    // shorten.
     let mut queue = At::new(&Queue::CoDel(CoDel::default()), 2.4e5);
     for step in 0..100u64 {
         queue.enqueue(step * 50 * MS, packet(0, 1_500));
@@ -110,16 +112,17 @@ fn a_good_queue_is_left_alone() {
     assert!(queue.dropped.is_empty());
 }
 
-/// A sender that knows nothing but its window, which halves when a packet is lost, once a round trip, and
-/// grows by a packet a round trip.
+/// A sender with only a congestion window. It halves the window on a loss, once per round trip, and
+/// otherwise adds a packet per round trip.
 struct Sender {
     window: f64,
     flying: f64,
     halved: u64,
 }
 
-/// Four senders share 8 Mb/s, a packet of 1,000 bytes a millisecond, 50 ms away: how long packets waited,
-/// sorted, and how many milliseconds the link was idle, after ten seconds and until sixty.
+/// Four senders share 8 Mb/s (a packet of 1,000 bytes per millisecond), 50 ms away, for 60 seconds.
+/// Returns the sorted queueing delays, and how many milliseconds the link was idle after the first
+/// ten seconds.
 fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
     let mut queue = At::new(queue, 8e6);
     let start = || Sender { window: 4.0, flying: 0.0, halved: 0 };
@@ -158,8 +161,8 @@ fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
     (waits, idle)
 }
 
-/// RFC 8289 s.3.2, s.4.4: the wait goes to the target of 5 ms and stays about there, and the link is kept
-/// busy; drop-tail has as much waiting as it takes.
+/// RFC 8289 s.3.2, s.4.4: the delay approaches the target of 5 ms and stays near it, and the link
+/// stays busy. Drop-tail queues as much as its limit allows.
 #[test]
 fn under_load_the_standing_queue_is_the_target() {
     let (waits, idle) = loaded(&Queue::CoDel(CoDel::default()));

@@ -1,4 +1,4 @@
-//! Routes by hand, and beside a search of all ways.
+//! Routes compared with expected ones, and with a search of all paths.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn the_cheapest_way_then_the_shortest_then_the_oldest() {
     topology.set_cost(direct, 3);
     assert_eq!(names(&topology, a, b).unwrap(), "r t s b");
     assert_eq!(names(&topology, b, a).unwrap(), "s t r a");
-    // Routers are destinations, too.
+    // Routers can be destinations, too.
     assert_eq!(names(&topology, t, a).unwrap(), "r a");
     assert_eq!(names(&topology, a, t).unwrap(), "r t");
 
@@ -45,7 +45,7 @@ fn the_cheapest_way_then_the_shortest_then_the_oldest() {
     assert!(path.contains(&direct.there()) && !path.contains(&second.there()));
 }
 
-/// Which link is older decides, not which router.
+/// The age of the link decides, not the age of the router.
 #[test]
 fn of_equal_ways_the_one_with_the_older_link_is_taken() {
     let mut topology = Topology::new();
@@ -71,7 +71,7 @@ fn hosts_do_not_forward() {
     assert!(names(&topology, a, lonely).is_err());
     assert!(names(&topology, lonely, a).is_err());
     assert!(names(&topology, a, a).is_err());
-    // With a router beside the host there is a way.
+    // With a router next to the host there is a route.
     let router = topology.router("router");
     topology.link(c, router, direction());
     topology.link(a, router, direction());
@@ -95,7 +95,7 @@ fn a_host_with_two_links_has_two_interfaces() {
     assert_eq!(routes.arrives_at(first.there()), 0);
 }
 
-/// Costs of the cheapest way to a destination, found slowly.
+/// Costs of the cheapest routes to a destination, computed by a slow algorithm.
 fn slow(topology: &Topology, to: NodeId) -> Vec<Option<(u64, u32)>> {
     let mut best: Vec<Option<(u64, u32)>> = vec![None; topology.nodes.len()];
     best[to.0 as usize] = Some((0, 0));

@@ -1,18 +1,19 @@
-//! Words of AArch64 instructions, by the names that the Arm Architecture Reference Manual (DDI 0487) has for them.
+//! Encodings of AArch64 instructions. Functions have the names of the Arm Architecture Reference
+//! Manual (DDI 0487).
 
 use crate::jit::compile::Patch;
 
-/// A general register, by its number.
+/// A general-purpose register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gpr(pub(super) u8);
 
-/// Register with the instructions left of the budget.
+/// Register with the remaining budget, in instructions.
 pub(super) const BUDGET: Gpr = Gpr(26);
 /// Pointer to `State`.
 pub(super) const STATE: Gpr = Gpr(25);
 /// Base of the sandbox.
 pub(super) const BASE: Gpr = Gpr(24);
-/// The offset of an access in the sandbox, between mask and access; free between operations.
+/// Offset of an access in the sandbox, between mask and access. Free between operations.
 pub(super) const OFFSET: Gpr = Gpr(9);
 /// Free between operations.
 pub(super) const SCRATCH: Gpr = Gpr(10);
@@ -20,7 +21,7 @@ pub(super) const SCRATCH: Gpr = Gpr(10);
 pub(super) const SCRATCH2: Gpr = Gpr(11);
 /// The return address.
 pub(super) const LINK: Gpr = Gpr(30);
-/// Zero, or the stack pointer: the instruction decides.
+/// Zero or the stack pointer, depending on the instruction.
 pub(super) const ZERO: Gpr = Gpr(31);
 
 /// Conditions of B.cond.
@@ -29,7 +30,7 @@ pub(super) const ZERO: Gpr = Gpr(31);
 pub(in crate::jit) enum Cond {
     Equal = 0,
     NotEqual = 1,
-    /// Unsigned; after a subtraction: nothing was borrowed (HS).
+    /// HS: unsigned, no borrow after a subtraction
     AboveEqual = 2,
     /// LO
     Below = 3,
@@ -44,13 +45,13 @@ pub(in crate::jit) enum Cond {
 }
 
 impl Cond {
-    /// The lowest bit inverts.
+    /// Returns the inverse condition, which differs in the lowest bit.
     fn inverted(self) -> u32 {
         self as u32 ^ 1
     }
 }
 
-/// Operations on two registers, with the bits of the 32-bit form.
+/// Operations on two registers. The values are the 32-bit encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Op2 {
@@ -70,7 +71,7 @@ pub(super) enum Op2 {
     Asrv = 0x1ac0_2800,
 }
 
-/// Additions and subtractions of an immediate, with the bits of the 32-bit form.
+/// Additions and subtractions of an immediate. The values are the 32-bit encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum OpImm {
@@ -82,7 +83,7 @@ pub(super) enum OpImm {
     Subs = 0x7100_0000,
 }
 
-/// A jump over a few instructions, to the place that `land` decides.
+/// A jump over a few instructions. `land` sets its target.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Short(usize);
@@ -92,7 +93,7 @@ pub(super) struct Asm {
     words: Vec<u32>,
 }
 
-/// The bit that makes a 32-bit form the 64-bit one.
+/// The bit that selects the 64-bit form of an instruction.
 const fn sf(wide: bool) -> u32 {
     (wide as u32) << 31
 }
@@ -105,7 +106,7 @@ const fn rn(register: Gpr) -> u32 {
     (register.0 as u32) << 5
 }
 
-/// The second register of a pair, and the addend of MADD and MSUB.
+/// The second register of a pair, or the addend of MADD and MSUB.
 const fn ra(register: Gpr) -> u32 {
     (register.0 as u32) << 10
 }
@@ -140,12 +141,12 @@ impl Asm {
         self.op2(wide, Op2::Orr, dst, ZERO, src);
     }
 
-    /// To or from the stack pointer, which ORR does not reach.
+    /// Moves to or from the stack pointer, which ORR cannot access.
     pub(super) fn mov_sp(&mut self, dst: Gpr, src: Gpr) {
         self.put(OpImm::Add as u32 | sf(true) | rn(src) | rd(dst));
     }
 
-    /// All 64 bits of `dst`: MOVZ or MOVN, and MOVK for each further half word that needs one.
+    /// Sets all 64 bits of `dst`: MOVZ or MOVN, and MOVK for each further half word that needs one.
     pub(super) fn mov_imm(&mut self, dst: Gpr, value: u64) {
         const MOVN: u32 = 0x9280_0000;
         const MOVZ: u32 = 0xd280_0000;
@@ -155,7 +156,7 @@ impl Asm {
         let (first, filler) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
         let mut opcode = first;
         for (place, half) in (0_u32..).zip(halves).filter(|(_, half)| *half != filler) {
-            // MOVN writes the complement, MOVK what it is given.
+            // MOVN writes the complement of its operand, MOVK the operand itself.
             let half = if opcode == MOVN { half ^ 0xffff } else { half };
             self.put(opcode | place << 21 | half << 5 | rd(dst));
             opcode = MOVK;
@@ -165,8 +166,8 @@ impl Asm {
         }
     }
 
-    /// `false`, and nothing written: the immediate has no encoding. One has it if it fits into 12 bits, or into 24
-    /// with the lower 12 zero.
+    /// Encodes an operation with an immediate. Returns `false` and writes nothing if the immediate
+    /// has no encoding. It must fit into 12 bits, or into 24 bits with the lower 12 zero.
     pub(super) fn op_imm(&mut self, wide: bool, op: OpImm, dst: Gpr, src: Gpr, imm: u32) -> bool {
         let field = match imm {
             0..=0xfff => imm << 10,
@@ -187,12 +188,12 @@ impl Asm {
         self.put(form | u32::from(immr) << 16 | u32::from(imms) << 10 | rn(src) | rd(dst));
     }
 
-    /// The lowest `bits` of `src`, up to 32, and zeros above.
+    /// Moves the lowest `bits` of `src` (up to 32), and clears the bits above.
     pub(super) fn low_bits(&mut self, dst: Gpr, src: Gpr, bits: u8) {
         self.ubfm(false, dst, src, 0, bits - 1);
     }
 
-    /// `count` is less than the register's bits, here and below.
+    /// Shifts left by `count`. Here and below, `count` must be less than the width of the register.
     pub(super) fn lsl_imm(&mut self, wide: bool, dst: Gpr, src: Gpr, count: u8) {
         let last = if wide { 63 } else { 31 };
         self.ubfm(wide, dst, src, count.wrapping_neg() & last, last - count);
@@ -206,7 +207,7 @@ impl Asm {
         self.sbfm(wide, dst, src, count, if wide { 63 } else { 31 });
     }
 
-    /// The lowest 8, 16 or 32 bits of `src` sign-extended to 64, or to 32 and the rest zero.
+    /// Sign-extends the lowest 8, 16 or 32 bits of `src`, to 64 bits, or to 32 with zeros above.
     pub(super) fn sign_extend(&mut self, wide: bool, bits: u8, dst: Gpr, src: Gpr) {
         self.sbfm(wide, dst, src, 0, bits - 1);
     }
@@ -220,7 +221,7 @@ impl Asm {
         self.put(0x1b00_8000 | sf(wide) | rm(right) | ra(from) | rn(left) | rd(dst));
     }
 
-    /// The two bytes of each half word of the lower 32 bits swapped.
+    /// Swaps the two bytes of each half word of the lower 32 bits.
     pub(super) fn rev16(&mut self, dst: Gpr) {
         self.put(0x5ac0_0400 | rn(dst) | rd(dst));
     }
@@ -270,15 +271,15 @@ impl Asm {
         self.put(0xb900_0000 | (field as u32 / 4) << 10 | rn(STATE) | rd(src));
     }
 
-    /// Pushes two registers: the stack stays aligned to 16.
+    /// Pushes two registers. The stack stays aligned to 16 bytes.
     pub(super) fn push_pair(&mut self, first: Gpr, second: Gpr) {
-        // STP, which writes the address back before, less 16.
+        // STP with pre-index -16.
         self.put(0xa9bf_0000 | ra(second) | rn(ZERO) | rd(first));
     }
 
     /// Pops what `push_pair` pushed.
     pub(super) fn pop_pair(&mut self, first: Gpr, second: Gpr) {
-        // LDP, which writes the address back after, plus 16.
+        // LDP with post-index 16.
         self.put(0xa8c1_0000 | ra(second) | rn(ZERO) | rd(first));
     }
 
@@ -301,19 +302,19 @@ impl Asm {
         Patch(self.here())
     }
 
-    /// Writes the distance of B or BL again.
+    /// Rewrites the distance of B or BL.
     pub(super) fn patch(&mut self, Patch(end): Patch, target: usize) {
         let word = &mut self.words[end / 4 - 1];
         *word = *word & 0xfc00_0000 | distance(end - 4, target, 26);
     }
 
-    /// A jump if the condition does not hold.
+    /// Jumps if the condition is false.
     pub(super) fn unless(&mut self, condition: Cond) -> Short {
         self.put(0x5400_0000 | condition.inverted());
         Short(self.words.len() - 1)
     }
 
-    /// A jump if the register is zero.
+    /// Jumps if the register is zero.
     pub(super) fn cbz(&mut self, register: Gpr) -> Short {
         self.put(0xb400_0000 | rd(register));
         Short(self.words.len() - 1)
@@ -325,7 +326,7 @@ impl Asm {
     }
 }
 
-/// From a branch to its target in words, as a field of `bits`.
+/// Returns the distance from a branch to its target, in words, as a field of `bits`.
 fn distance(from: usize, target: usize, bits: u32) -> u32 {
     let distance = (target as i64 - from as i64) / 4;
     let half = 1_i64 << (bits - 1);

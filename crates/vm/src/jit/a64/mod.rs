@@ -1,4 +1,4 @@
-//! Operations to AArch64.
+//! Compiles operations to AArch64.
 //!
 //! | BPF | AArch64 | | |
 //! |---|---|---|---|
@@ -7,8 +7,9 @@
 //! | r6 to r9 | x19 to x22 | `State` | x25 |
 //! | r10 | x23 | offset of an access; scratch | x9; x10, x11 |
 //!
-//! A program writes the registers on the left only. Every access to its memory is `[x24, x9]`, with x9 masked right
-//! before, or the frame pointer less a constant within the frames.
+//! Only the registers on the left have values of the program. Every access to its memory is `[x24,
+//! x9]`, where x9 is masked right before, or computed from the frame pointer minus a constant
+//! within the frames.
 
 mod asm;
 
@@ -19,11 +20,12 @@ use super::enter::State;
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Swap};
 
-/// Registers of the machine that hold BPF's r0 to r10.
+/// Machine registers of BPF's r0 to r10.
 const REGISTERS: [Gpr; 11] =
     [Gpr(7), Gpr(0), Gpr(1), Gpr(2), Gpr(3), Gpr(4), Gpr(19), Gpr(20), Gpr(21), Gpr(22), Gpr(23)];
 
-/// What the procedure call standard (AAPCS64) wants kept of what is written.
+/// Registers that the procedure call standard (AAPCS64) requires to be saved, among those that
+/// compiled code writes.
 const KEPT: [(Gpr, Gpr); 5] = [
     (Gpr(29), LINK),
     (Gpr(19), Gpr(20)),
@@ -34,11 +36,12 @@ const KEPT: [(Gpr, Gpr); 5] = [
 
 pub(super) struct A64 {
     asm: Asm,
-    /// The sandbox has two to the power of this many bytes.
+    /// Base-2 logarithm of the sandbox size.
     bits: u8,
-    /// Ends the call: the budget is used up by the instruction whose index is in `SCRATCH`.
+    /// Code that ends the call because the budget is used up. `SCRATCH` has the index of the
+    /// instruction.
     out_of_budget: usize,
-    /// Ends the call, which a helper or the budget wants.
+    /// Code that ends the call because of a helper or the budget.
     unwind: usize,
 }
 
@@ -51,7 +54,7 @@ impl Backend for A64 {
 
     fn new(memory: usize, operations: usize, _registers: u16) -> A64 {
         A64 {
-            // A few instructions to each operation.
+            // Estimate: a few instructions per operation.
             asm: Asm::with_capacity(operations * 4 + 256),
             bits: memory.trailing_zeros() as u8,
             out_of_budget: 0,
@@ -84,7 +87,7 @@ impl Backend for A64 {
         for (first, second) in KEPT {
             asm.push_pair(first, second);
         }
-        // The arguments are where the program wants them; the state is the sixth.
+        // The arguments are already in the program's registers. The state is the sixth argument.
         asm.mov(true, STATE, Gpr(5));
         asm.mov_sp(SCRATCH, ZERO);
         asm.store_state(State::STACK, SCRATCH);
@@ -142,7 +145,7 @@ impl Backend for A64 {
         match right {
             Operand::Reg(right) => asm.op2(wide, op, ZERO, left, gpr(right)),
             Operand::Imm(imm) => {
-                // To take a negative number away is to add the other.
+                // Subtracting a negative number is adding its absolute value.
                 let direct = if imm < 0 { OpImm::Adds } else { OpImm::Subs };
                 if tests || !asm.op_imm(wide, direct, ZERO, left, imm.unsigned_abs()) {
                     asm.mov_imm(SCRATCH, i64::from(imm) as u64);
@@ -164,7 +167,7 @@ impl Backend for A64 {
         }
     }
 
-    /// Around a jump that reaches any target: B.cond itself goes no further than 1 MiB.
+    /// Branches around an unconditional jump, because B.cond reaches only 1 MiB.
     fn branch(&mut self, condition: Cond) -> Patch {
         let past = self.asm.unless(condition);
         let patch = self.asm.b(0);
@@ -182,7 +185,7 @@ impl Backend for A64 {
         self.asm.land(past);
     }
 
-    /// 48 bytes of the native stack.
+    /// Uses 48 bytes of the native stack.
     fn call(&mut self, target: usize) -> Patch {
         let asm = &mut self.asm;
         let kept = [(Gpr(19), Gpr(20)), (Gpr(21), Gpr(22)), (Gpr(23), LINK)];
@@ -203,7 +206,7 @@ impl Backend for A64 {
         asm.store_state(State::BUDGET, BUDGET);
         asm.mov_imm(SCRATCH, u64::from(call));
         asm.store_state32(State::CALL, SCRATCH);
-        // The five arguments are where the standard wants them; the state is the sixth.
+        // The five arguments are already in the right registers. The state is the sixth argument.
         asm.mov(true, Gpr(5), STATE);
         asm.mov_imm(SCRATCH, shim as u64);
         asm.push_pair(LINK, ZERO);
@@ -214,7 +217,8 @@ impl Backend for A64 {
         let _ = asm.b(self.unwind);
         asm.land(goes_on);
         asm.mov(true, gpr(Reg::R0), Gpr(0));
-        // What the host left in them, its addresses among it, is not the program's to see.
+        // Clears the registers, so that the program does not see values of the host, such as
+        // addresses.
         for register in &REGISTERS[1..6] {
             asm.mov_imm(*register, 0);
         }
@@ -262,7 +266,7 @@ impl Backend for A64 {
 }
 
 impl A64 {
-    /// Leaves the program: `r0` and what is left of the budget go back.
+    /// Returns to the host, with `r0` and the remaining budget.
     fn leave(&mut self) {
         let asm = &mut self.asm;
         asm.mov(true, Gpr(0), gpr(Reg::R0));
@@ -281,12 +285,13 @@ impl A64 {
         }
     }
 
-    /// The offset of an access of `bytes`, to `OFFSET`: masked, but for the frames.
+    /// Computes the offset of an access of `bytes` in `OFFSET`. It is masked, unless it is within
+    /// the frames.
     fn place(&mut self, place: Place, bytes: usize) {
         let (asm, mut base) = (&mut self.asm, gpr(place.base));
         let op = if place.offset < 0 { OpImm::Sub } else { OpImm::Add };
         let distance = u32::from(place.offset.unsigned_abs());
-        // Each part has an encoding.
+        // Both parts have an encoding.
         for part in [distance & !0xfff, distance & 0xfff] {
             if part != 0 {
                 asm.op_imm(false, op, OFFSET, base, part);
@@ -310,8 +315,9 @@ impl A64 {
                 SCRATCH
             }
         };
-        // RFC 9669 s.4.1 wants of divisions by zero, and of the least number by -1, what the CPU does anyway: 0, and
-        // the dividend. What remains follows from that.
+        // The CPU's division behaves as RFC 9669 s.4.1 demands: dividing by zero gives 0, and
+        // dividing the smallest number by -1 gives that number. The remainder follows from the
+        // quotient.
         let op = match op {
             AluOp::Add => Op2::Add,
             AluOp::Sub => Op2::Sub,
@@ -351,7 +357,8 @@ impl A64 {
         }
     }
 
-    /// An instance runs in one thread and its memory is nobody else's, so plain loads and stores are as good.
+    /// An instance runs in one thread and does not share its memory, so plain loads and stores are
+    /// sufficient.
     fn atomic(&mut self, op: AtomicOp, fetch: bool, wide: bool, at: Place, src: Gpr) {
         self.place(at, 8);
         let (asm, bytes) = (&mut self.asm, if wide { 8 } else { 4 });
@@ -382,14 +389,14 @@ impl A64 {
     }
 }
 
-/// An operation whose immediate has an encoding, or that needs none.
+/// Compiles an operation whose immediate has an encoding, or needs none.
 fn alu_imm(asm: &mut Asm, op: AluOp, wide: bool, dst: Gpr, imm: i32) -> bool {
-    // To add a negative number is to take the other away.
+    // Adding a negative number is subtracting its absolute value.
     let (add, subtract) = if imm < 0 { (OpImm::Sub, OpImm::Add) } else { (OpImm::Add, OpImm::Sub) };
     match op {
         AluOp::Mov if wide => asm.mov_imm(dst, i64::from(imm) as u64),
         AluOp::Mov => asm.mov_imm(dst, u64::from(imm as u32)),
-        // The check has cut the amount to the register's bits.
+        // The decoder has masked the amount to the width.
         AluOp::Lsh => asm.lsl_imm(wide, dst, dst, imm as u8),
         AluOp::Rsh => asm.lsr_imm(wide, dst, dst, imm as u8),
         AluOp::Arsh => asm.asr_imm(wide, dst, dst, imm as u8),

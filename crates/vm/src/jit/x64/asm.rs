@@ -1,8 +1,8 @@
-//! Bytes of x86-64 instructions.
+//! Encodings of x86-64 instructions.
 
 use crate::jit::compile::Patch;
 
-/// A general register, by its number.
+/// A general-purpose register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gpr(pub(super) u8);
 
@@ -25,7 +25,7 @@ pub(super) const R15: Gpr = Gpr(15);
 
 /// Base of the sandbox.
 pub(super) const BASE: Gpr = R9;
-/// Register with the instructions left of the budget.
+/// Register with the remaining budget, in instructions.
 pub(super) const BUDGET: Gpr = R10;
 /// Free between operations.
 pub(super) const SCRATCH: Gpr = R11;
@@ -65,18 +65,19 @@ impl Cc {
     }
 }
 
-/// A place in memory.
+/// A memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mem {
-    /// In the sandbox at the masked offset in `SCRATCH`.
+    /// In the sandbox, at the masked offset in `SCRATCH`.
     Masked,
-    /// In the sandbox relative to the frame pointer.
+    /// In the sandbox, relative to the frame pointer.
     Frame(i32),
     /// A field of `State`.
     State(i8),
 }
 
-/// Operations with a register and a register or an immediate: the number that Intel gives them.
+/// Operations with two registers, or a register and an immediate. The value is Intel's opcode
+/// extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Arith {
@@ -97,17 +98,17 @@ pub(super) enum Shift {
     Arithmetic = 7,
 }
 
-/// A place in the code that is not written yet.
+/// A jump whose target is not known yet.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Short(usize);
 
-/// Bytes that any one operation of the program takes at most, and to spare.
+/// Upper limit of the bytes for one operation of the program.
 const ROOM: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Asm {
-    /// Code written so far, and room after it.
+    /// The code written so far. The rest of the buffer is free.
     bytes: Vec<u8>,
     end: usize,
 }
@@ -117,7 +118,7 @@ impl Asm {
         Asm { bytes: vec![0; bytes.max(4 * ROOM)], end: 0 }
     }
 
-    /// Makes room for one more operation.
+    /// Ensures that the buffer has room for another operation.
     #[inline]
     pub(super) fn make_room(&mut self) {
         if self.bytes.len() - self.end < ROOM {
@@ -130,7 +131,7 @@ impl Asm {
         self.bytes
     }
 
-    /// Fills up to a multiple of 16 bytes with INT3.
+    /// Pads to a multiple of 16 bytes with INT3.
     pub(super) fn align(&mut self) {
         while !self.end.is_multiple_of(16) {
             self.put(&[0xcc]);
@@ -152,7 +153,7 @@ impl Asm {
         self.put(&value.to_le_bytes());
     }
 
-    /// One byte, or 0x0f and one.
+    /// Writes an opcode: one byte, or 0x0f and one byte.
     #[inline(always)]
     fn opcode(&mut self, opcode: u16) {
         if opcode > 0xff {
@@ -162,7 +163,7 @@ impl Asm {
         }
     }
 
-    /// Prefix, opcode and operands of `opcode reg, rm`, both registers.
+    /// Encodes `opcode reg, rm` with two registers.
     #[inline]
     fn rr(&mut self, wide: bool, opcode: u16, reg: u8, rm: Gpr) {
         let rex = 0x40 | u8::from(wide) << 3 | (reg >> 3) << 2 | rm.0 >> 3;
@@ -173,8 +174,8 @@ impl Asm {
         self.put(&[0xc0 | (reg & 7) << 3 | rm.0 & 7]);
     }
 
-    /// The same with a place in memory. `byte`: the register is one of eight bits, which needs a prefix to be
-    /// the right one.
+    /// Encodes `opcode reg, mem`. `byte`: the register has eight bits, and needs a prefix to be the
+    /// right one.
     #[inline]
     fn rm(&mut self, wide: bool, byte: bool, opcode: u16, reg: u8, mem: Mem) {
         let (index, base) = match mem {
@@ -198,7 +199,7 @@ impl Asm {
                     self.imm32(offset);
                 }
             },
-            // With r12 as the base there is always a second byte.
+            // With r12 as the base, there is always a second byte (SIB).
             Mem::State(offset) => self.put(&[0x44 | reg, 0x24, offset as u8]),
         }
     }
@@ -207,7 +208,7 @@ impl Asm {
         self.rr(wide, 0x89, src.0, dst);
     }
 
-    /// All 64 bits of `dst`, in the shortest way.
+    /// Sets all 64 bits of `dst`, with the shortest encoding.
     pub(super) fn mov_imm(&mut self, dst: Gpr, value: u64) {
         if value == 0 {
             self.arith(false, Arith::Xor, dst, dst);
@@ -269,7 +270,7 @@ impl Asm {
         self.rr(wide, 0xf7, 3, dst);
     }
 
-    /// rdx:rax divided by `divisor`: quotient to rax, remainder to rdx. rdx is prepared here.
+    /// Divides rdx:rax by `divisor`: quotient to rax, remainder to rdx. Sets rdx before.
     pub(super) fn divide(&mut self, wide: bool, signed: bool, divisor: Gpr) {
         if signed {
             self.put(if wide { &[0x48, 0x99] } else { &[0x99] });
@@ -289,7 +290,7 @@ impl Asm {
         self.rr(wide, 0xd3, shift as u8, dst);
     }
 
-    /// 16 bits of `dst` rotated by 8.
+    /// Rotates the lowest 16 bits of `dst` by 8.
     pub(super) fn rol16_8(&mut self, dst: Gpr) {
         self.put(&[0x66]);
         self.rr(false, 0xc1, Shift::Rol as u8, dst);
@@ -301,16 +302,16 @@ impl Asm {
         self.put(&[rex, 0x0f, 0xc8 | dst.0 & 7]);
     }
 
-    /// The lowest 16 bits of `src`, the rest zero.
+    /// Moves the lowest 16 bits of `src`, and clears the bits above.
     pub(super) fn movzx16(&mut self, dst: Gpr, src: Gpr) {
         self.rr(false, 0x0fb7, dst.0, src);
     }
 
-    /// The lowest 8, 16 or 32 bits of `src` sign-extended to 64, or to 32 and the rest zero.
+    /// Sign-extends the lowest 8, 16 or 32 bits of `src`, to 64 bits, or to 32 with zeros above.
     pub(super) fn movsx(&mut self, wide: bool, bits: u8, dst: Gpr, src: Gpr) {
         match bits {
             8 => {
-                // With a prefix always: without one, 4 to 7 are ah to bh.
+                // Always with a prefix: without one, registers 4 to 7 are ah to bh.
                 let rex = 0x40 | u8::from(wide) << 3 | (dst.0 >> 3) << 2 | src.0 >> 3;
                 self.put(&[rex, 0x0f, 0xbe, 0xc0 | (dst.0 & 7) << 3 | src.0 & 7]);
             }
@@ -364,9 +365,9 @@ impl Asm {
         self.rm(wide, false, 0x0fb1, src.0, mem);
     }
 
-    /// `dst = (base + offset)`, its lowest 32 bits.
+    /// Sets `dst` to the lowest 32 bits of `base + offset`.
     pub(super) fn lea32(&mut self, dst: Gpr, base: Gpr, offset: i32) {
-        // rsp and r12, which are encoded in another way, are no register of BPF's.
+        // rsp and r12 need another encoding, but BPF registers are never in them.
         debug_assert!(base.0 & 7 != 4);
         let rex = 0x40 | (dst.0 >> 3) << 2 | base.0 >> 3;
         let registers = (dst.0 & 7) << 3 | base.0 & 7;
@@ -397,7 +398,7 @@ impl Asm {
         self.put(&[0xc3]);
     }
 
-    /// The address of the code at `target`.
+    /// Loads the address of the code at `target`.
     pub(super) fn lea_code(&mut self, dst: Gpr, target: usize) {
         debug_assert!(dst.0 < 8);
         self.put(&[0x48, 0x8d, 0x05 | dst.0 << 3]);
@@ -409,7 +410,7 @@ impl Asm {
         self.rr(false, 0xff, 2, register);
     }
 
-    /// The distance of a jump or call to `target` that is written next.
+    /// Writes the distance of a jump or call to `target`.
     fn distance(&mut self, target: usize) -> Patch {
         let distance = target as i64 - (self.here() as i64 + 4);
         self.imm32(distance as i32);
@@ -431,7 +432,7 @@ impl Asm {
         self.distance(target)
     }
 
-    /// A jump to a place that `land` decides, at most 127 bytes ahead.
+    /// Jumps at most 127 bytes forward. `land` sets the target.
     pub(super) fn jcc_short(&mut self, cc: Cc) -> Short {
         self.put(&[0x70 | cc as u8, 0]);
         Short(self.here())
@@ -448,7 +449,7 @@ impl Asm {
         self.bytes[short.0 - 1] = distance as u8;
     }
 
-    /// Writes the distance of a jump or call again.
+    /// Rewrites the distance of a jump or call.
     pub(super) fn patch(&mut self, Patch(end): Patch, target: usize) {
         let distance = (target as i64 - end as i64) as i32;
         self.bytes[end - 4..end].copy_from_slice(&distance.to_le_bytes());

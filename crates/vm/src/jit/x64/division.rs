@@ -1,4 +1,4 @@
-//! Division, shifts by a register, atomic operations: what takes x86-64 several instructions.
+//! Division, shifts by a register, and atomic operations, which need several x86-64 instructions.
 
 use super::asm::{Arith, Asm, Cc, Gpr, Mem, RAX, RCX, RDX, SCRATCH, Shift};
 use crate::op::AtomicOp;
@@ -21,7 +21,8 @@ impl Division {
         }
     }
 
-    /// Writes the result of a division by -1, without the trap that the least number divided by it raises.
+    /// Writes the result of a division by -1. The CPU's division would trap for the smallest
+    /// number.
     fn by_minus_one(self, asm: &mut Asm, dst: Gpr) {
         if self.remainder {
             asm.arith(false, Arith::Xor, dst, dst);
@@ -64,7 +65,7 @@ impl Division {
         asm.land(zero_done);
     }
 
-    /// By `SCRATCH`, which is neither 0 nor, signed, -1: the CPU's own division cannot trap.
+    /// Divides by `SCRATCH`. It is not 0 and, if signed, not -1, so the CPU's division cannot trap.
     fn by_scratch(self, asm: &mut Asm, dst: Gpr) {
         let (keep_rax, keep_rdx) = (dst != RAX, dst != RDX);
         if keep_rax {
@@ -87,7 +88,7 @@ impl Division {
     }
 }
 
-/// `dst` shifted by `src`, whose amount the CPU masks as RFC 9669 does.
+/// Shifts `dst` by `src`. The CPU masks the amount as RFC 9669 demands.
 pub(super) fn shift(asm: &mut Asm, wide: bool, shift: Shift, dst: Gpr, src: Gpr) {
     if src == RCX {
         asm.shift_cl(wide, shift, dst);
@@ -104,8 +105,8 @@ pub(super) fn shift(asm: &mut Asm, wide: bool, shift: Shift, dst: Gpr, src: Gpr)
     }
 }
 
-/// An atomic operation. An instance runs in one thread and its memory is nobody else's, so plain loads and
-/// stores are as good, and no program can lock the bus.
+/// Compiles an atomic operation. An instance runs in one thread and does not share its memory, so
+/// plain loads and stores are sufficient, and no program can lock the bus.
 pub(super) fn atomic(asm: &mut Asm, op: AtomicOp, fetch: bool, wide: bool, mem: Mem, src: Gpr) {
     let plain = match op {
         AtomicOp::Add => Some(Arith::Add),
@@ -123,7 +124,7 @@ pub(super) fn atomic(asm: &mut Asm, op: AtomicOp, fetch: bool, wide: bool, mem: 
     };
     let bytes = if wide { 8 } else { 4 };
     if fetch {
-        // A register that no operand is in holds the old value meanwhile.
+        // A register that is not an operand holds the old value meanwhile.
         asm.push(super::asm::BUDGET);
         asm.load(bytes, false, super::asm::BUDGET, mem);
     }

@@ -1,4 +1,4 @@
-//! Operations to x86-64.
+//! Compiles operations to x86-64.
 //!
 //! | BPF | x86-64 | | |
 //! |---|---|---|---|
@@ -7,8 +7,9 @@
 //! | r6 to r9 | rbx r13 r14 r15 | scratch | r11 |
 //! | r10 | rbp | `State` | r12 |
 //!
-//! A program writes the registers on the left only. Every access to its memory is `[r9 + r11]` with r11
-//! masked right before, or `[r9 + rbp + constant]` with the constant within the frames.
+//! Only the registers on the left have values of the program. Every access to its memory is `[r9 +
+//! r11]`, where r11 is masked right before, or `[r9 + rbp + constant]` with the constant within the
+//! frames.
 
 mod asm;
 mod division;
@@ -21,17 +22,19 @@ use super::enter::State;
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, Condition, Op, Operand, Place, Reg, Swap};
 
-/// Registers of the machine that hold BPF's r0 to r10.
+/// Machine registers of BPF's r0 to r10.
 const REGISTERS: [Gpr; 11] = [RAX, RDI, RSI, RDX, RCX, R8, RBX, R13, R14, R15, RBP];
 
 pub(super) struct X64 {
     asm: Asm,
     mask: i32,
-    /// Registers that a function of the program keeps around a call: those of r6 to r10 that the program names.
+    /// Registers that a function of the program saves around a call: those of r6 to r10 that the
+    /// program uses.
     kept: Vec<Gpr>,
-    /// Ends the call: the budget is used up by the instruction whose index is in `SCRATCH`.
+    /// Code that ends the call because the budget is used up. `SCRATCH` has the index of the
+    /// instruction.
     out_of_budget: usize,
-    /// Ends the call, which a helper or the budget wants.
+    /// Code that ends the call because of a helper or the budget.
     unwind: usize,
 }
 
@@ -44,7 +47,8 @@ impl Backend for X64 {
 
     fn new(memory: usize, operations: usize, registers: u16) -> X64 {
         X64 {
-            // A few instructions to each operation: growing the buffer costs more than asking for too much.
+            // Estimate: a few instructions per operation. Growing the buffer costs more than a
+            // large initial capacity.
             asm: Asm::with_capacity(operations * 12 + 1024),
             mask: (memory - 1) as i32,
             kept: kept(registers).collect(),
@@ -60,7 +64,8 @@ impl Backend for X64 {
         asm.store_imm(4, Mem::State(State::TRAP), State::TRAP_BUDGET);
         asm.mov_imm(BUDGET, 0);
         self.unwind = asm.here();
-        // Below where the stack was then, the entry left the address of what leaves the program.
+        // The entry left the address of the code that leaves the program below the saved stack
+        // pointer.
         asm.load(8, false, RSP, Mem::State(State::STACK));
         asm.arith_imm(true, Arith::Sub, RSP, 8);
         asm.ret();
@@ -70,7 +75,7 @@ impl Backend for X64 {
         self.enter(registers);
         self.asm.mov_imm(RAX, 0);
         let _ = self.asm.call(target);
-        // Calls that are ended come back here, too.
+        // Calls that end early return to this point, too.
         self.leave(registers);
     }
 
@@ -80,7 +85,7 @@ impl Backend for X64 {
         self.asm.align();
         let begins = self.asm.here();
         self.enter(registers);
-        // In the place of a return address: where calls that are ended go.
+        // In place of a return address: the target for calls that end early.
         self.asm.lea_code(RAX, leave);
         self.asm.push(RAX);
         self.asm.mov_imm(RAX, 0);
@@ -167,8 +172,8 @@ impl Backend for X64 {
         self.asm.land(past);
     }
 
-    /// The registers that the program names are kept: with the return address that is at most 48 bytes of the
-    /// native stack, which stays aligned to 16.
+    /// Saves the registers that the program uses. With the return address, this takes at most 48
+    /// bytes of the native stack, which stays aligned to 16 bytes.
     fn call(&mut self, target: usize) -> Patch {
         let (asm, kept) = (&mut self.asm, &self.kept);
         for register in kept {
@@ -178,7 +183,7 @@ impl Backend for X64 {
         if padded {
             asm.push(RAX);
         }
-        // What nobody reads is not kept, and must not be written.
+        // A frame pointer that no instruction reads is not saved, and must not be modified.
         if kept.contains(&gpr(Reg::FRAME)) {
             asm.arith_imm(true, Arith::Sub, gpr(Reg::FRAME), STACK_FRAME as i32);
         }
@@ -196,7 +201,7 @@ impl Backend for X64 {
         let asm = &mut self.asm;
         asm.store(8, Mem::State(State::BUDGET), BUDGET);
         asm.store_imm(4, Mem::State(State::CALL), call as i32);
-        // The five arguments are where the ABI wants them; the state is the sixth.
+        // The five arguments are already in the ABI's registers. The state is the sixth argument.
         asm.mov(true, R9, STATE);
         asm.mov_imm(RAX, shim as u64);
         // Aligns the stack.
@@ -207,7 +212,8 @@ impl Backend for X64 {
         asm.load(8, false, BASE, Mem::State(State::BASE));
         asm.test(false, RDX, RDX);
         let _ = asm.jcc(Cc::NotEqual, self.unwind);
-        // What the host left in them, its addresses among it, is not the program's to see.
+        // Clears the registers, so that the program does not see values of the host, such as
+        // addresses.
         for register in &REGISTERS[1..6] {
             asm.mov_imm(*register, 0);
         }
@@ -252,15 +258,16 @@ impl Backend for X64 {
     }
 }
 
-/// Those of r6 to r10 that are in a set of registers.
+/// Returns the machine registers of those of r6 to r10 that are in a bit set of registers.
 fn kept(registers: u16) -> impl Iterator<Item = Gpr> {
     (6..11)
         .filter(move |register| registers >> register & 1 != 0)
         .map(|register| REGISTERS[register])
 }
 
-/// What an entry keeps: of what the System V ABI wants kept, what is written. With the return address that aligns the stack
-/// to 16, or, if the second is true, needs eight bytes more for it.
+/// Returns the registers that an entry must save: those that the System V ABI requires and that the
+/// program writes. With the return address they align the stack to 16 bytes, unless the second
+/// value is true: then eight bytes of padding are needed.
 fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
     let kept: Vec<Gpr> = std::iter::once(STATE).chain(kept(registers)).collect();
     let padded = kept.len().is_multiple_of(2);
@@ -268,7 +275,7 @@ fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
 }
 
 impl X64 {
-    /// From the host into the program, up to its first instruction and r0.
+    /// Enters the program from the host: saves registers and sets all but r0.
     fn enter(&mut self, registers: u16) {
         let (kept, padded) = kept_at_entry(registers);
         let asm = &mut self.asm;
@@ -278,7 +285,7 @@ impl X64 {
         if padded {
             asm.push(RAX);
         }
-        // The arguments are where the program wants them; the state is the sixth.
+        // The arguments are already in the program's registers. The state is the sixth argument.
         asm.mov(true, STATE, R9);
         asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
         asm.store(8, Mem::State(State::STACK), RSP);
@@ -289,7 +296,7 @@ impl X64 {
         }
     }
 
-    /// Back to the host, with r0 and what is left of the budget.
+    /// Returns to the host, with r0 and the remaining budget.
     fn leave(&mut self, registers: u16) {
         let (kept, padded) = kept_at_entry(registers);
         let asm = &mut self.asm;
@@ -303,7 +310,7 @@ impl X64 {
         asm.ret();
     }
 
-    /// The place of an access of `bytes`: masked, but for the frames.
+    /// Returns the operand for an access of `bytes`. It is masked, unless it is within the frames.
     #[inline(always)]
     fn place(&mut self, place: Place, bytes: usize) -> Mem {
         if let Some(offset) = frame_offset(place, bytes) {
