@@ -15,11 +15,11 @@ pub enum Failure {
     },
     /// The command was called with wrong arguments. Exit code 2.
     Usage(String),
-    /// The command did its work, and its input cannot answer the question: exit code 3.
+    /// The command did its work, but its input cannot answer the question. Exit code 3.
     Undecided {
         /// Message that says what cannot be answered and why.
         message: String,
-        /// What gives an answer, on a line of its own.
+        /// Advice how to get an answer, on a separate line.
         mend: String,
     },
     /// The QUIC Interop Runner asked for a feature that is not supported. Exit code 127.
@@ -70,7 +70,8 @@ impl Failure {
         Failure::Usage(message.into())
     }
 
-    /// Exit code 3: `message` says why there is no answer, `mend` what gives one.
+    /// Returns a failure with exit code 3. `message` says why there is no answer, and `mend` how to
+    /// get one.
     pub fn undecided(message: impl Into<String>, mend: impl Into<String>) -> Failure {
         Failure::Undecided { message: message.into(), mend: mend.into() }
     }

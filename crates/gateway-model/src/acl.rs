@@ -1,4 +1,4 @@
-//! Deny and allow lists with expiry (policy.md section 2, step 2).
+//! Deny and allow lists with expiry (policy.md section 2, step 4).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Admitted attempts to open a connection: the table of handshakes (policy.md section 2, step 6.1).
+//! Admitted attempts to open a connection: the table of handshakes (policy.md section 2, step 16).
 
 use super::config::{RetryPolicy, Service};
 use super::frame::Datagram;

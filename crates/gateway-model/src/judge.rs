@@ -804,7 +804,7 @@ impl Model {
         RetryToken::open(ring, now_ms, client, opening.dcid.as_bytes(), token)
     }
 
-    /// Steps 3 and 4: the strict quota, and the rates of packets and bytes.
+    /// Steps 10 to 12: the strict quota, and the rates of packets and bytes.
     fn refuse_source(
         &mut self,
         number: usize,
@@ -837,7 +837,7 @@ impl Model {
         None
     }
 
-    /// Steps 5 and 6.
+    /// Steps 13 to 22.
     fn decide_quic(
         &mut self,
         number: usize,
@@ -883,7 +883,7 @@ impl Model {
         if proved { Reason::Proved } else { Reason::New }
     }
 
-    /// Steps 6.3 and 6.4: the quota, and the rates of new connections.
+    /// Steps 18 to 21: the quota, and the rates of new connections.
     fn refuse_opening(
         &mut self,
         number: usize,

@@ -53,8 +53,8 @@ INLINE struct equic_source_state *source_state(const struct packet *p,
 	return new_source(key, p->now);
 }
 
-/* Step 4 for a source without an entry. Global function: the verifier checks it once, not for every
- * caller's state. */
+/* Steps 11 and 12 for a source without an entry. Global function: the verifier checks it once, not
+ * for every caller's state. */
 __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *source)
 {
 	volatile struct equic_service *service;
@@ -75,8 +75,8 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	return REASON_NONE;
 }
 
-/* Step 6 of docs/policy.md s.2: a packet that would open a connection. Global function: the
- * verifier checks it once, not for every caller's state, which would be most of its work. */
+/* Steps 16 to 22 of docs/policy.md s.2: a packet that would open a connection. Global function:
+ * the verifier checks it once, not for every caller's state, which would be most of its work. */
 __noinline __u32 judge_opening(struct packet *p, const struct equic_source *source,
 			       struct equic_source_state *state)
 {
@@ -136,7 +136,7 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	return p->proved ? EQUIC_REASON_PROVED : EQUIC_REASON_NEW;
 }
 
-/* Steps 3 to 6: everything after the lists. */
+/* Steps 10 to 22. */
 INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
 		   const struct equic_source *source, struct equic_source_state *state)
 {
@@ -171,7 +171,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 	return judge_opening(p, source, state);
 }
 
-/* Steps 1 and 2 up to the lists. Returns REASON_NONE if the packet continues. */
+/* Steps 1 to 4. Returns REASON_NONE if the packet continues. */
 INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
 	enum listed listed;
@@ -307,8 +307,8 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
 
-/* Step 2 of docs/policy.md s.2 after the lists: connection IDs, unknown sources, and proof of
- * addresses. Returns REASON_NONE if the packet continues. */
+/* Steps 7 to 9 of docs/policy.md s.2: connection IDs, unknown sources, and proof of addresses.
+ * Returns REASON_NONE if the packet continues. */
 INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 			  volatile struct equic_service *service, const struct equic_source *source)
 {

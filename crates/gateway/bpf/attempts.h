@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The table of handshakes: admitted attempts, and which packets belong to them (docs/policy.md s.2,
- * step 6.1). */
+ * step 16). */
 #ifndef EQUIC_ATTEMPTS_H
 #define EQUIC_ATTEMPTS_H
 

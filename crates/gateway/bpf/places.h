@@ -78,7 +78,7 @@ INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 	return done >> 31 ? 0 : done; /* a server has left, and its counts with it */
 }
 
-/* Step 6.3 with the policy `underway`: handshakes in progress count like connections. Reserves one
+/* Step 18 with the policy `underway`: handshakes in progress count like connections. Reserves one
  * of `limit`, or returns why it cannot; CPUs that reserve at once get one each. With GIVE_BACK,
  * returns a reservation, because an opening that a rate refused must not hold one. Global function:
  * the verifier checks it once, not for every caller's state. */

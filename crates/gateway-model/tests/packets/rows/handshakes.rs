@@ -1,4 +1,4 @@
-//! Section 2, steps 6.1 and 6.2: handshakes in progress, short connection IDs.
+//! Section 2, steps 16 and 17: handshakes in progress, short connection IDs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;

@@ -1,4 +1,5 @@
-//! Section 2, steps 3, 4, 6.3 and 6.4: quotas and rates, and changing them while the gateway runs.
+//! Section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changing them while the gateway
+//! runs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;
