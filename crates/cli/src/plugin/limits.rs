@@ -20,9 +20,6 @@ const SCHEMA: &str = "equic.plugin.limits/2";
 /// Connections of one address.
 const CONNECTIONS: u64 = 8;
 
-/// Connections over which the memory of one is averaged.
-const KEPT: u64 = 8;
-
 /// Extent of the measurements.
 #[derive(Clone, Copy)]
 struct Extent {
@@ -34,6 +31,10 @@ struct Extent {
     times: u32,
     /// Multiples of a worker's turns that are tried, in percent.
     turns: &'static [u32],
+    /// One input of this many is measured.
+    every: usize,
+    /// Connections over which the memory of one is averaged.
+    kept: u64,
 }
 
 const FULL: Extent = Extent {
@@ -42,10 +43,18 @@ const FULL: Extent = Extent {
     times: 3,
     // As many as the allowance lets, and more, so that plugins are taken off.
     turns: &[50, 90, 300],
+    every: 1,
+    kept: 8,
 };
 
-const QUICK: Extent =
-    Extent { idle: Duration::from_millis(200), bytes: 2_000_000, times: 1, turns: &[90] };
+const QUICK: Extent = Extent {
+    idle: Duration::from_millis(200),
+    bytes: 2_000_000,
+    times: 1,
+    turns: &[90],
+    every: 3,
+    kept: 2,
+};
 
 #[derive(Serialize)]
 struct Data {
@@ -155,16 +164,16 @@ fn resident() -> Done<f64> {
     pages.map(|pages| PAGE * pages).ok_or_else(|| Failure::new("/proc/self/statm has no pages"))
 }
 
-fn memory() -> Done<Vec<Input>> {
+fn memory(extent: Extent) -> Done<Vec<Input>> {
     let mut all = Vec::new();
     for (what, bundle) in limits::kept().map_err(failed)? {
         let begun = resident()?;
-        let without = Kept::new(KEPT, None).map_err(failed)?;
+        let without = Kept::new(extent.kept, None).map_err(failed)?;
         let usual = resident()? - begun;
-        let mut kept = Kept::new(KEPT, Some(&bundle)).map_err(failed)?;
+        let mut kept = Kept::new(extent.kept, Some(&bundle)).map_err(failed)?;
         let grown = (resident()? - begun - usual - usual).max(kept.counted() as f64);
-        let input = Input::new(format!("plugins of {what}"), grown / 1e6 / KEPT as f64);
-        all.push(input.charged((16 * KEPT as usize, kept.running()), kept.usage()));
+        let input = Input::new(format!("plugins of {what}"), grown / 1e6 / extent.kept as f64);
+        all.push(input.charged((16 * extent.kept as usize, kept.running()), kept.usage()));
         drop(without);
     }
     Ok(all)
@@ -195,7 +204,7 @@ fn workers(extent: Extent) -> Done<[Vec<Input>; 2]> {
         *baseline *= extent.idle.as_secs_f64();
     }
     let mut inputs = [Vec::new(), Vec::new()];
-    for worker in WORKERS {
+    for worker in WORKERS.iter().step_by(extent.every) {
         let tried = extent.turns.iter().map(|percent| (worker.turns * percent).div_ceil(100));
         let mut tried: Vec<u32> = tried.collect();
         tried.dedup();
@@ -237,7 +246,7 @@ fn packet(extent: Extent) -> Done<Vec<Input>> {
         Done::Ok(input.charged((plugins, observed.running()), usage))
     };
     let mut all: Vec<Input> = Vec::new();
-    for plugins in OBSERVERS {
+    for plugins in OBSERVERS.iter().step_by(extent.every) {
         // In turns, and the least of each: what else the machine does only adds to it.
         let (mut base, mut with) = (f64::INFINITY, None::<Input>);
         for _ in 0..extent.times {
@@ -271,7 +280,7 @@ fn value(value: f64, unit: &str) -> Cell {
 pub(super) fn run(quick: bool, json: bool) -> Done {
     let extent = if quick { QUICK } else { FULL };
     // Before others have left free memory behind.
-    let memory = memory()?;
+    let memory = memory(extent)?;
     let [one, many] = workers(extent)?;
     let goals = vec![
         Goal::new("bundle", "CPU time to load a bundle", (20.0, "ms"), loading(extent)?),

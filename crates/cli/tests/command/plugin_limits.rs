@@ -45,7 +45,7 @@ fn limits_are_measured_for_each_goal() {
     let of = |at: usize| goals[at]["inputs"].as_array().unwrap();
     for input in of(1) {
         let bytes = number(input, "bytes");
-        assert!(bytes > 0.0 && bytes <= 8.0 * limits.total_memory as f64, "{input}");
+        assert!(bytes > 0.0 && bytes <= 2.0 * limits.total_memory as f64, "{input}");
     }
     for (at, rate) in [(2, limits.steps_per_second), (3, limits.address_steps_per_second)] {
         // Packets bring more steps, but these connections have few.

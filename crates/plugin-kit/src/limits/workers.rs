@@ -147,7 +147,7 @@ pub const WORKERS: &[Worker] = &[
     ),
     worker(
         "message of equic_tell of 1,024 bytes",
-        40,
+        15,
         Needs::Nothing,
         turns!("static char text[1024];", "equic_tell(text, 1024);"),
     ),
@@ -187,6 +187,12 @@ pub const WORKERS: &[Worker] = &[
         500,
         Needs::Fields("\"PathStatus\""),
         turns!("", "equic_get(EQUIC_PATH_STATUS);"),
+    ),
+    worker(
+        "read of a path's PathCost and PathRoom",
+        200,
+        Needs::Fields("\"PathCost\", \"PathRoom\""),
+        turns!("", "equic_get_of(EQUIC_PATH_COST, 0); equic_get_of(EQUIC_PATH_ROOM, 0);"),
     ),
     worker(
         "read of a stream's BytesUnsent",

@@ -120,7 +120,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         parameters: "const void *message, equic_u64 length",
         does: "Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the messages \
                before.",
-        cost: 200,
+        cost: 500,
         class: None,
         changes: false,
     },

@@ -32,7 +32,7 @@ fn offer_whole(end: &mut End, plugin: u64, replaces: Option<u64>) {
 fn memory_of_a_connections_plugins_is_bounded() {
     let mut end = victim_of(taking(|config| {
         let large = |_: &Accepted<'_>| {
-            let hook = Box::new(Large(900 << 10));
+            let hook = Box::new(Large(700 << 10));
             Ok(Loaded { hook, points: Vec::new(), frames: Vec::new() })
         };
         config.load = Arc::new(large);
@@ -40,7 +40,7 @@ fn memory_of_a_connections_plugins_is_bounded() {
     offer_whole(&mut end, 0, None);
     offer_whole(&mut end, 1, None);
     assert_eq!((end.attached.len(), last_status(&end)), (2, None));
-    // One more is more than two mebibytes; in another's place it is not.
+    // One more is more than 1.5 MiB; in another's place it is not.
     offer_whole(&mut end, 2, None);
     assert_eq!((end.attached.len(), last_status(&end)), (2, Some(Status::TooLarge)));
     let bytes = bundle(3, 1_000);

@@ -203,6 +203,9 @@ fn ten_thousand_whole_bundles_of_many_connections() {
             config.cache = Some(cache.clone());
             config.load = loader.clone();
             config.compile_limit = 10_000;
+            // No time passes here: so many offers at once would be refused.
+            config.policy.as_mut().unwrap().limits.address_steps_per_second = 10_000_000_000;
+            config.policy.as_mut().unwrap().limits.process_steps_per_second = 10_000_000_000;
         }));
         for plugin in 0..256 {
             let bytes = bundle(1000 * connection + plugin, 100);
