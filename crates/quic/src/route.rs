@@ -129,8 +129,8 @@ impl Route<'_> {
         }
     }
 
-    /// The socket whose connection a 1-RTT packet is for, if it is another: the client has moved, or
-    /// the system distributes anew.
+    /// Returns the socket whose connection a datagram is for, if it is another: the client has moved, a NAT
+    /// has given it another port within the handshake, or the system distributes anew.
     fn sibling(
         &self,
         endpoint: &equic_transport::Endpoint,
@@ -139,15 +139,14 @@ impl Route<'_> {
         if self.siblings.is_empty() {
             return None;
         }
-        // A long header's ID may be the client's choice.
-        let (_, id) = datagram.split_first().filter(|(first, _)| *first & 0x80 == 0)?;
+        let id = endpoint.own_id(datagram)?;
         let ids = self.socket.shared.ids.as_deref()?;
         let number = if !ids.is_hidden() {
             id.get(ids.number_at()).copied()
-        } else if endpoint.is_known(datagram) {
+        } else if endpoint.is_known(id) {
             None
         } else {
-            ids.number_of(id.get(..endpoint.id_len())?)
+            ids.number_of(id)
         };
         let index = usize::from(number?);
         self.siblings.get(index).filter(|_| index != self.index)

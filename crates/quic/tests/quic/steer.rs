@@ -1,6 +1,6 @@
 //! Several sockets at one port: packets of clients that move come to their connection's socket.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +10,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tracing::span;
 
 use crate::common::{Identity, NAME, client, echo, exchange, settings, soon};
+
+/// Held by each test here: `tracing` may miss events of one test while another one begins.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Counts datagrams that one socket has handed to another.
 #[derive(Clone, Default)]
@@ -41,6 +44,7 @@ fn by_address(socket: &UdpSocket) {
 
 /// Moves a client of a server with eight sockets: how many datagrams these have handed to each other.
 async fn handed_while_moving(steered: bool, hidden: bool) -> u64 {
+    let _alone = ALONE.lock().await;
     let identity = Identity::new();
     let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
     let first = sockets[0].try_clone().unwrap();
@@ -80,4 +84,55 @@ async fn sockets_hand_each_other_what_the_kernel_gave_to_the_wrong_one() {
 #[tokio::test]
 async fn sockets_hand_each_other_packets_to_ids_that_hide_their_socket() {
     assert_ne!(handed_while_moving(true, true).await, 0);
+}
+
+/// A NAT between a client and this server, which gives the client another port as soon as it has seen the
+/// server's first flight. Returns where the client has to send to.
+async fn rebinding_nat(server: SocketAddr) -> SocketAddr {
+    let bind = async || tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (inside, before, after) = (bind().await, bind().await, bind().await);
+    let address = inside.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut client, mut rebound) = (None, false);
+        let [mut up, mut first, mut second] = [vec![0; 65_536], vec![0; 65_536], vec![0; 65_536]];
+        loop {
+            let down = tokio::select! {
+                Ok((length, from)) = inside.recv_from(&mut up) => {
+                    client = Some(from);
+                    let outside = if rebound { &after } else { &before };
+                    let _ = outside.send_to(&up[..length], server).await;
+                    continue;
+                }
+                Ok(length) = before.recv(&mut first) => &first[..length],
+                Ok(length) = after.recv(&mut second) => &second[..length],
+            };
+            rebound = true;
+            if let Some(client) = client {
+                let _ = inside.send_to(down, client).await;
+            }
+        }
+    });
+    address
+}
+
+/// The client's last flight begins with long headers, by whose IDs the kernel does not choose. Most of these
+/// handshakes go on at another of eight sockets.
+#[tokio::test]
+async fn handshakes_complete_on_several_sockets_after_a_nat_has_rebound() {
+    let _alone = ALONE.lock().await;
+    for hidden in [false, true] {
+        let identity = Identity::new();
+        let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
+        let config = ServerConfig::new(identity.server_tls());
+        let settings = EndpointConfig { hide_sockets: hidden, ..settings() };
+        let server = Endpoint::new(settings, Some(config), sockets).unwrap();
+        echo(server.clone());
+        for _ in 0..8 {
+            let nat = rebinding_nat(server.local_addr().unwrap()).await;
+            let client = client();
+            let connecting = client.connect_with(&identity.client(), nat, NAME).unwrap();
+            let connection = soon("connected", connecting).await.unwrap();
+            exchange(&connection, 1000).await;
+        }
+    }
 }

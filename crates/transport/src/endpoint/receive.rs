@@ -50,11 +50,26 @@ impl Endpoint {
             })
     }
 
-    /// True if a datagram has a short header and is to a connection ID of one of the connections.
-    pub fn is_known(&self, datagram: &[u8]) -> bool {
-        let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
-        let id = datagram.get(1..=self.source.id_len());
-        short && id.is_some_and(|id| self.routes.by_id(id).is_some())
+    /// Returns the connection ID that a datagram is to, if this end has chosen it: that of a short header,
+    /// or of long headers among which is a Handshake packet. Other long headers may have an ID of the
+    /// client's choice.
+    pub fn own_id<'d>(&self, datagram: &'d [u8]) -> Option<&'d [u8]> {
+        let length = self.source.id_len();
+        if datagram.first().is_none_or(|first| !LongInvariant::is_long(*first)) {
+            return datagram.get(1..=length);
+        }
+        let header = LongInvariant::parse(datagram).ok()?;
+        let version = *KnownVersion::ALL.iter().find(|v| Version::from(**v) == header.version)?;
+        let options = ParseOptions { dcid_len: length, greased_fixed_bit: true };
+        let is_handshake = |packet: Packet<'_>| matches!(packet, Packet::Long(long) if matches!(long.kind(), LongKind::Handshake));
+        let mut packets = Datagram::new(datagram, options).including(version);
+        let chosen = header.dcid.len() == length && packets.any(|p| p.is_ok_and(is_handshake));
+        chosen.then_some(header.dcid)
+    }
+
+    /// Returns true if a connection ID is one of one of the connections.
+    pub fn is_known(&self, id: &[u8]) -> bool {
+        self.routes.by_id(id).is_some()
     }
 
     /// Bytes of every connection ID that the endpoint makes.
