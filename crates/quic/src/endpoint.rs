@@ -328,7 +328,7 @@ impl Endpoint {
     }
 
     /// Stops accepting clients: [`Endpoint::accept`] returns `None`, and attempts that wait or come later are refused
-    /// (CONNECTION_REFUSED) while the endpoint is open.
+    /// (CONNECTION_REFUSED) while the endpoint is open. A later [`Endpoint::set_server_config`] does not change that.
     pub fn stop_accepting(&self) {
         for socket in &self.owner.sockets {
             socket.lock().serving = false;

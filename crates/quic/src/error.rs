@@ -127,7 +127,7 @@ impl From<ConnectionError> for io::Error {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The endpoint is closed, or its task is gone.
-    #[error("the endpoint is closed")]
+    #[error("the endpoint is closed, or its runtime has ended")]
     EndpointGone,
     /// No certificate can be for this server name.
     #[error("invalid server name `{0}`: it is neither a DNS name nor an IP address")]

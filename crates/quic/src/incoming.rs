@@ -52,7 +52,8 @@ impl Incoming {
     /// Begins the handshake.
     ///
     /// # Errors
-    /// [`AcceptError`]: the packet was damaged or forged, or the endpoint is closed.
+    /// [`AcceptError`]: the packet was damaged or forged, a transport setting of the server is out of range, or the
+    /// endpoint accepts no clients (the client is refused then).
     pub fn accept(self) -> Result<Connecting, AcceptError> {
         self.begin(None)
     }
