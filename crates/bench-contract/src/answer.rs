@@ -183,6 +183,11 @@ pub fn ready(address: SocketAddr, effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
+/// Says again what is in force, once a server knows more than before its first connection.
+pub fn again(effective: &Effective) -> Result<()> {
+    line(&format!("effective {}", serde_json::to_string(effective)?))
+}
+
 /// Says that all connections are there.
 pub fn held() -> Result<()> {
     line("held")

@@ -33,7 +33,7 @@ pub mod tls;
 
 use std::time::Duration;
 
-pub use answer::{Answer, Effective, Exchanges, FirstByte, Latency, held, ready, report};
+pub use answer::{Answer, Effective, Exchanges, FirstByte, Latency, again, held, ready, report};
 pub use command::{Client, Protocol, Role, Server, Work};
 pub use knobs::{Cipher, Congestion, Knobs};
 pub use stack::{Connection, ReceiveStream, SendStream, Stack};

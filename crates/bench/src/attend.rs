@@ -181,14 +181,16 @@ pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answ
     })
 }
 
-/// Settings in force at the server, if it has reported them.
+/// Settings in force at a server that has ended, as it reported them last: before its first connection, and again
+/// once it knows more.
 pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
-    while let Ok(Some(line)) = server.line(Duration::ZERO) {
-        if let Some(json) = line.strip_prefix("effective ") {
-            return serde_json::from_str(json).ok();
-        }
+    let mut last = None;
+    // What it said before its end is heard at once, unless a child of its holds its output open.
+    while let Ok(Some(line)) = server.line(LOOK) {
+        let told = line.strip_prefix("effective ").and_then(|json| serde_json::from_str(json).ok());
+        last = told.or(last);
     }
-    None
+    last
 }
 
 /// Line of output shortened to what is worth showing.

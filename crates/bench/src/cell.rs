@@ -108,8 +108,8 @@ impl Cell<'_> {
         let after = (context.server.counters(), context.client.counters());
         let rises = (rise(before.0, after.0), rise(before.1, after.1));
         believable(spec.workload, &answer, rises)?;
-        let server_effective = effective(server);
         let stopped = end(server, "server", ENDING)?;
+        let server_effective = effective(server);
         self.notes.extend(capture.map(Capture::finish));
         if let Some(relay) = relay {
             relay.stop().map_err(|error| CellError::Failed(Failure::Crashed, error.to_string()))?;

@@ -49,6 +49,13 @@ if [ "$role" = server ]; then
 '"stream_window":1,"connection_window":1,"congestion":"cubic","cipher":null,'\
 '"max_payload":1452,"gso":true,"gro":false}'
 	case $how in
+	learns)
+		# What it knows after its first connection.
+		for payload in 1200 1440; do
+			echo "effective {\"implementation\":\"liar 1\",\"io\":\"native\",\"max_payload\":$payload,\"cipher\":null}"
+		done
+		echo "effective it is not"
+		;;
 	deaf) trap '' TERM ;;
 	restless) while :; do :; done ;;
 	dying-server)
@@ -67,7 +74,7 @@ if [ "$role" = server ]; then
 fi
 
 case $how in
-honest | deaf | restless | elaborate) answer "$bytes" 1 ;;
+honest | deaf | restless | elaborate | learns) answer "$bytes" 1 ;;
 # Its work took a second more than it says, or far more CPU time.
 hastens)
 	[ "$bytes" = 1 ] || sleep 1

@@ -76,42 +76,53 @@ fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
     )
 }
 
-/// Settings that were in force at the client of each implementation that is shown here; none: none is.
+/// Settings that were in force at the client of each implementation that is shown here, and the payload that its sending
+/// end sent; none: none is.
 pub(super) fn effective(summary: &Summary) -> Option<Table> {
-    let mut table = Table::new([
+    let swept = |row: &Row| !row.key.point.is_empty();
+    let is_sweep = summary.tables().filter(|rows| shows(rows)).flatten().any(swept);
+    let point = is_sweep.then(|| Column::text("point"));
+    let mut table = Table::new(point.into_iter().chain([
         Column::text("version"),
         Column::text("io"),
         Column::number("buffers").unit(MEBIBYTES.unit),
         Column::number("windows").unit(MEBIBYTES.unit),
         Column::text("congestion"),
         Column::text("cipher suite"),
-        Column::number("payload").unit("bytes"),
+        Column::number("payload sent").unit("bytes"),
         Column::text("GSO"),
         Column::text("GRO"),
-    ])
-    .title("In force at the client (buffers receive/send as the kernel counts them)");
+    ]))
+    .title(
+        "In force at the client (buffers receive/send as the kernel counts them; payload: the largest that the \
+         sending end sent)",
+    );
     let mebibytes = |bytes: u64| MEBIBYTES.show(bytes as f64);
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     let mut known = Vec::new();
     for row in summary.tables().filter(|rows| shows(rows)).flatten() {
         let Some(one) = &row.client_effective else { continue };
-        if known.contains(&&row.key.client) {
+        let identity = (&row.key.client, &row.key.point);
+        if known.contains(&identity) {
             continue;
         }
-        known.push(&row.key.client);
+        known.push(identity);
         let (receive, send) = (mebibytes(one.receive_buffer), mebibytes(one.send_buffer));
         let (stream, connection) = (mebibytes(one.stream_window), mebibytes(one.connection_window));
-        table.row([
+        let point = is_sweep.then(|| Cell::new(show::point(&row.key.point)));
+        table.row(point.into_iter().chain([
             Cell::new(&one.implementation),
             Cell::new(&one.io),
             Cell::new(format!("{receive}/{send}")),
             Cell::new(format!("{stream}/{connection}")),
             Cell::new(&one.congestion),
             Cell::new(one.cipher.as_deref().unwrap_or("not told")),
-            Cell::new(one.max_payload.to_string()),
+            Cell::new(
+                row.sent_payload().map_or_else(|| "not told".to_owned(), |one| one.to_string()),
+            ),
             Cell::new(yes(one.gso)),
             Cell::new(yes(one.gro)),
-        ]);
+        ]));
     }
     (!table.is_empty()).then_some(table)
 }

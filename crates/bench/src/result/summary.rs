@@ -296,6 +296,15 @@ impl Row {
         self.key.client == self.key.server
     }
 
+    /// The largest UDP payload that the end which sends the bytes was able to send, by its own account; none: it does
+    /// not tell. The other end sends little else than acknowledgements, and need not find a larger one.
+    #[must_use]
+    pub fn sent_payload(&self) -> Option<u64> {
+        let uploads = self.key.workload == "upload";
+        let sender = if uploads { &self.client_effective } else { &self.server_effective };
+        sender.as_ref().map(|one| one.max_payload).filter(|bytes| *bytes > 0)
+    }
+
     /// Rounds whose every attempt was disturbed: they say nothing of the implementations.
     #[must_use]
     pub fn disturbed_rounds(&self) -> usize {

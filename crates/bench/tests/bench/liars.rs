@@ -183,6 +183,12 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
 }
 
 #[test]
+fn payload_is_what_the_server_told_last() {
+    let told = |how: &str| measured(Scene::new().download(how)).figures.server_effective.unwrap();
+    assert_eq!((told("honest").max_payload, told("learns").max_payload), (1452, 1440));
+}
+
+#[test]
 fn server_that_ignores_sigterm_or_never_rests_is_reported() {
     let honest = measured(Scene::new().download("honest")).figures;
     assert!(!honest.server_killed && !honest.server_restless, "{honest:?}");

@@ -7,7 +7,7 @@ use crate::fixture::{Fixture, HOSTILE};
 use equic_bench::result::read::Run;
 use equic_bench::result::summary::{Row, Summary};
 use equic_bench::result::{self, ResultError, summarise, tables};
-use equic_bench::{End, Failure, Figures, Key, Noise, Record, WhyNot};
+use equic_bench::{Effective, End, Failure, Figures, Key, Noise, Record, WhyNot};
 use equic_report::table::Style;
 
 fn key(client: &str, server: &str, protocol: &str) -> Key {
@@ -150,6 +150,42 @@ fn disturbed_figures_are_shown_where_there_are_no_others() {
     let summary = summary(&[&several[..], &[quiet]].concat());
     let row = row(&summary, "a", "a");
     assert_eq!((row.value.unwrap().median, row.disturbed.clone()), (6e9, None));
+}
+
+#[test]
+fn payload_that_is_shown_is_the_sending_end_s() {
+    let effective = |bytes| {
+        let name = "it 1".to_owned();
+        Some(Effective { implementation: name, max_payload: bytes, ..Effective::default() })
+    };
+    let of = |name: &str, workload: &str, server, mtu: Option<&str>| {
+        let mut end = measured(1.0);
+        let End::Measured { figures } = &mut end else { panic!() };
+        // The client of a download sends acknowledgements, and so does the server of an upload.
+        (figures.client_effective, figures.server_effective) = (effective(1201), effective(server));
+        let mut key = Key { workload: workload.to_owned(), ..key(name, name, "perf") };
+        key.point.extend(mtu.map(|mtu| ("mtu".to_owned(), mtu.to_owned())));
+        record(key, 0, 1, end)
+    };
+    let shown = |records: &[Record]| -> String {
+        let tables = tables(&summary(records));
+        let text = tables.iter().map(|table| table.render(Style::plain()));
+        text.filter(|text| text.contains("payload sent")).collect()
+    };
+    let download = shown(&[of("equic", "download", 1440, None), of("a", "download", 0, None)]);
+    assert!(download.contains("1440") && download.contains("not told"), "{download}");
+    assert!(!download.contains("1201"), "{download}");
+    let upload = shown(&[of("equic", "upload", 1440, None), of("a", "upload", 0, None)]);
+    assert!(upload.contains("1201") && !upload.contains("1440"), "{upload}");
+    // Each point of a sweep has its own.
+    let of = |mtu: &str| {
+        let bytes = mtu.parse().unwrap();
+        ["equic", "a"].map(|name| of(name, "download", bytes, Some(mtu)))
+    };
+    let sweep = shown(&[of("1300"), of("1452")].concat());
+    for expected in ["mtu=1300", "mtu=1452"] {
+        assert_eq!(sweep.matches(expected).count(), 2, "{sweep}");
+    }
 }
 
 #[test]

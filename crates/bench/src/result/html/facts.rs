@@ -49,7 +49,7 @@ pub(super) fn implementations(summary: &Summary) -> String {
          <th scope=\"col\">I/O</th><th scope=\"col\">buffers<small>receive/send, MiB</small></th>\
          <th scope=\"col\">windows<small>stream/connection, MiB</small></th>\
          <th scope=\"col\">congestion</th><th scope=\"col\">cipher</th>\
-         <th scope=\"col\">payload<small>bytes</small></th><th scope=\"col\">GSO</th>\
+         <th scope=\"col\">payload<small>that it sends, bytes</small></th><th scope=\"col\">GSO</th>\
          <th scope=\"col\">GRO</th></tr></thead>\n<tbody>",
     );
     for (name, about) in &summary.implementations {
@@ -106,7 +106,10 @@ fn in_force(all: &[&Effective]) -> Option<String> {
         }),
         cell(text, &|one| one.congestion.clone()),
         cell(text, &|one| one.cipher.clone().unwrap_or_else(|| "not told".to_owned())),
-        cell("", &|one| one.max_payload.to_string()),
+        cell("", &|one| match one.max_payload {
+            0 => "not told".to_owned(),
+            bytes => bytes.to_string(),
+        }),
         cell(text, &|one| yes(one.gso)),
         cell(text, &|one| yes(one.gro)),
     ];

@@ -275,8 +275,8 @@ fn machine(summary: &Summary) -> String {
 const METHOD: &str = "<p>In box plots every point is a round; the box is the middle half, the line in it \
     the median, the bar under it the median\u{2019}s 95 % interval, the whisker runs from minimum to maximum. \
     In tables a click on a figure leads to all that is known of the pair.</p>\n<p>In each round every cell is run once, in random order, so that whatever changes \
-    on the machine meets all alike. Warm-up is in no figure. Intervals are percentile bootstraps of the \
-    median (2,000 resamples); MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
+    on the machine meets all alike. Warm-up is in no figure. Intervals are of the median, from order \
+    statistics, and cover 95 % or more; fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
     Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. What failed is \
     no figure: such rounds are counted beside those that were measured.</p>\n\
     <p>Ratios are taken within rounds. Figures of different sittings differ by the machine\u{2019}s drift: \

@@ -9,10 +9,11 @@ mod tcp;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use equic_bench_contract::{
     CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
-    STREAM_WINDOW, STREAMS, Server, client, command, http3, ready, server, socket, tls,
+    STREAM_WINDOW, STREAMS, Server, again, client, command, http3, ready, server, socket, tls,
 };
 use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
@@ -110,11 +111,13 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     let settings = settings(&args.knobs, args.qlog.as_deref())?;
     let endpoint = Endpoint::new(settings, Some(config), vec![socket])?;
     ready(endpoint.local_addr()?, &effective)?;
+    let told = Arc::new(Told { effective, largest: AtomicU16::new(0) });
     while let Some(incoming) = endpoint.accept().await {
         // A future of its own, which goes when the handshake is over.
         let handshake = Box::pin(async { anyhow::Ok(incoming.accept()?.await?) });
+        let told = Arc::clone(&told);
         tokio::spawn(async move {
-            if let Err(error) = connection(handshake).await {
+            if let Err(error) = connection(handshake, told).await {
                 output::notice(error);
             }
         });
@@ -123,7 +126,23 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
 }
 
 /// Serves a connection. Its task is as large as its largest state, and there may be ten thousand of them.
-async fn connection(handshake: Handshake) -> anyhow::Result<()> {
+/// What the server told of itself, and the largest payload that a path was found to take.
+struct Told {
+    effective: Effective,
+    largest: AtomicU16,
+}
+
+impl Told {
+    /// Tells it again if a larger payload was found.
+    fn update(&self, found: u16) -> anyhow::Result<()> {
+        if found <= self.largest.fetch_max(found, Ordering::Relaxed) {
+            return Ok(());
+        }
+        again(&Effective { max_payload: Some(found), ..self.effective.clone() })
+    }
+}
+
+async fn connection(handshake: Handshake, told: Arc<Told>) -> anyhow::Result<()> {
     let connection = handshake.await?;
     if connection.alpn().as_deref() == Some(H3) {
         // A future of its own: connections of the other protocol need no room for it.
@@ -131,8 +150,12 @@ async fn connection(handshake: Handshake) -> anyhow::Result<()> {
     }
     // Until the client closes it.
     while let Ok((to, from)) = connection.accept_bi().await {
+        let (connection, told) = (connection.clone(), Arc::clone(&told));
         tokio::spawn(async move {
-            if let Err(error) = server::answer(Send(to), Receive(from)).await {
+            let answered = server::answer(Send(to), Receive(from)).await;
+            if let Err(error) =
+                answered.and_then(|_| told.update(connection.stats().path.current_mtu))
+            {
                 output::notice(error);
             }
         });
