@@ -15,7 +15,8 @@ pub(super) struct Dropped {
     pub count: u64,
 }
 
-/// Returns all of them, from the network's side to the application's.
+/// Returns the stopped packets and attempts of an arm, from the network's side to the
+/// application's.
 pub(super) fn drops(take: &Take) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);

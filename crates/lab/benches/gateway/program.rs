@@ -236,7 +236,7 @@ pub(crate) struct Row {
     pub times_reference: Figure,
     /// Target: maximum multiple of the reference's time.
     pub aim: Option<f64>,
-    /// Multiple of another object's time in the same round, if there is one.
+    /// Time divided by another object's in the same round, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times_other: Option<Figure>,
 }

@@ -18,8 +18,8 @@ const NAME: &str = "net";
 /// Metric of routes that only sockets bound to the interface use.
 const AVOIDED: u32 = 2_000;
 const DEVICE: &str = "/dev/net/tun";
-/// Queue length of the interface towards this process, in packets. The network does not know of
-/// packets lost here.
+/// Queue length of the interface towards this process, in packets. The network does not
+/// count packets lost here.
 const QUEUE: u32 = 20_000;
 
 /// One of the interfaces of a host.
