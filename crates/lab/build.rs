@@ -1,10 +1,11 @@
-//! Compiles the programs in `bpf/`, as the gateway's is compiled, and generates the Rust side of `bpf/syscalls.h`.
+//! Compiles the programs in `bpf/` like the gateway's, and generates the Rust definitions of
+//! `bpf/syscalls.h`.
 
 use std::path::{Path, PathBuf};
 
 use equic_bpf_build::Clang;
 
-/// What counts system calls, and what the gateway's program is compared with in `benches/gateway`.
+/// The counter of system calls, and the reference programs for `benches/gateway`.
 const PROGRAMS: [&str; 2] = ["syscalls", "reference"];
 
 fn main() {

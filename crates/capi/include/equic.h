@@ -526,8 +526,7 @@ void equic_set_port(struct equic_t *equic, uint16_t port);
  * admits one connection more than the limit, and then the source loses all of them. By default, a
  * source *at* the limit (`>=`) cannot open another connection, and its open connections continue.
  */
-void equic_set_limit(struct equic_t *equic,
-                     uint32_t limit);
+void equic_set_limit(struct equic_t *equic, uint32_t limit);
 
 /**
  * Sets what happens to a source at its limit (enum equic_policy). Without this call, EQUIC_POLICY
@@ -545,8 +544,7 @@ void equic_set_limit(struct equic_t *equic,
  * `equic_inc_counter` returns 1. STRICT: all of them reach the server as well, and then all
  * packets of the source are dropped until the server has closed enough of them.
  */
-void equic_set_policy(struct equic_t *equic,
-                      int policy);
+void equic_set_policy(struct equic_t *equic, int policy);
 
 /**
  * Loads the program and attaches it to the interface: in the driver, or generic if the driver does
@@ -572,8 +570,7 @@ void equic_unload(struct equic_t *equic);
  * connection because of it, it must call `equic_dec_counter` as usual. (Always 0 with
  * EQUIC_POLICY_STRICT, and in a dry run.)
  */
-int equic_inc_counter(struct equic_t *equic,
-                      const struct sockaddr *peer);
+int equic_inc_counter(struct equic_t *equic, const struct sockaddr *peer);
 
 /**
  * Removes a connection of `peer` from the count. Errors are handled as by `equic_inc_counter`.

@@ -94,16 +94,13 @@ extern "C" {
  * Generates a ring with one key and a clock (enum equic_clock), for servers that send Retry
  * packets themselves. A gateway generates its own ring and gives it to servers.
  */
-enum equic_error equic_ring_generate(int clock,
-                                     struct equic_ring **ring);
+enum equic_error equic_ring_generate(int clock, struct equic_ring **ring);
 
 /**
  * Reads a ring of 128 bytes that a gateway has issued (docs/retry.md s.2). Returns
  * EQUIC_ERROR_INVALID_ARGUMENT if the bytes are not a ring.
  */
-enum equic_error equic_ring_read(const uint8_t *bytes,
-                                 size_t length,
-                                 struct equic_ring **ring);
+enum equic_error equic_ring_read(const uint8_t *bytes, size_t length, struct equic_ring **ring);
 
 /**
  * Returns the key ring of a gateway that this process has loaded, or has joined with
@@ -116,8 +113,7 @@ enum equic_error equic_ring_read(const uint8_t *bytes,
  * if the gateway did not give it: it gives the ring only to users who may serve all services. On
  * failure, *ring is NULL.
  */
-enum equic_error equic_gateway_ring(const equic_gateway *gateway,
-                                    struct equic_ring **ring);
+enum equic_error equic_gateway_ring(const equic_gateway *gateway, struct equic_ring **ring);
 
 /**
  * Writes the current ring as 128 bytes, for other processes. The bytes are secret.
@@ -173,8 +169,7 @@ enum equic_error equic_retry_seal(const struct equic_ring *ring,
  * in its connection IDs (`equic_gateway_ids`). The next gateway may assign another slot. Returns
  * EQUIC_ERROR_NOT_FOUND while the process has no slot.
  */
-enum equic_error equic_gateway_slot(const equic_gateway *gateway,
-                                    uint32_t *slot);
+enum equic_error equic_gateway_slot(const equic_gateway *gateway, uint32_t *slot);
 
 /**
  * Creates a generator of connection IDs for a service with check_ids. They are EQUIC_ID_LENGTH
@@ -211,9 +206,7 @@ enum equic_error equic_ids_new(const struct equic_ring *ring,
  * Writes a new connection ID, which was not issued before. `length` must be that of
  * `equic_ids_new`, or EQUIC_ID_LENGTH for `equic_gateway_ids`.
  */
-enum equic_error equic_ids_generate(const struct equic_ids *ids,
-                                    uint8_t *id,
-                                    size_t length);
+enum equic_error equic_ids_generate(const struct equic_ids *ids, uint8_t *id, size_t length);
 
 /**
  * Checks whether a server of this service issued a connection ID. Returns EQUIC_OK,

@@ -1,4 +1,5 @@
-//! Both ends of QUIC connections in this process: a certificate that it makes, and configurations that go together.
+//! For both ends of QUIC connections in this process: a generated certificate, and matching
+//! configurations.
 
 use std::sync::Arc;
 
@@ -12,14 +13,14 @@ use crate::failure::{Done, Failure};
 pub const NAME: &str = "server";
 const ALPN: &[u8] = b"equic-lab";
 
-/// A certificate of a server, which its clients trust.
+/// Certificate of a server, which its clients trust.
 pub struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Makes the certificate.
+    /// Generates the certificate.
     pub fn new() -> Done<Identity> {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
             .map_err(|error| Failure::because("cannot make a certificate", error))?;
@@ -29,14 +30,14 @@ impl Identity {
         })
     }
 
-    /// A server that shows the certificate.
+    /// Configuration of a server with the certificate.
     pub fn server(&self, transport: Arc<TransportConfig>) -> Done<ServerConfig> {
         let chain = vec![self.certificate.clone()];
         let config = ServerConfig::with_single_cert(chain, self.key.clone_key())?;
         Ok(config.with_alpn(&[ALPN]).with_transport(transport))
     }
 
-    /// A client that trusts it.
+    /// Configuration of a client that trusts the certificate.
     pub fn client(&self, transport: Arc<TransportConfig>) -> Done<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;

@@ -1,12 +1,14 @@
-//! The demo and the experiments of the papers, as the command `equic` plays them: labs on this machine, whose programs
-//! are this same command in network namespaces, and what is made of their figures.
+//! The demo and the experiments of the papers, for the command `equic`. They run in labs on this
+//! machine, whose programs are this same command in network namespaces.
 //!
-//! * [`demo`]: attacks on a server, stopped in the kernel, in a minute and a half. [`reproduce`]: four papers' experiments
-//!   again, beside their numbers.
-//! * [`flood`]: what a flood leaves of a server, by who protects it. [`soak`]: does a gateway endure?
-//! * `part`: a program of an experiment, which says in JSON lines what becomes of it. [`simulator`]: where `equic-sim` is.
+//! * [`demo`]: attacks on a server, stopped in the kernel, in a minute and a half. [`reproduce`]:
+//!   repeats the experiments of four papers, and compares the results.
+//! * [`flood`]: what a flood leaves of a server's capacity, by protection. [`soak`]: endurance test
+//!   of a gateway.
+//! * `part`: a program of an experiment, which reports its progress as JSON lines. [`simulator`]:
+//!   finds `equic-sim`.
 //!
-//! Each has `Args`, its options on the command line, and `run`. What they print goes through `equic_console`.
+//! Each has `Args`, its command-line options, and `run`. All output goes through `equic_console`.
 //!
 //! ```
 //! use clap::Parser;

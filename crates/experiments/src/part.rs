@@ -1,5 +1,5 @@
-//! The parts of an experiment (demo, reproduction): children of this process, in a namespace, that
-//! speak JSON lines; and their clock.
+//! The parts of an experiment: child processes of this process in a namespace, which print JSON
+//! lines; and their clock.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
@@ -20,14 +20,14 @@ use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// Lines of a part's standard error that are kept to explain its death.
+/// Number of lines of a part's standard error that are kept, to explain a failure.
 const LAST_WORDS: usize = 10;
-/// Far longer than any part takes to begin or to end.
+/// Timeout for starting and stopping a part, far longer than either takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two looks at a part that is waited for.
+/// Time between two polls of a part.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Seconds of CLOCK_MONOTONIC: the clock of the samples.
+/// Seconds of CLOCK_MONOTONIC, which is the clock of the samples.
 pub(crate) fn now() -> Done<f64> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_err(|error| Failure::because("there is no monotonic clock", error))?;
@@ -36,51 +36,51 @@ pub(crate) fn now() -> Done<f64> {
 
 /// A line on a part's standard output.
 enum Line {
-    /// A line with a schema, and when it came.
+    /// A line with a schema, and the time at which it was read.
     Event(Instant, Value),
-    /// A request of a load.
+    /// A request of a load generator.
     Sample(Sample),
 }
 
-/// Network, CPU and priority that a part runs with.
+/// Network namespace, CPU and priority of a part.
 pub(crate) struct Placement<'a> {
-    /// Namespace whose network the part uses.
+    /// Namespace of the part.
     pub host: &'a Namespace,
-    /// The only CPU that the part runs on.
+    /// The only CPU of the part.
     pub cpu: usize,
-    /// True if the part yields the CPU to every part that does not.
+    /// True if the part yields the CPU to all parts without this flag.
     pub nice: bool,
 }
 
-/// A child of this process; killed when dropped.
+/// A child process. It is killed when dropped.
 pub(crate) struct Part {
     name: String,
     program: Program,
     lines: Receiver<Line>,
     errors: Arc<Mutex<VecDeque<String>>>,
     listener: Option<JoinHandle<()>>,
-    /// Requests it has reported and nobody has taken yet.
+    /// Requests that it has reported and that were not taken yet.
     samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
-/// Results that a part left behind when it ended.
+/// What is left of a part that has ended.
 pub(crate) struct Ended {
     /// Exit status of the part.
     pub status: ExitStatus,
-    /// The requests nobody had taken yet.
+    /// Requests that were not taken yet.
     pub samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
 impl Ended {
-    /// The last line with this `event`, and when it came.
+    /// Returns the last line with this `event`, and the time at which it was read.
     pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
         let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
         found.map(|(at, value)| (*at, value))
     }
 
-    /// The value under this name in the part's last line.
+    /// Returns the value of this name in the part's last line.
     pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Done<T> {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
@@ -114,7 +114,7 @@ impl Part {
         if let Some(stdout) = program.take_stdout() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // What is no line of ours is nothing an experiment could use.
+                    // Other lines are ignored, because experiments do not use them.
                     if let Some(line) = understand(&line)
                         && sender.send(line).is_err()
                     {
@@ -131,12 +131,12 @@ impl Part {
         Ok(Part { name, program, lines, errors, listener, samples: Vec::new(), events: Vec::new() })
     }
 
-    /// Its process id.
+    /// Process ID of the part.
     pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
     }
 
-    /// Waits until it says that it is ready, and gives what it said.
+    /// Waits until the part reports that it is ready. Returns that report.
     pub(crate) fn ready(&mut self) -> Done<Value> {
         let mut patience = Patience::new();
         loop {
@@ -150,8 +150,8 @@ impl Part {
         }
     }
 
-    /// Listens to what it has said, and fails if it has ended: with an error, or at all unless it
-    /// `may_end`.
+    /// Reads the output so far. Fails if the part has ended with an error, or, unless `may_end`, if
+    /// it has ended at all.
     pub(crate) fn look(&mut self, may_end: bool) -> Done {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(line);
@@ -165,12 +165,12 @@ impl Part {
         if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
     }
 
-    /// True if it has said that it is ready; of that, [`Part::look`] hears.
+    /// True if it has reported that it is ready. [`Part::look`] reads the report.
     pub(crate) fn is_ready(&self) -> bool {
         self.events.iter().any(|(_, value)| value["event"] == "ready")
     }
 
-    /// The requests it has reported since the last call.
+    /// Returns the requests that it has reported since the last call.
     pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
@@ -180,19 +180,19 @@ impl Part {
         self.program.has_ended()
     }
 
-    /// Has it yield the CPU to every process that does not, from now on.
+    /// Makes the part yield the CPU to all processes that do not yield, from now on.
     pub(crate) fn yield_cpu(&self) -> Done {
         self.program.yield_cpu().map_err(|error| {
             Failure::because(format_args!("cannot give the {} a lower priority", self.name), error)
         })
     }
 
-    /// Asks it to end.
+    /// Asks the part to end.
     pub(crate) fn stop(&self) {
         self.program.terminate();
     }
 
-    /// Waits for its end. An end by the SIGTERM that [`Part::stop`] sends is one as good as others.
+    /// Waits for the end of the part. An end by the SIGTERM of [`Part::stop`] is not an error.
     pub(crate) fn finish(mut self) -> Done<Ended> {
         let mut patience = Patience::new();
         loop {
@@ -231,13 +231,13 @@ impl Part {
         Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
     }
 
-    /// Says how it ended and what it said last.
+    /// Describes how the part ended, with its last output.
     fn dead(&mut self) -> Failure {
-        // Its standard output is closed, or it has ended: the rest follows at once.
+        // Its standard output is closed, or it has ended, so the rest follows at once.
         let ended = self.program.stop(Duration::ZERO);
         let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());
         if let Some(listener) = self.listener.take() {
-            // It does not panic, and ends with the child.
+            // The thread does not panic, and ends with the child.
             let _ = listener.join();
         }
         let words = self.last_words();
@@ -254,8 +254,9 @@ impl Part {
     }
 }
 
-/// [`PATIENCE`], of which no more than two looks are taken from one look to the next: a clock also goes on while the machine
-/// or this process stands still, and the part with it.
+/// A timeout of [`PATIENCE`]. Between two polls, it decreases by at most two poll intervals,
+/// because the clock continues while the machine or this process, and with it the part, is
+/// suspended.
 struct Patience {
     looked: Instant,
     left: Duration,
@@ -310,7 +311,7 @@ mod tests {
         let lasted = (1..=2 * looks)
             .take_while(|&look| patience.lasts_at(begun + 10 * PATIENCE + look * LOOK))
             .count();
-        // The jump took two looks' time, and the last look is the one at which nothing is left.
+        // The jump counts as two polls, and at the last poll no time is left.
         assert_eq!(lasted as u32, looks - 3);
     }
 }

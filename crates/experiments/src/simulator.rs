@@ -1,4 +1,4 @@
-//! The program `equic-sim`, in which simulations are (docs/decisions/0029-equic-sim.md): where it is.
+//! Finds the program `equic-sim`, which runs simulations (docs/decisions/0029-equic-sim.md).
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use crate::failure::Failure;
 /// Name of the simulator's program.
 const PROGRAM: &str = "equic-sim";
 
-/// The simulator's program: beside this one, or else wherever PATH has it.
+/// Returns the path of the simulator: in the folder of this program, or else in PATH.
 pub fn program() -> PathBuf {
     beside().unwrap_or_else(|| PathBuf::from(PROGRAM))
 }
 
-/// Failure of a command that needs the simulator's program, where there is none.
+/// Returns the error of a command that needs the simulator and cannot find it.
 pub fn missing() -> Failure {
     Failure::new(format!(
         "simulations need the program {PROGRAM}, which is neither in this program's folder nor on PATH"
@@ -20,7 +20,7 @@ pub fn missing() -> Failure {
     .mend("`make build` builds both; packages and `make install` have both")
 }
 
-/// `equic-sim` in the folder of the program that runs.
+/// Returns `equic-sim` in the folder of the running program, if it exists.
 fn beside() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     Some(own.with_file_name(PROGRAM)).filter(|path| path.is_file())

@@ -1,8 +1,8 @@
-//! Cost of looking at a gateway whose tables are full: `make bench-reading`.
+//! Cost of reading a gateway with full tables: `make bench-reading`.
 //!
-//! Milliseconds per reading, as `equic gateway watch` does one every second and the metrics one per
-//! scrape. Readings of all kinds are interleaved; the tables are filled through BPF_PROG_TEST_RUN, and
-//! nothing is attached. All of it is done twice: with empty lists and with a million entries on them.
+//! Measures milliseconds per reading. `equic gateway watch` reads once per second, and the metrics
+//! once per scrape. Readings of all kinds are interleaved. BPF_PROG_TEST_RUN fills the tables, and
+//! nothing is attached. Everything is measured twice: with empty lists, and with a million entries.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -26,9 +26,9 @@ const ROUNDS: usize = 40;
 /// The default size of both tables.
 const SOURCES: u32 = 65_536;
 const CONNECTIONS: u32 = 10_000;
-/// Entries of the deny list, the second time.
+/// Number of entries of the deny list in the second measurement.
 const LISTED: u32 = 1_000_000;
-/// Rows of a table that says whose prefixes are.
+/// Number of rows of a table with the owners of prefixes.
 const ROWS: u32 = 500_000;
 
 type Reading = (&'static str, fn(&Control) -> equic_gateway::Result<()>);
@@ -57,7 +57,8 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(0xc612_0000 + number).into()
 }
 
-/// A long header of a version to come (RFC 9000 s.15): opens an attempt, so it fills both tables.
+/// Returns a long header of a reserved version (RFC 9000 s.15). It opens an attempt, so it fills
+/// both tables.
 fn opening(number: u32) -> Vec<u8> {
     let mut payload = vec![0; 1200];
     payload[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
@@ -109,7 +110,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Every reading, so many times, in turn.
+/// Measures every kind of reading this many times, in turn.
 fn measured(control: &Control, title: &str) -> Result<String> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); READINGS.len()];
     for _ in 0..ROUNDS {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * What any filter by source costs, and no more: parse to UDP, look the source up, drop. The
- * gateway's verdicts are measured as multiples of `reference`.
+ * The minimal cost of a filter by source: parse to UDP, look up the source, drop. The gateway's
+ * costs are measured as multiples of `reference`.
  *
- * Where the kernel distrusts the processor's return predictor, a call that returns is dear. The
- * variants show how dear: `no_calls` finds the source in an array, whose look-up the kernel writes
- * into the program, and `more_calls` is `reference` with CALLS calls of a function that does
- * nothing.
+ * On kernels with mitigations against return predictor attacks, calls that return are expensive.
+ * The variants measure this cost. `no_calls` finds the source in an array, whose look-up the kernel
+ * inlines. `more_calls` is `reference` with CALLS additional calls of a function that does nothing.
  */
 #include <stdbool.h>
 
@@ -19,12 +18,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Entries of either table: as many sources as the gateway's have by default. */
+/* Entries of each table: the gateway's default number of sources. */
 #define SOURCES 65536
-/* What `more_calls` has more than `reference`; benches/gateway/reference.rs divides by it. */
+/* Additional calls in `more_calls`. benches/gateway/reference.rs divides by this number. */
 #define CALLS 16
 
-/* An IPv6 address, or an IPv4 address in the last word; network byte order. */
+/* An IPv6 address, or an IPv4 address in the last word. Network byte order. */
 struct source {
 	__u32 word[4];
 };
@@ -36,7 +35,8 @@ struct {
 	__type(value, __u64);
 } sources SEC(".maps");
 
-/* A source at the place that its address says: place() here and in benches/gateway/reference.rs. */
+/* Sources, at indices derived from their addresses: see place() here and in
+ * benches/gateway/reference.rs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SOURCES);
@@ -51,7 +51,7 @@ static __always_inline __u32 place(const struct source *source)
 	return mixed >> 16;
 }
 
-/* The source of a UDP datagram; false for any other packet. */
+/* Reads the source of a UDP datagram. Returns false for any other packet. */
 static __always_inline bool parse(struct xdp_md *ctx, struct source *source)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -104,7 +104,7 @@ int no_calls(struct xdp_md *ctx)
 	return differs ? XDP_PASS : XDP_DROP;
 }
 
-/* The empty statement keeps the compiler from finding out that the answer is always the same. */
+/* The empty asm statement prevents the compiler from computing the result in advance. */
 static __noinline int nothing(int value)
 {
 	asm volatile("" : "+r"(value));

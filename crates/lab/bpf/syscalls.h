@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What syscalls.bpf.c and src/measure/syscalls.rs share. */
+/* Definitions shared by syscalls.bpf.c and src/measure/syscalls.rs. */
 #ifndef EQUIC_LAB_SYSCALLS_H
 #define EQUIC_LAB_SYSCALLS_H
 
 #include <linux/types.h>
 
-/* Calls with this number and above are counted as this number. */
+/* System calls with this number or a larger one are counted under this number. */
 #define SYSCALLS_MAX 511
-/* Threads of the process that can be inside a call at a time. */
+/* Maximum number of threads of the process that can be inside a call at a time. */
 #define SYSCALLS_THREADS 4096
 
-/* The process that is watched, as its PID namespace numbers it. */
+/* The watched process, in the numbering of its PID namespace. */
 struct syscalls_watched {
 	__u64 device;
 	__u64 inode;
@@ -18,13 +18,13 @@ struct syscalls_watched {
 	__u32 padding;
 };
 
-/* One system call, by number. */
+/* Counters of one system call, by number. */
 struct syscalls_count {
 	__u64 calls;
 	__u64 errors;
-	/* Between entry and return, less the time the thread was off the CPU. */
+	/* Time between entry and return on a CPU. */
 	__u64 cpu_ns;
-	/* Between entry and return, off the CPU. */
+	/* Time between entry and return off the CPU. */
 	__u64 off_ns;
 };
 

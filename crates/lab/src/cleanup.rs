@@ -1,5 +1,5 @@
-//! Removing labs: when they are dropped, when a signal ends the process, and, for those whose
-//! owner was killed, by [`Lab::sweep`]. Only namespaces a record names are ever touched.
+//! Removal of labs: when they are dropped, when a signal ends the process, and by [`Lab::sweep`] if
+//! their owner was killed. Only namespaces in a record are removed.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,17 @@ use signal_hook::iterator::Signals;
 use crate::state::{LabRecord, NETNS_DIR, PREFIX, record_paths};
 use crate::{Lab, LabError};
 
-/// Time that processes have between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(300);
-/// Time that the kernel has to carry out SIGKILL.
+/// How long to wait for the kernel to carry out SIGKILL.
 const KILL_WAIT: Duration = Duration::from_secs(2);
-/// A record that cannot be read may still be being written, but not for this long.
+/// An unreadable record may still be in the process of being written, but not after this time.
 const UNREADABLE_FOR: Duration = Duration::from_secs(60);
 
-/// Builders hold it shared, the signal thread alone: no lab comes to be behind its back.
+/// Builders hold it shared, and the signal thread exclusively, so that no lab is created while it
+/// removes labs.
 pub(crate) static BUILDING: RwLock<()> = RwLock::new(());
-/// Labs of this process that are not removed yet.
+/// Labs of this process that still exist.
 static LIVE: Mutex<Vec<LabRecord>> = Mutex::new(Vec::new());
 
 /// Result of [`Lab::sweep`].
@@ -33,19 +34,20 @@ static LIVE: Mutex<Vec<LabRecord>> = Mutex::new(Vec::new());
 pub struct Sweep {
     /// Ids of the labs that were removed.
     pub removed: Vec<String>,
-    /// Ids of the labs that were left alone, because their owners run.
+    /// IDs of the labs that were kept because their owners are running.
     pub alive: Vec<String>,
-    /// Errors of what could not be read or removed.
+    /// Errors of reading records or removing labs.
     pub failed: Vec<LabError>,
 }
 
 impl Lab {
-    /// Removes labs whose owner has ended without doing so (SIGKILL, power cut of a container):
-    /// the processes inside, the namespaces, the record. Labs of running owners, and namespaces no
-    /// record names, are not touched.
+    /// Removes labs whose owner ended without removing them (after SIGKILL, or a stopped
+    /// container): the processes inside, the namespaces, and the record. Labs of running owners,
+    /// and namespaces without a record, are kept.
     ///
     /// # Errors
-    /// If the list of records cannot be read. What fails for one lab is in [`Sweep::failed`].
+    /// Fails if the list of records cannot be read. [`Sweep::failed`] has the errors of single
+    /// labs.
     pub fn sweep() -> Result<Sweep, LabError> {
         let mut sweep = Sweep::default();
         for path in record_paths()? {
@@ -56,12 +58,13 @@ impl Lab {
                     Err(error) => sweep.failed.push(error),
                 },
                 Err(LabError::Record { .. }) if is_empty_and_old(&path) => {
-                    // Its owner was killed before it wrote a byte, hence made no namespace.
+                    // The owner was killed before it wrote the record, so it has not created
+                    // namespaces.
                     if let Err(e) = unlink(&path) {
                         sweep.failed.push(e);
                     }
                 }
-                // Another sweep was faster.
+                // Another sweep has removed it already.
                 Err(_) if !path.exists() => {}
                 Err(error) => sweep.failed.push(error),
             }
@@ -69,10 +72,10 @@ impl Lab {
         Ok(sweep)
     }
 
-    /// The labs on this machine, those of other processes and of dead owners included.
+    /// Lists the labs on this machine, including those of other processes and of dead owners.
     ///
     /// # Errors
-    /// If the list of records cannot be read. Records that are not valid are left out.
+    /// Fails if the list of records cannot be read. Invalid records are skipped.
     pub fn list() -> Result<Vec<LabRecord>, LabError> {
         Ok(record_paths()?.iter().filter_map(|path| LabRecord::read(path).ok()).collect())
     }
@@ -85,11 +88,11 @@ fn is_empty_and_old(path: &Path) -> bool {
     })
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP remove this process' labs and then end it the way the
-/// signal does by default. For commands; a second call does nothing.
+/// Installs handlers: SIGINT, SIGTERM and SIGHUP remove the labs of this process, and then end it
+/// as by default. For commands. A second call does nothing.
 ///
 /// # Errors
-/// [`LabError::System`] if the handlers cannot be installed.
+/// Fails with [`LabError::System`] if the handlers cannot be installed.
 pub fn cleanup_on_signals() -> Result<(), LabError> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     static INSTALLING: Mutex<()> = Mutex::new(());
@@ -103,10 +106,11 @@ pub fn cleanup_on_signals() -> Result<(), LabError> {
         .name("lab-signals".into())
         .spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                // Never released: the process ends here.
+                // Never released, because the process ends here.
                 let _alone = BUILDING.write();
                 for record in live().clone() {
-                    // Nobody is left to tell; a sweep finds what stayed.
+                    // The process ends, so the error cannot be reported. A later sweep removes what
+                    // is left.
                     let _ = remove(&record);
                 }
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
@@ -121,7 +125,7 @@ fn live() -> std::sync::MutexGuard<'static, Vec<LabRecord>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes a lab for [`cleanup_on_signals`].
+/// Registers a lab for [`cleanup_on_signals`].
 pub(crate) fn register(record: LabRecord) {
     live().push(record);
 }
@@ -133,8 +137,9 @@ pub(crate) fn retire(record: &LabRecord) -> Result<(), LabError> {
     result
 }
 
-/// Ends the processes inside, deletes the namespaces, then the record. Goes on after an error,
-/// keeps the record then, and returns the first; things that are gone already are no error.
+/// Ends the processes inside, then deletes the namespaces, then the record. After an error it
+/// continues, keeps the record, and returns the first error. Namespaces that do not exist are not
+/// an error.
 fn remove(record: &LabRecord) -> Result<(), LabError> {
     let keep = ["/proc/self/ns/net", "/proc/1/ns/net"].map(|path| identity(Path::new(path)));
     let inside: Vec<Identity> = record
@@ -146,7 +151,7 @@ fn remove(record: &LabRecord) -> Result<(), LabError> {
     for name in record.names() {
         result = result.and(delete_namespace(name));
     }
-    // Without its record nobody would come back for the rest.
+    // Without its record, no sweep would remove the rest.
     result.and_then(|()| unlink(&record.path()))
 }
 
@@ -154,7 +159,7 @@ fn delete_namespace(name: &str) -> Result<(), LabError> {
     debug_assert!(name.starts_with(PREFIX));
     let path = Path::new(NETNS_DIR).join(name);
     match umount2(&path, MntFlags::MNT_DETACH) {
-        // EINVAL: a file where nothing was mounted yet.
+        // EINVAL: a file on which no namespace was mounted yet.
         Ok(()) | Err(nix::Error::ENOENT | nix::Error::EINVAL) => unlink(&path),
         Err(e) => Err(LabError::file("unmount", &path, e.into())),
     }
@@ -167,15 +172,16 @@ fn unlink(path: &Path) -> Result<(), LabError> {
     }
 }
 
-/// Device and inode: what tells namespaces apart.
+/// Device and inode, which identify a namespace.
 pub(crate) type Identity = (u64, u64);
 
-/// The identity of the namespace behind a path.
+/// Returns the identity of the namespace at a path.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// SIGTERM, some grace, then SIGKILL, until no process but this one is in these namespaces.
+/// Sends SIGTERM, waits, then sends SIGKILL, until no process other than this one is in these
+/// namespaces.
 fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     let mut left = processes_in(namespaces);
     if left.is_empty() {
@@ -183,7 +189,7 @@ fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     }
     signal_all(&left, SIGTERM);
     wait_all(&left, GRACE);
-    // A process may fork while it is looked at: look again.
+    // A process may fork during the search, so search again.
     for _ in 0..5 {
         left = processes_in(namespaces);
         if left.is_empty() {
@@ -195,8 +201,8 @@ fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     Err(LabError::Unkillable { pids: left.into_iter().map(|(pid, _)| pid).collect() })
 }
 
-/// Processes whose main thread is in one of the namespaces, each by a descriptor, so that a pid
-/// that is given to another process in between hurts nobody.
+/// Returns the processes whose main thread is in one of the namespaces. They are referred to by
+/// pidfds, so that a reused PID is harmless.
 fn processes_in(namespaces: &[Identity]) -> Vec<(i32, OwnedFd)> {
     let own = std::process::id().cast_signed();
     let Ok(proc) = fs::read_dir("/proc") else { return Vec::new() };
@@ -218,14 +224,14 @@ fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so the descriptor is open and nobody else's.
+    // SAFETY: the call succeeded, so the descriptor is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn signal_all(processes: &[(i32, OwnedFd)], signal: i32) {
     for (_, pidfd) in processes {
-        // ESRCH, it has ended, is what we want; EPERM shows in the next look.
-        // SAFETY: pidfd_send_signal(2) with no siginfo; the descriptor is open.
+        // ESRCH means that it has ended, as intended. EPERM shows up in the next search.
+        // SAFETY: pidfd_send_signal(2) without siginfo; the descriptor is open.
         unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -238,13 +244,13 @@ fn signal_all(processes: &[(i32, OwnedFd)], signal: i32) {
     }
 }
 
-/// Waits until all have ended (zombies have), or for `limit`.
+/// Waits until all have ended (zombies count as ended), or for `limit`.
 fn wait_all(processes: &[(i32, OwnedFd)], limit: Duration) {
     let deadline = Instant::now() + limit;
     for (_, pidfd) in processes {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd, which lives through the call.
+        // SAFETY: one pollfd, which lives during the call.
         unsafe { libc::poll(&raw mut poll, 1, i32::try_from(left).unwrap_or(i32::MAX)) };
     }
 }

@@ -1,5 +1,5 @@
-//! Turning a plan into namespaces: `ip -batch` for links and addresses, kernel parameters, and the
-//! first datagrams.
+//! Creates the namespaces of a plan: links and addresses with `ip -batch`, kernel parameters, and a
+//! connectivity test.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,12 +12,12 @@ use crate::plan::LabPlan;
 use crate::state::{LabRecord, NETNS_DIR, NamespaceRecord};
 use crate::{LabError, Namespace};
 
-/// Longest time that the first datagrams may take to arrive.
+/// Maximum time for the first datagrams to arrive.
 const READY_LIMIT: Duration = Duration::from_secs(5);
-/// `ip` processes at a time.
+/// Number of parallel `ip` processes.
 const PARALLEL: usize = 8;
 
-/// Makes everything `record` names; returns the server and the clients.
+/// Creates everything in `record`. Returns the server and the clients.
 pub(crate) fn construct(
     plan: &LabPlan,
     record: &LabRecord,
@@ -50,7 +50,7 @@ pub(crate) fn construct(
     Ok((server, clients))
 }
 
-/// A last check before anything is set up in there: the namespaces are really new ones.
+/// Checks that the namespaces are really new, before anything is set up in them.
 fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
     for name in record.names() {
         let path = Path::new(NETNS_DIR).join(name);
@@ -62,11 +62,11 @@ fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The last column says whether a kernel may lack the parameter.
+/// Path, value, and whether the kernel may lack the parameter.
 type Sysctl = (&'static str, &'static str, bool);
 
-/// Interfaces made later take over the defaults. No link-local addresses: their duplicate address
-/// detection and router solicitations would be noise in the counters.
+/// Interfaces created later inherit the defaults. There are no link-local addresses, because their
+/// duplicate address detection and router solicitations would disturb the counters.
 const HOST_SYSCTLS: &[Sysctl] = &[
     ("net/ipv4/conf/all/rp_filter", "0", false),
     ("net/ipv4/conf/default/rp_filter", "0", false),
@@ -75,11 +75,12 @@ const HOST_SYSCTLS: &[Sysctl] = &[
     ("net/ipv6/conf/default/accept_dad", "0", false),
     ("net/ipv6/conf/default/accept_ra", "0", false),
     ("net/ipv6/conf/default/addr_gen_mode", "1", false),
-    // A local route makes an IPv6 prefix ours, but bind(2) wants an address on an interface.
+    // A local route makes an IPv6 prefix local, but bind(2) still demands an address on an
+    // interface.
     ("net/ipv6/ip_nonlocal_bind", "1", false),
 ];
 
-/// The switch has no addresses, forwards nothing, and asks no firewall.
+/// The switch has no addresses, does not forward, and uses no firewall.
 const SWITCH_SYSCTLS: &[Sysctl] = &[
     ("net/ipv4/conf/all/forwarding", "0", false),
     ("net/ipv4/conf/default/rp_filter", "0", false),
@@ -90,7 +91,7 @@ const SWITCH_SYSCTLS: &[Sysctl] = &[
     ("net/bridge/bridge-nf-call-arptables", "0", true),
 ];
 
-/// Runs in a thread inside the namespace: `/proc/sys/net` shows the reader's own.
+/// Runs in a thread inside the namespace, because `/proc/sys/net` shows the reader's namespace.
 fn write_sysctls(parameters: &[Sysctl]) -> Result<(), LabError> {
     for &(name, value, optional) in parameters {
         let path = Path::new("/proc/sys").join(name);
@@ -102,7 +103,7 @@ fn write_sysctls(parameters: &[Sysctl]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// One `ip -batch` under way.
+/// A running `ip -batch`.
 pub(crate) struct Ip {
     child: Child,
     namespace: String,
@@ -120,7 +121,7 @@ impl Ip {
         let mut child = command.spawn().map_err(LabError::IpMissing)?;
         let namespace = namespace.unwrap_or(NETNS_DIR).to_owned();
         if let Some(mut stdin) = child.stdin.take() {
-            // When `ip` stops reading, it says why; `finish` hands that on.
+            // If `ip` stops reading, it prints the reason, and `finish` returns it.
             let _ = stdin.write_all(lines.as_bytes());
         }
         Ok(Self { child, namespace, lines: lines.to_owned() })
@@ -146,7 +147,7 @@ impl Ip {
 }
 
 /// Sends a datagram from the server to every client, and back, in both families, until it arrives.
-/// The bridge then knows where everybody is, too.
+/// After that, the bridge has learned all link-layer addresses.
 fn await_ready(server: &Namespace, clients: &[Namespace]) -> Result<(), LabError> {
     for like in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
         let here = server.udp_socket(server.socket_address(like, 0))?;
@@ -165,7 +166,7 @@ fn await_ready(server: &Namespace, clients: &[Namespace]) -> Result<(), LabError
     Ok(())
 }
 
-/// `None` as the error: nothing came in time.
+/// The error is `None` after a timeout.
 fn echo(here: &UdpSocket, there: &UdpSocket) -> Result<(), Option<io::Error>> {
     let wait = Some(Duration::from_millis(5));
     here.set_read_timeout(wait)?;

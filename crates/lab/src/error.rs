@@ -1,33 +1,33 @@
-//! Errors of a lab, and how to mend them.
+//! Errors of a lab, and how to fix them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason that a lab could not be built, entered or removed.
+/// Reason why a lab could not be built, entered or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// The process lacks the capabilities a lab needs.
     #[error("a lab needs {missing}: run as root (sudo)")]
     Privilege {
-        /// The capabilities that are missing, as in capabilities(7).
+        /// The missing capabilities, as in capabilities(7).
         missing: String,
     },
-    /// The caller asked for a lab that cannot exist.
+    /// The caller asked for an impossible lab.
     #[error("cannot build this lab: {0}")]
     Plan(String),
     /// The `ip` command could not be started.
     #[error("cannot run `ip`: {0}; install it with `apt-get install iproute2`")]
     IpMissing(#[source] io::Error),
-    /// There are no interfaces whose other side is a program.
+    /// The kernel does not support TUN interfaces.
     #[error(
         "cannot make an interface by /dev/net/tun: {0}; load the kernel's module with `modprobe tun`"
     )]
     NoTun(#[source] io::Error),
-    /// The `ip` command refused a line.
+    /// The `ip` command rejected a line.
     #[error("`ip` failed in {namespace}: {message}")]
     Ip {
-        /// The namespace being set up, or `/run/netns` when namespaces were being made.
+        /// The namespace being set up, or `/run/netns` while namespaces were being created.
         namespace: String,
         /// Message of `ip`, with the line it was given.
         message: String,
@@ -37,26 +37,26 @@ pub enum LabError {
     System {
         /// The operation, with its object.
         what: String,
-        /// The system's answer.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The links are there, but a datagram did not get through in time.
+    /// The links exist, but a datagram did not arrive in time.
     #[error("{from} cannot reach {to} over the lab's bridge after {seconds} s")]
     NotReady {
         /// Sending namespace.
         from: String,
         /// Address that did not answer.
         to: String,
-        /// Time for which an answer was awaited, in seconds.
+        /// How long the answer was awaited, in seconds.
         seconds: u64,
     },
-    /// The record of a lab is not readable.
+    /// The record of a lab is invalid.
     #[error("the lab record {} is not valid: {message}", path.display())]
     Record {
         /// File under `/run/equic-lab`.
         path: PathBuf,
-        /// The parser's complaint.
+        /// Message of the parser.
         message: String,
     },
     /// Some processes inside the lab did not end.

@@ -1,4 +1,4 @@
-//! Building a lab, and owning it.
+//! Building and owning a lab.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::plan::{IFNAME, LabPlan};
 use crate::state::{LabRecord, NamespaceRecord, PREFIX, pid_namespace, start_ticks};
 use crate::{LabError, Namespace};
 
-/// Settings of a lab that is to be built; made by [`Lab::builder`].
+/// Options of a lab. Created by [`Lab::builder`].
 #[derive(Debug, Clone)]
 pub struct LabBuilder {
     name: String,
@@ -30,33 +30,34 @@ impl LabBuilder {
         self
     }
 
-    /// Lets `client` (counted from 0) use any address of `prefix`, beside its own /24 and /64; the
-    /// server gets a route there.
+    /// Lets `client` (counted from 0) use any address of `prefix`, in addition to its own /24 and
+    /// /64. The server gets a route to it.
     #[must_use]
     pub fn client_prefix(mut self, client: usize, prefix: impl Into<IpNet>) -> Self {
         self.prefixes.push((client, prefix.into()));
         self
     }
 
-    /// MTU of all links in bytes, 1280 to 65535; 1500 by default.
+    /// Sets the MTU of all links in bytes, 1280 to 65535. The default is 1500.
     #[must_use]
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = mtu;
         self
     }
 
-    /// Transmit queue length of all links in packets; the kernel's default (1000) otherwise.
+    /// Sets the transmit queue length of all links in packets. The default is the kernel's (1000).
     #[must_use]
     pub fn txqueuelen(mut self, packets: u32) -> Self {
         self.txqueuelen = Some(packets);
         self
     }
 
-    /// Makes the lab and returns when datagrams of both families get through.
+    /// Creates the lab. Returns when datagrams of both families get through.
     ///
     /// # Errors
-    /// [`LabError::Privilege`] without the capabilities, [`LabError::Plan`] if the lab cannot
-    /// exist, others if the system refuses. Nothing is left behind then.
+    /// Fails with [`LabError::Privilege`] if capabilities are missing, with [`LabError::Plan`] if
+    /// the lab is impossible, or with another error of the system. After a failure, everything is
+    /// removed.
     pub fn build(self) -> Result<Lab, LabError> {
         check_name(&self.name)?;
         let plan = LabPlan::new(self.clients, &self.prefixes, self.mtu, self.txqueuelen)?;
@@ -70,7 +71,7 @@ impl LabBuilder {
     }
 }
 
-/// A server and clients in network namespaces, removed when the value is dropped.
+/// A server and clients in network namespaces. They are removed when the value is dropped.
 #[derive(Debug)]
 pub struct Lab {
     server: Namespace,
@@ -79,7 +80,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Begins a lab. `name` shows in the namespaces' names: 1 to 24 characters of `a-z`, `0-9`, `-`.
+    /// Starts the description of a lab. `name` is part of the namespaces' names: 1 to 24 characters
+    /// of `a-z`, `0-9`, `-`.
     pub fn builder(name: impl Into<String>) -> LabBuilder {
         LabBuilder {
             name: name.into(),
@@ -90,7 +92,7 @@ impl Lab {
         }
     }
 
-    /// The id; namespaces are called `eqlab-<id>-server`, `-sw`, `-c0` and so on.
+    /// The ID. Namespaces are called `eqlab-<id>-server`, `-sw`, `-c0` and so on.
     pub fn id(&self) -> &str {
         &self.cleanup.record.id
     }
@@ -103,7 +105,7 @@ impl Lab {
     /// The namespace of client `index`, counted from 0.
     ///
     /// # Panics
-    /// If there is no such client; [`Lab::clients`] knows how many there are.
+    /// Panics if there is no such client. [`Lab::clients`] has their number.
     pub fn client(&self, index: usize) -> &Namespace {
         &self.clients[index]
     }
@@ -118,11 +120,11 @@ impl Lab {
         &self.cleanup.record
     }
 
-    /// Removes the lab, as dropping it does, and says if that did not go well.
+    /// Removes the lab like dropping it, but returns errors.
     ///
     /// # Errors
-    /// The first thing that could not be ended or deleted. A later [`Lab::sweep`] tries again once
-    /// this process has ended.
+    /// Returns the first error of ending a process or deleting a namespace. A later [`Lab::sweep`]
+    /// tries again after this process has ended.
     pub fn close(self) -> Result<(), LabError> {
         let Self { server, clients, cleanup } = self;
         drop((server, clients));
@@ -144,7 +146,7 @@ impl Cleanup {
     }
 
     fn remove(&self) -> Result<(), LabError> {
-        // A forked child has a copy of the value, but the lab is its parent's.
+        // A forked child has a copy of the value, but the lab belongs to its parent.
         if std::process::id() != self.record.pid {
             return Ok(());
         }
@@ -154,7 +156,7 @@ impl Cleanup {
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        // Who wants to know calls `Lab::close`.
+        // `Lab::close` reports errors, dropping does not.
         let _ = self.remove();
     }
 }
@@ -169,7 +171,7 @@ fn check_name(name: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The capabilities a lab needs, with their bit numbers (linux/capability.h).
+/// The capabilities that a lab needs, with their bit numbers (linux/capability.h).
 const CAPABILITIES: [(&str, u32); 3] =
     [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_SYS_ADMIN", 21)];
 
@@ -197,7 +199,7 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Writes the lab's record under an id nobody has.
+/// Writes the lab's record under an unused ID.
 fn claim_id(name: &str, plan: &LabPlan) -> Result<LabRecord, LabError> {
     let pid = std::process::id();
     let start_ticks = start_ticks(pid)

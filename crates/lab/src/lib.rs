@@ -1,19 +1,21 @@
 //! Network namespaces, traffic and attacks for experiments on one machine.
 //!
-//! A [`Lab`] is a server and some clients, each in a network namespace of its own, joined by a
-//! bridge in another one; nothing of it is visible from the machine's own network. Start at
-//! [`Lab::builder`], then [`Namespace`] for running programs and code inside.
+//! A [`Lab`] is a server and some clients. Each is in its own network namespace, connected by a
+//! bridge in another one. The machine's own network is not affected. Start at [`Lab::builder`],
+//! then [`Namespace`] for running programs and code inside.
 //!
-//! * `lab`: ordering and owning a lab. `plan`: who has which address; `construct`: making it so.
+//! * `lab`: the builder and the owner of a lab. `plan`: addresses; `construct`: creation.
 //! * `namespace`, `process`: programs, closures and sockets inside a namespace; CPU pinning.
-//! * `offload`: what an interface does that software would have to do without it.
-//! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, after a crash.
-//! * [`flood`]: attack traffic, which refuses to leave a lab. [`measure`]: what it cost.
-//! * [`nftables`]: a packet filter to compare the gateway with.
-//! * [`emulation`]: a network of the simulator in real time, between programs on a lab's hosts. `tcp`: the kernel's TCP.
-//! * [`relay`]: a bad network in user space, between a server and its clients on any machine.
+//! * `offload`: offloads of an interface.
+//! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, and after a
+//!   crash.
+//! * [`flood`]: attack traffic, which cannot leave a lab. [`measure`]: its cost.
+//! * [`nftables`]: a packet filter for comparison with the gateway.
+//! * [`emulation`]: a simulated network in real time, between programs on a lab's hosts. `tcp`: the
+//!   kernel's TCP.
+//! * [`relay`]: an impaired network in user space, between a server and its clients on any machine.
 //!
-//! It needs root:
+//! Labs need root:
 //!
 //! ```no_run
 //! use equic_lab::Lab;

@@ -1,4 +1,4 @@
-//! One host of a lab: how programs, closures and sockets get into its network namespace.
+//! A host of a lab: how to run programs, closures and sockets in its network namespace.
 
 use std::fs::File;
 use std::io;
@@ -17,8 +17,9 @@ use crate::{LabError, NamespaceRecord};
 
 /// A network namespace of a lab. Derefs to its [`NamespaceRecord`]: name, interface, addresses.
 ///
-/// Clones share one file descriptor. While one exists the kernel keeps the namespace, but once the
-/// lab is gone it has no name, and the [`flood`](crate::flood) module does not work in it any more.
+/// Clones share one file descriptor. While one exists, the kernel keeps the namespace. After the
+/// lab was removed, the namespace has no name, and the [`flood`](crate::flood) module refuses to
+/// run in it.
 #[derive(Debug, Clone)]
 pub struct Namespace {
     record: Arc<NamespaceRecord>,
@@ -48,21 +49,22 @@ impl Namespace {
         Ok(Self { record: Arc::new(record), file: Arc::new(file) })
     }
 
-    /// The first address of the family of `like`, with `port`.
+    /// Returns the first address of the same family as `like`, with `port`.
     pub fn socket_address(&self, like: IpAddr, port: u16) -> SocketAddr {
         SocketAddr::new(self.address_like(like), port)
     }
 
-    /// A command whose child runs in this namespace, and is killed when the thread that starts it
-    /// ends: start it with [`spawn`](crate::spawn) to tie it to this process instead. It sees the
-    /// mounts of this process, `/sys/fs/bpf` included (`ip netns exec` hides that one).
+    /// Returns a command whose child runs in this namespace. The kernel kills the child when the
+    /// thread that starts it ends. To tie it to this process instead, start it with
+    /// [`spawn`](crate::spawn). It sees the mounts of this process, including `/sys/fs/bpf`, which
+    /// `ip netns exec` would hide.
     ///
-    /// Whatever is left of it is also killed when the lab is removed.
+    /// Removing the lab also kills its remaining processes.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         let (file, parent) = (Arc::clone(&self.file), std::process::id());
-        // SAFETY: the closure runs between fork and exec and makes three system calls on values it
-        // owns: no allocation, no lock.
+        // SAFETY: the closure runs between fork and exec. It makes three system calls on values it
+        // owns, without allocating or locking.
         unsafe {
             command.pre_exec(move || {
                 setns(&*file, CloneFlags::CLONE_NEWNET)?;
@@ -72,25 +74,26 @@ impl Namespace {
         command
     }
 
-    /// Moves the calling thread into the namespace. Threads it starts from now on begin there too.
-    /// For threads that do nothing else, such as those of a runtime (`on_thread_start`); otherwise
-    /// [`Namespace::run`] is safer.
+    /// Moves the calling thread into the namespace. Threads that it starts later begin there, too.
+    /// Use it for threads that do nothing else, such as those of a runtime (`on_thread_start`).
+    /// Otherwise, [`Namespace::run`] is safer.
     ///
     /// # Errors
-    /// [`LabError::System`] without CAP_SYS_ADMIN.
+    /// Fails with [`LabError::System`] without CAP_SYS_ADMIN.
     pub fn enter(&self) -> Result<(), LabError> {
         setns(&*self.file, CloneFlags::CLONE_NEWNET)
             .map_err(|e| LabError::system(format!("enter namespace {}", self.name), e))
     }
 
-    /// Runs `work` in a thread of its own inside the namespace, and waits for it. Sockets it makes
-    /// belong to the namespace for good and can be returned and used anywhere.
+    /// Runs `work` in a new thread inside the namespace, and waits for it. Sockets that it creates
+    /// stay in the namespace, and can be used anywhere.
     ///
     /// # Errors
-    /// [`LabError::System`] if the thread cannot be started or cannot enter.
+    /// Fails with [`LabError::System`] if the thread cannot be started or cannot enter the
+    /// namespace.
     ///
     /// # Panics
-    /// If `work` does.
+    /// Panics if `work` does.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         std::thread::scope(|scope| {
             let inside = std::thread::Builder::new()
@@ -101,21 +104,21 @@ impl Namespace {
         })
     }
 
-    /// A blocking UDP socket of this namespace, bound to `address`: any address of the host's
-    /// prefixes, port 0 for any.
+    /// Creates a blocking UDP socket in this namespace, bound to `address`. The address can be any
+    /// of the host's prefixes. Port 0 is any port.
     ///
     /// # Errors
-    /// [`LabError::System`] if the address is taken or not the host's.
+    /// Fails with [`LabError::System`] if the address is in use or does not belong to the host.
     pub fn udp_socket(&self, address: SocketAddr) -> Result<UdpSocket, LabError> {
         self.run(|| UdpSocket::bind(address))?
             .map_err(|e| LabError::system(format!("bind {address} in {}", self.name), e))
     }
 
-    /// As [`Namespace::udp_socket`], in non-blocking mode: what `tokio::net::UdpSocket::from_std`
-    /// and `quinn::Endpoint::new` take.
+    /// Like [`Namespace::udp_socket`], but non-blocking, for `tokio::net::UdpSocket::from_std` and
+    /// `quinn::Endpoint::new`.
     ///
     /// # Errors
-    /// As [`Namespace::udp_socket`].
+    /// Fails as [`Namespace::udp_socket`] does.
     pub fn udp_socket_nonblocking(&self, address: SocketAddr) -> Result<UdpSocket, LabError> {
         let socket = self.udp_socket(address)?;
         socket.set_nonblocking(true).map_err(|e| {
@@ -127,21 +130,22 @@ impl Namespace {
     /// Sets a kernel parameter of the namespace, such as `net/ipv4/tcp_ecn`.
     ///
     /// # Errors
-    /// [`LabError::System`] if there is no such parameter or it refuses the value.
+    /// Fails with [`LabError::System`] if there is no such parameter, or if it rejects the value.
     pub fn set_sysctl(&self, parameter: &str, value: &str) -> Result<(), LabError> {
         let path = Path::new("/proc/sys").join(parameter);
         self.run(|| std::fs::write(&path, value))?.map_err(|e| LabError::file("set", &path, e))
     }
 
-    /// The raw descriptor of the namespace, for setns(2); valid as long as `self`.
+    /// The raw descriptor of the namespace, for setns(2). Valid while `self` exists.
     pub fn raw_fd(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()
     }
 }
 
-/// In the child: be killed when the thread that forked ends; fail if `parent` has ended already.
+/// Called in the child: lets the kernel kill it when the forking thread ends. Fails if `parent` has
+/// already ended.
 fn die_with_parent(parent: u32) -> io::Result<()> {
-    // SAFETY: prctl(2) with this option takes a plain integer; getppid(2) takes nothing.
+    // SAFETY: prctl(2) with this option takes an integer, and getppid(2) takes nothing.
     let (set, ppid) =
         unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
     if set != 0 {

@@ -1,9 +1,10 @@
-//! The nearest that nftables comes to the gateway: the baseline "packet filter" of experiments.
+//! The closest equivalent of the gateway with nftables: the "packet filter" baseline of
+//! experiments.
 //!
-//! No connection tracking: a deny set, and for each source address a rate of version 1 Initials, told
-//! apart by their first byte (RFC 9000 s.17.2), in a set that grows by itself. The rules stand at the
-//! `ingress` hook of the interface, the earliest there is: before the IP layer, but after the kernel
-//! has made a socket buffer.
+//! There is no connection tracking. The rules have a deny set, and a dynamic set with a rate of
+//! version 1 Initial packets per source address. Initial packets are recognised by their first byte
+//! (RFC 9000 s.17.2). The rules are at the interface's `ingress` hook, the earliest hook: before
+//! the IP layer, but after the kernel has allocated a socket buffer.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -14,28 +15,28 @@ use ipnet::Ipv4Net;
 use crate::plan::IFNAME;
 use crate::{LabError, Namespace};
 
-/// Name of the table; in a namespace of a lab nobody else has one.
+/// Name of the table. No other program uses it in a namespace of a lab.
 const TABLE: &str = "netdev equic_lab";
-/// As many sources as the gateway's table has by default.
+/// The default number of sources of the gateway's table.
 const SOURCES: u32 = 65_536;
 
-/// Rules for what is let through to the server.
+/// Rules that decide which packets reach the server.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// UDP port of the server.
     pub port: u16,
-    /// Initials a second from one address.
+    /// Initial packets per second from one address.
     pub initials_per_second: u32,
-    /// Initials from one address that may come at once. A connection takes two to three: the answer
-    /// to the server's first flight begins with one.
+    /// Burst of Initial packets from one address. A connection needs two or three, because the
+    /// client's answer to the server's first flight begins with one.
     pub burst: u32,
-    /// Initials a second from everybody together, and how many may come at once; none: no such rule.
+    /// Initial packets per second from all addresses, and their burst. `None`: no such rule.
     pub in_all: Option<(u32, u32)>,
-    /// Prefixes whose packets are dropped, whatever they are.
+    /// Prefixes whose packets are all dropped.
     pub deny: Vec<Ipv4Net>,
 }
 
-/// Rules at work in a namespace; taken out when dropped.
+/// Active rules in a namespace. Dropping it removes them.
 #[derive(Debug)]
 pub struct Filter {
     namespace: Namespace,
@@ -59,7 +60,7 @@ impl Rules {
                  limit rate over {rate}/second burst {burst} packets counter drop"
             )
         });
-        // @th,64,8 is the first byte behind the UDP header: 1100.... is a version 1 Initial.
+        // @th,64,8 is the first byte after the UDP header. 1100.... is a version 1 Initial.
         format!(
             "table {TABLE} {{
                 set denied {{ type ipv4_addr; flags interval; {elements} }}
@@ -76,10 +77,10 @@ impl Rules {
         )
     }
 
-    /// Puts the rules to work in a namespace.
+    /// Activates the rules in a namespace.
     ///
     /// # Errors
-    /// [`LabError::System`] without `nft`, or when the kernel refuses the rules.
+    /// Fails with [`LabError::System`] without `nft`, or if the kernel rejects the rules.
     pub fn apply(&self, namespace: &Namespace) -> Result<Filter, LabError> {
         nft(namespace, &self.text())?;
         Ok(Filter { namespace: namespace.clone() })
@@ -87,17 +88,17 @@ impl Rules {
 }
 
 impl Filter {
-    /// Packets the rules have dropped.
+    /// Number of packets that the rules have dropped.
     ///
     /// # Errors
-    /// [`LabError::System`] when `nft` cannot tell.
+    /// Fails with [`LabError::System`] if `nft` fails.
     pub fn dropped(&self) -> Result<u64, LabError> {
         let listed = nft(&self.namespace, &format!("list table {TABLE}\n"))?;
         let mut words = listed.split_whitespace();
         let mut sum = 0;
         while let Some(word) = words.next() {
-            // Sets with a rate print no counters of their own: what says `packets` behind `counter`
-            // is a rule's.
+            // Sets with a rate print no counters of their own, so `packets` after `counter` belongs
+            // to a rule.
             if word == "counter" && words.next() == Some("packets") {
                 sum += words.next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
             }
@@ -108,12 +109,12 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // If the namespace is gone, so are the rules.
+        // If the namespace no longer exists, neither do the rules.
         let _ = nft(&self.namespace, &format!("delete table {TABLE}\n"));
     }
 }
 
-/// Gives `nft` a script; what it prints.
+/// Runs an `nft` script. Returns its output.
 fn nft(namespace: &Namespace, script: &str) -> Result<String, LabError> {
     let failed = |error: io::Error| {
         let what = match error.kind() {

@@ -1,4 +1,4 @@
-//! Offloads of an interface: what it does that software would have to do without it.
+//! Offloads of an interface: work that it does instead of software.
 
 use std::io;
 use std::net::UdpSocket;
@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd as _;
 
 use crate::{LabError, Namespace};
 
-/// linux/ethtool.h: the command that reads a flag, the one that sets it, and what it is called.
+/// Commands of linux/ethtool.h that read and set a flag, and the name of the flag.
 const FLAGS: [(u32, u32, &str); 5] = [
-    // In this order: the later ones need the earlier.
+    // In this order, because the later ones need the earlier.
     (0x14, 0x15, "receive checksums"),
     (0x16, 0x17, "transmit checksums"),
     (0x18, 0x19, "scatter-gather"),
@@ -25,10 +25,11 @@ struct Value {
 }
 
 impl Namespace {
-    /// Turns segmentation, generic receive and checksum offload of the host's interface on or off.
+    /// Enables or disables segmentation, generic receive and checksum offload of the host's
+    /// interface.
     ///
     /// # Errors
-    /// [`LabError::System`] without CAP_NET_ADMIN, or if the interface refuses.
+    /// Fails with [`LabError::System`] without CAP_NET_ADMIN, or if the interface rejects it.
     pub fn set_offloads(&self, on: bool) -> Result<(), LabError> {
         let failed = |what: &str, error| {
             LabError::system(format!("switch {what} of {} in {}", self.ifname, self.name), error)
@@ -38,7 +39,7 @@ impl Namespace {
         for &(_, set, what) in flags.clone() {
             flag(&socket, &self.ifname, set, u32::from(on)).map_err(|e| failed(what, e))?;
         }
-        // An interface may take an order and not follow it.
+        // An interface may accept a command without following it.
         for &(get, _, what) in flags {
             let now = flag(&socket, &self.ifname, get, 0).map_err(|e| failed(what, e))?;
             if (now != 0) != on {
@@ -49,10 +50,10 @@ impl Namespace {
     }
 }
 
-/// Carries out a command (ethtool, by ioctl) on the interface of this name; gives its answer.
+/// Executes an ethtool command on the interface of this name, and returns its result.
 fn flag(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = Value { command, data };
-    // SAFETY: all zeros is a valid ifreq.
+    // SAFETY: zeros are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.
     let last = request.ifr_name.len() - 1;
@@ -60,8 +61,8 @@ fn flag(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Res
         *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request and the value it points at live through the call, and have the layout that
-    // SIOCETHTOOL wants for these commands.
+    // SAFETY: the request and the value it points to live during the call, and have the layout that
+    // SIOCETHTOOL expects for these commands.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
 }

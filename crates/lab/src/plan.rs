@@ -1,7 +1,7 @@
-//! Addresses of all nodes of a lab, and the lines that have `ip` set them up.
+//! Addresses of all nodes of a lab, and the `ip` commands that set them up.
 //!
-//! Everything is a function of the client's number, so that floods can find a link-layer address
-//! without asking the neighbour table. The ranges exist inside the lab's namespaces only.
+//! Everything is derived from the client's index, so that floods can find a link-layer address
+//! without the neighbour table. The address ranges exist only inside the lab's namespaces.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::LabError;
 
-/// The most clients one lab can have: each owns a /24 of the lab's /16.
+/// Maximum number of clients of a lab. Each owns a /24 of the lab's /16.
 pub const MAX_CLIENTS: usize = 250;
 /// Name of the interface in the server's and the clients' namespaces.
 pub const IFNAME: &str = "eth0";
@@ -19,10 +19,10 @@ pub(crate) const BRIDGE: &str = "br0";
 
 const IPV4_BASE: [u8; 2] = [10, 77];
 const IPV6_BASE: [u16; 3] = [0xfd65, 0x7175, 0x6963];
-/// Host number of the bridge in [`mac`]; no client has it.
+/// Host number of the bridge in [`mac`]. No client has it.
 const SWITCH_HOST: u16 = 0xffff;
 
-/// The lab's IPv4 range, 10.77.0.0/16: on-link for everybody in a lab.
+/// The lab's IPv4 range, 10.77.0.0/16. It is on-link for all hosts of a lab.
 pub fn ipv4_range() -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(IPV4_BASE[0], IPV4_BASE[1], 0, 0), 16)
 }
@@ -33,7 +33,7 @@ pub fn ipv6_range() -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), 48)
 }
 
-/// True if `address` lies in the lab's IPv4 or IPv6 range.
+/// True if `address` is in the lab's IPv4 or IPv6 range.
 pub fn in_range(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => ipv4_range().contains(&v4),
@@ -41,8 +41,8 @@ pub fn in_range(address: IpAddr) -> bool {
     }
 }
 
-/// The link-layer address of the host that owns `address`: the server's own addresses, or any
-/// address of a client's /24 or /64. `None` for everything else.
+/// Returns the link-layer address of the host that owns `address`: one of the server's addresses,
+/// or any address of a client's /24 or /64. Returns `None` for all others.
 pub fn mac_of(address: IpAddr) -> Option<[u8; 6]> {
     if !in_range(address) {
         return None;
@@ -58,12 +58,12 @@ pub fn mac_of(address: IpAddr) -> Option<[u8; 6]> {
     }
 }
 
-/// Formats a link-layer address the way `ip` reads it.
+/// Formats a link-layer address for `ip`.
 pub(crate) fn format_mac(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Locally administered; `host` 0 is the server, `i + 1` client `i`.
+/// Returns a locally administered address. `host` 0 is the server, `i + 1` is client `i`.
 fn mac(host: u16) -> [u8; 6] {
     let [high, low] = host.to_be_bytes();
     [0x02, b'e', b'q', 0, high, low]
@@ -78,8 +78,8 @@ fn ipv6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, host, 0, 0, 0, 1)
 }
 
-/// Addresses that answers to spoofed addresses are routed to: nobody has them; their link-layer
-/// address is the bridge's own, and the switch forwards nothing.
+/// Next-hop addresses for answers to spoofed addresses. No host has them. Their link-layer address
+/// is the bridge's own, and the switch does not forward.
 fn nowhere() -> (Ipv4Addr, Ipv6Addr) {
     let [a, b, c] = IPV6_BASE;
     (
@@ -94,11 +94,11 @@ pub(crate) struct Host {
     pub mac: [u8; 6],
     pub ipv4: Ipv4Addr,
     pub ipv6: Ipv6Addr,
-    /// Whole prefixes the host can use any address of.
+    /// Prefixes of which the host can use any address.
     pub prefixes: Vec<IpNet>,
 }
 
-/// A lab as it shall be.
+/// Description of a lab to be created.
 #[derive(Debug, Clone)]
 pub(crate) struct LabPlan {
     pub server: Host,
@@ -108,7 +108,7 @@ pub(crate) struct LabPlan {
 }
 
 impl LabPlan {
-    /// Checks what the caller asked for and gives everybody an address.
+    /// Checks the options, and assigns addresses to all hosts.
     pub(crate) fn new(
         clients: usize,
         extra: &[(usize, IpNet)],
@@ -159,7 +159,7 @@ impl LabPlan {
         Ok(())
     }
 
-    /// Lines for `ip -n SWITCH`: the bridge, and a veth pair into every other namespace.
+    /// Returns the lines for `ip -n SWITCH`: the bridge, and a veth pair to every other namespace.
     pub(crate) fn switch_lines(&self, server_ns: &str, client_ns: &[String]) -> String {
         let mut lines = format!(
             "link add {BRIDGE} address {} mtu {} type bridge stp_state 0 forward_delay 0 \
@@ -188,7 +188,7 @@ impl LabPlan {
         lines + "link set lo up\nlink set br0 up\n"
     }
 
-    /// Lines for `ip -n SERVER`.
+    /// Returns the lines for `ip -n SERVER`.
     pub(crate) fn server_lines(&self) -> String {
         let mut lines = host_lines(&self.server);
         let (nowhere4, nowhere6) = nowhere();
@@ -207,7 +207,7 @@ impl LabPlan {
         lines
     }
 
-    /// Lines for `ip -n CLIENT`.
+    /// Returns the lines for `ip -n CLIENT`.
     pub(crate) fn client_lines(&self, host: &Host) -> String {
         let mut lines = host_lines(host);
         lines += &neighbour_line(self.server.ipv4.into(), self.server.mac);
@@ -220,7 +220,7 @@ impl LabPlan {
 }
 
 fn client(index: usize) -> Host {
-    // At most MAX_CLIENTS (250), checked by the caller.
+    // At most MAX_CLIENTS (250), as checked by the caller.
     let host = index as u8 + 1;
     let (v4, v6) = (ipv4(host), ipv6(host.into()));
     let prefixes = vec![
@@ -265,7 +265,7 @@ fn neighbour_line(address: IpAddr, mac: [u8; 6]) -> String {
 
 fn route_line(prefix: IpNet, via4: IpAddr, via6: IpAddr) -> String {
     let via = if matches!(prefix, IpNet::V4(_)) { via4 } else { via6 };
-    // Without `onlink` an IPv6 gateway inside a prefix that has a gateway itself is refused.
+    // Without `onlink`, the kernel rejects an IPv6 gateway in a prefix that itself has a gateway.
     format!("route add {prefix} via {via} dev {IFNAME} onlink\n")
 }
 

@@ -1,4 +1,4 @@
-//! Starting children that end with this process, and keeping work on chosen CPUs.
+//! Starts children that end with this process, and pins work to CPUs.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -13,19 +13,19 @@ type Order = (Command, Sender<io::Result<Child>>);
 
 /// Starts `command` from a thread that lives as long as this process.
 ///
-/// A command made by [`Namespace::command`](crate::Namespace::command) asks the kernel to kill its
-/// child when its parent ends, and for the kernel the parent is the *thread* that started it. A
-/// child started with [`Command::spawn`] dies with the calling thread; one started here dies with
+/// The child of a command from [`Namespace::command`](crate::Namespace::command) asks the kernel to
+/// be killed when its parent ends. For the kernel, the parent is the *thread* that started it. A
+/// child started with [`Command::spawn`] dies with the calling thread, one started here dies with
 /// the process.
 ///
 /// # Errors
-/// Those of [`Command::spawn`].
+/// Fails as [`Command::spawn`] does.
 pub fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     let gone = || io::Error::other("the thread that starts programs has ended");
     let spawner = SPAWNER.get_or_init(|| {
         let (orders, inbox) = channel::<Order>();
-        // Should the thread not start, `inbox` is dropped and every send below fails.
+        // If the thread cannot be started, `inbox` is dropped and every send below fails.
         let _ = std::thread::Builder::new().name("lab-spawner".into()).spawn(move || {
             for (mut command, reply) in inbox {
                 let _ = reply.send(command.spawn());
@@ -38,25 +38,25 @@ pub fn spawn(command: Command) -> io::Result<Child> {
     answer.recv().map_err(|_| gone())?
 }
 
-/// Makes the child of `command` run on `cpus` only (numbers as in `/proc/cpuinfo`).
+/// Lets the child of `command` run only on `cpus` (numbers as in `/proc/cpuinfo`).
 ///
 /// # Errors
-/// `InvalidInput` if `cpus` is empty or a number is beyond what the kernel's CPU set holds (1023).
-/// A CPU this machine does not have makes the start of the child fail with `EINVAL`.
+/// Fails with `InvalidInput` if `cpus` is empty, or if a number exceeds the kernel's CPU set
+/// (1023). A CPU that the machine does not have makes the start of the child fail with `EINVAL`.
 pub fn pin_command(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
     let set = cpu_set(cpus)?;
-    // SAFETY: the closure runs between fork and exec; sched_setaffinity(2) is one system call on
-    // memory the closure owns: no allocation, no lock.
+    // SAFETY: the closure runs between fork and exec. sched_setaffinity(2) is one system call on
+    // memory the closure owns, without allocating or locking.
     unsafe {
         command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?));
     }
     Ok(())
 }
 
-/// Keeps the calling thread, and threads it starts from now on, on `cpus`.
+/// Pins the calling thread, and threads that it starts later, to `cpus`.
 ///
 /// # Errors
-/// As [`pin_command`]; a CPU this machine does not have is `EINVAL` at once.
+/// Fails as [`pin_command`] does. A CPU that the machine does not have fails at once with `EINVAL`.
 pub fn pin_thread(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &cpu_set(cpus)?)?)
 }
@@ -106,7 +106,7 @@ mod tests {
         let mut child = std::thread::spawn(|| {
             let mut command = Command::new("/bin/cat");
             command.stdin(std::process::Stdio::piped());
-            // SAFETY: prctl(2) with this option takes a plain integer.
+            // SAFETY: prctl(2) with this option takes an integer.
             unsafe {
                 command.pre_exec(|| {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

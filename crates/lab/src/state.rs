@@ -1,5 +1,5 @@
-//! The record of each lab under `/run/equic-lab`, written before its first namespace exists, so
-//! that whatever happens to the owner, somebody knows what to remove.
+//! The record of each lab under `/run/equic-lab`. It is written before the lab's first namespace is
+//! created, so that a sweep can always find what to remove.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,31 +14,32 @@ use crate::{LabError, Namespace};
 
 /// Directory of the records.
 pub(crate) const STATE_DIR: &str = "/run/equic-lab";
-/// Directory in which namespaces have names (ip-netns(8)).
+/// Directory of named namespaces (ip-netns(8)).
 pub(crate) const NETNS_DIR: &str = "/run/netns";
-/// Beginning of the names of all namespaces of labs.
+/// Prefix of the names of all namespaces of labs.
 pub(crate) const PREFIX: &str = "eqlab-";
 
-/// A lab as its record on disk tells it.
+/// The record of a lab on disk.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabRecord {
-    /// Unique name: what the builder was given, and a random part.
+    /// Unique name: the builder's name, and a random part.
     pub id: String,
-    /// Process that owns the lab.
+    /// PID of the owner.
     pub pid: u32,
-    /// Start of that process, in clock ticks since boot (proc_pid_stat(5), field 22).
+    /// Start time of the owner, in clock ticks since boot (proc_pid_stat(5), field 22).
     pub start_ticks: u64,
-    /// Inode of the owner's PID namespace; `pid` means nothing outside it.
+    /// Inode of the owner's PID namespace. `pid` is only valid in it.
     pub pid_namespace: u64,
-    /// Device and inode of the network namespace the lab was built from: outside the lab, always.
+    /// Device and inode of the network namespace that the lab was built from. It is never part of
+    /// the lab.
     pub home: (u64, u64),
-    /// The switch.
+    /// Namespace of the switch.
     pub switch: String,
     /// The server, then the clients.
     pub hosts: Vec<NamespaceRecord>,
 }
 
-/// One host of a lab, as the record tells it.
+/// The record of one host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceRecord {
     /// Name under `/run/netns`.
@@ -56,23 +57,23 @@ pub struct NamespaceRecord {
 }
 
 impl NamespaceRecord {
-    /// The first address of the family of `like`.
+    /// Returns the first address of the same family as `like`.
     pub fn address_like(&self, like: IpAddr) -> IpAddr {
         if like.is_ipv4() { self.ipv4.into() } else { self.ipv6.into() }
     }
 
-    /// Opens the namespace, of this process' lab or of another's.
+    /// Opens the namespace, of a lab of this process or of another one.
     ///
     /// # Errors
-    /// [`LabError::System`] if the lab is gone.
+    /// Fails with [`LabError::System`] if the lab no longer exists.
     pub fn open(&self) -> Result<Namespace, LabError> {
         Namespace::open(self.clone())
     }
 }
 
 impl LabRecord {
-    /// True if the process that made the lab still runs. Owners in another PID namespace cannot be
-    /// seen from here and count as alive.
+    /// True if the process that created the lab is running. Owners in another PID namespace are not
+    /// visible from here, and count as alive.
     pub fn owner_alive(&self) -> bool {
         match pid_namespace() {
             Ok(here) if here == self.pid_namespace => {
@@ -91,7 +92,7 @@ impl LabRecord {
         Path::new(STATE_DIR).join(format!("{}.json", self.id))
     }
 
-    /// Writes the record; `AlreadyExists` if another lab has this id.
+    /// Writes the record. Fails with `AlreadyExists` if another lab has this ID.
     pub(crate) fn create(&self) -> Result<(), LabError> {
         let path = self.path();
         fs::create_dir_all(STATE_DIR)
@@ -103,8 +104,8 @@ impl LabRecord {
         file.write_all(&json).map_err(|e| LabError::file("write", &path, e))
     }
 
-    /// Reads one record and refuses one whose names do not belong to its id: a sweep deletes what
-    /// a record names.
+    /// Reads a record. Rejects it if its names do not match its ID, because a sweep deletes the
+    /// namespaces in a record.
     pub(crate) fn read(path: &Path) -> Result<Self, LabError> {
         let invalid = |message: String| LabError::Record { path: path.to_owned(), message };
         let text = fs::read(path).map_err(|e| LabError::file("read", path, e))?;
@@ -122,7 +123,7 @@ impl LabRecord {
     }
 }
 
-/// The files of all records, readable or not.
+/// Paths of all records, whether readable or not.
 pub(crate) fn record_paths() -> Result<Vec<PathBuf>, LabError> {
     let entries = match fs::read_dir(STATE_DIR) {
         Ok(entries) => entries,
@@ -137,7 +138,8 @@ pub(crate) fn record_paths() -> Result<Vec<PathBuf>, LabError> {
     Ok(paths)
 }
 
-/// Start time of a process in clock ticks since boot; `None` if there is none, or only a zombie.
+/// Start time of a process in clock ticks since boot. `None` if there is no such process, or only a
+/// zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_ticks(&stat)

@@ -1,4 +1,4 @@
-//! TCP of the kernel on the hosts of a lab: sockets with settings, and what the kernel says of a connection.
+//! The kernel's TCP on the hosts of a lab: sockets with options, and statistics of connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,20 +15,21 @@ use crate::{LabError, Namespace};
 /// Settings of a socket.
 #[derive(Clone, Debug, Default)]
 pub struct TcpSettings {
-    /// Congestion control by the kernel's name for it, such as `cubic`; none: the kernel's default.
+    /// Congestion control by the kernel's name, such as `cubic`. `None`: the kernel's default.
     pub congestion: Option<String>,
-    /// Maximum segment size in bytes, with options; none: by the interface's MTU.
+    /// Maximum segment size in bytes, including options. `None`: from the interface's MTU.
     pub mss: Option<u16>,
-    /// True to have segments paced, whatever the congestion control.
+    /// Whether to pace segments with every congestion control.
     pub pacing: bool,
 }
 
 impl Namespace {
-    /// A TCP socket that is bound but not connected, in non-blocking mode: what
-    /// `tokio::net::TcpSocket::from_std_stream` takes.
+    /// Creates a TCP socket that is bound, not connected, and non-blocking, for
+    /// `tokio::net::TcpSocket::from_std_stream`.
     ///
     /// # Errors
-    /// [`LabError::System`] if the address is not the host's, or the kernel lacks the congestion control.
+    /// Fails with [`LabError::System`] if the address does not belong to the host, or if the kernel
+    /// lacks the congestion control.
     pub fn tcp_socket(
         &self,
         address: SocketAddr,
@@ -37,10 +38,10 @@ impl Namespace {
         Ok(self.bound(address, settings)?.into())
     }
 
-    /// A TCP socket that listens, in non-blocking mode: what `tokio::net::TcpListener::from_std` takes.
+    /// Creates a listening, non-blocking TCP socket, for `tokio::net::TcpListener::from_std`.
     ///
     /// # Errors
-    /// As [`Namespace::tcp_socket`].
+    /// Fails as [`Namespace::tcp_socket`] does.
     pub fn tcp_listener(
         &self,
         address: SocketAddr,
@@ -59,10 +60,10 @@ impl Namespace {
     }
 }
 
-/// True if the kernel has this congestion control, which it may load as a module for that.
+/// True if the kernel has this congestion control. It may load a module for it.
 ///
 /// # Errors
-/// [`LabError::System`] if there is no socket to be had.
+/// Fails with [`LabError::System`] if no socket can be created.
 pub fn knows_congestion(name: &str) -> Result<bool, LabError> {
     let failed = |error| LabError::system("make a TCP socket", error);
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
@@ -95,11 +96,11 @@ fn open(address: SocketAddr, settings: &TcpSettings) -> Result<OwnedFd, (String,
     Ok(socket)
 }
 
-/// Has segments paced: with a limit on the rate the kernel does, and this one is never reached (socket(7),
-/// SO_MAX_PACING_RATE).
+/// Enables pacing. The kernel paces sockets that have a rate limit, so this sets one that is never
+/// reached (socket(7), SO_MAX_PACING_RATE).
 fn pace(socket: &OwnedFd) -> io::Result<()> {
     let most: u64 = u64::MAX - 1;
-    // SAFETY: the value lives through the call, which is told its size.
+    // SAFETY: the value lives during the call, and its size is correct.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -112,31 +113,32 @@ fn pace(socket: &OwnedFd) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Statistics of a connection from the kernel (tcp(7), TCP_INFO).
+/// The kernel's statistics of a connection (tcp(7), TCP_INFO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Segments sent, retransmissions and acknowledgements among them.
+    /// Segments sent, including retransmissions and acknowledgements.
     pub segments_sent: u64,
     /// Segments retransmitted.
     pub retransmitted: u64,
-    /// Duplicates that the receiver reported (DSACK, RFC 2883): retransmissions for nothing; none: the kernel does not
-    /// say.
+    /// Duplicates reported by the receiver (DSACK, RFC 2883), that is, unnecessary retransmissions.
+    /// `None` if the kernel does not report them.
     pub spurious: Option<u64>,
-    /// Expiries of the retransmission timer; none: the kernel, older than 6.7, does not say.
+    /// Expiries of the retransmission timer. `None` if the kernel does not report them (before
+    /// 6.7).
     pub timeouts: Option<u64>,
-    /// The least round-trip time; none: there was none yet.
+    /// Minimum round-trip time, or `None` if there was no sample yet.
     pub min_rtt: Option<Duration>,
 }
 
 impl TcpInfo {
-    /// Of this socket.
+    /// Reads the statistics of a socket.
     ///
     /// # Errors
-    /// The system's error: it is not a TCP socket.
+    /// Returns the system's error if it is not a TCP socket.
     pub fn of(socket: impl AsFd) -> io::Result<TcpInfo> {
         let mut bytes = [0; 512];
         let mut length = bytes.len() as libc::socklen_t;
-        // SAFETY: the buffer lives through the call, which is told its size and writes how much of it it used.
+        // SAFETY: the buffer lives during the call, which gets its size and writes the used length.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -153,7 +155,7 @@ impl TcpInfo {
         Ok(TcpInfo::read(&bytes[..length]))
     }
 
-    /// From `struct tcp_info` (linux/tcp.h), which newer kernels have made longer.
+    /// Parses `struct tcp_info` (linux/tcp.h), which is longer in newer kernels.
     fn read(info: &[u8]) -> TcpInfo {
         const TOTAL_RETRANS: usize = 100;
         const SEGS_OUT: usize = 136;

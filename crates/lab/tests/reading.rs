@@ -1,6 +1,6 @@
-//! Looking at a gateway takes as many system calls with long lists as with short ones, and asking a copy of it about a
-//! packet as many with full tables as with empty ones. Alone in its program, because it counts the calls of the
-//! whole process. Needs root.
+//! Tests that reading a gateway takes as many system calls with long lists as with short ones, and
+//! that asking a copy of it about a packet takes as many with full tables as with empty ones. It is
+//! the only test of its program, because it counts the calls of the whole process. Needs root.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -15,15 +15,15 @@ use equic_lab::measure::SyscallCounter;
 use nix::unistd::Uid;
 
 const LONG: u32 = 40_000;
-/// Sources that send something.
+/// Number of sources that send packets.
 const SENDERS: u32 = 20_000;
-/// Offset of the flags in a frame with an IPv4 header behind Ethernet's.
+/// Offset of the flags in an Ethernet frame with an IPv4 header.
 const IPV4_FLAGS: usize = 20;
 const MORE_FRAGMENTS: u8 = 0x20;
 
 type Reading = (&'static str, fn(&Control));
 
-/// What `status`, a scrape, `watch`, `sources` and `explain` are made of.
+/// The readings of `status`, a scrape, `watch`, `sources` and `explain`.
 const READINGS: [Reading; 6] = [
     ("status", |control| drop(control.status().unwrap())),
     ("numbers of the lists", |control| assert!(control.list_counts().is_ok())),
@@ -39,21 +39,22 @@ fn address(number: u32) -> IpNet {
     IpNet::from(std::net::IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + number)))
 }
 
-/// Calls of bpf(2) that something makes.
+/// Counts the calls of bpf(2) by a function.
 fn calls_of(counter: &SyscallCounter, read: impl FnOnce()) -> u64 {
     let count = || counter.read().unwrap().get("bpf").map_or(0, |calls| calls.calls);
-    // Reading the counter calls bpf, too: as often before and after.
+    // Reading the counter calls bpf, too, equally often before and after.
     let (first, second) = (count(), count());
     read();
     count() - second - (second - first)
 }
 
-/// Calls of bpf(2) that each reading makes.
+/// Counts the calls of bpf(2) by each reading.
 fn calls(control: &Control, counter: &SyscallCounter) -> Vec<u64> {
     READINGS.iter().map(|(_, read)| calls_of(counter, || read(control))).collect()
 }
 
-/// An Initial (RFC 9000 s.17.2.2) from a sender of this number. The gateway makes an entry for it in each table.
+/// Returns an Initial packet (RFC 9000 s.17.2.2) from a sender with this number. The gateway adds
+/// an entry for it to each table.
 fn opening(number: u32) -> Vec<u8> {
     const HEADER: [u8; 26] = [
         0xc0, 0, 0, 0, 1, // Initial, version 1
@@ -89,7 +90,7 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
         assert_eq!(control.list_counts().unwrap().deny_v4, u64::from(length));
     };
     list(10);
-    // What is looked up only once, such as what the kernel can do.
+    // Cache what is looked up only once, such as the features of the kernel.
     calls(control, &counter);
     let short = calls(control, &counter);
     list(LONG);
@@ -97,7 +98,8 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
     for ((what, _), (short, long)) in READINGS.iter().zip(short.into_iter().zip(long)) {
         assert!(long <= short + 2, "{what}: {long} calls, {short} with a short list");
     }
-    // It would have been seen: a list that is asked for is walked, so many entries a call.
+    // Check that the test can fail: a requested list is read completely, with a number of entries
+    // per call.
     let before = counter.read().unwrap()["bpf"].calls;
     assert_eq!(control.lists().unwrap().len(), LONG as usize);
     let own = {
@@ -119,10 +121,12 @@ fn a_copy_asks_for_what_a_packet_is_about(gateway: &Gateway, counter: &SyscallCo
     for number in 0..SENDERS {
         gateway.test_run(&opening(number), None).unwrap();
     }
-    // The entries of a sender that is known are stored in the copy: its source, its attempt, and its two prefixes at most.
+    // For a known sender, its entries are stored in the copy: its source, its attempt, and at most
+    // two prefixes.
     let full = ask(&opening(0));
     assert!(full <= empty + 4, "{full} calls with full tables, {empty} with empty ones");
-    // It would have been seen: for what is no whole packet, the tables are copied, at most 4096 entries a call.
+    // Check that the test can fail: for an incomplete packet, the tables are copied, with at most
+    // 4096 entries per call.
     let mut fragment = opening(0);
     fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
     let copied = ask(&fragment);

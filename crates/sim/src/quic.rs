@@ -337,8 +337,8 @@ impl BulkSender {
         self.end.failed_hook()
     }
 
-    /// Reason why the connection failed, or `None` if it did not. The server may not know of the
-    /// failure.
+    /// Reason why the connection failed, or `None` if it did not. The server may not have
+    /// noticed the failure.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs into a folder of its own, and builds the listing against that by pkg-config alone.
+# Installs into a new folder, and builds the listing against it with only pkg-config.
 # Usage: install.sh FOLDER
 set -u
 folder=$1
@@ -29,7 +29,7 @@ shared() {
 	compile examples/c/paper.c $(pkg-config --cflags --libs equic) -o "$folder/paper"
 }
 
-# Nothing but the archive can satisfy it.
+# Only the static library can resolve its symbols.
 static() {
 	# shellcheck disable=SC2046
 	compile examples/c/quota.c $(pkg-config --cflags equic) "$folder/lib/libequic.a" \
@@ -44,7 +44,7 @@ complete() {
 	pkg-config --exists 'equic >= 0.1'
 }
 
-# A program may be moved to where its library is: nothing points back to the build.
+# An installed program must not refer to the build folder.
 no_build_paths() {
 	! readelf -d "$folder/lib/libequic.so" | grep -E 'RPATH|RUNPATH'
 }
@@ -55,5 +55,5 @@ check complete complete
 check shared shared
 check static static
 check no_build_paths no_build_paths
-# Leave a PREFIX of its own in the build folder for nobody.
+# Generate the pkg-config file in the build folder again, without this test's PREFIX.
 make --no-print-directory pc >/dev/null

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands in for tests that need a tool which is not installed: skipped, or failed where CI is set.
+# Replaces tests that need a missing tool: they are skipped, or fail if CI is set.
 case ${CI:-} in
 '' | 0 | false) echo "SKIPPED $1: it is not installed" ;;
 *)

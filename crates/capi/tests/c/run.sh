@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs test programs and counts their lines. Usage: run.sh OUT "LABEL|COMMAND" ...
-# A command whose output has "FAILED", or that ends in failure without one, has failed.
+# Runs test programs and counts their result lines. Usage: run.sh OUT "LABEL|COMMAND" ...
+# A command has failed if its output contains "FAILED", or if its exit status is not 0.
 set -u
 results=$1
 shift
@@ -18,7 +18,7 @@ for entry in "$@"; do
 	ok=$(grep -c '^ok ' "$log")
 	bad=$(grep -c '^FAILED ' "$log")
 	skip=$(grep -c '^SKIPPED ' "$log")
-	# Crashed, found a leak, or ran nothing at all.
+	# The program crashed, found a leak, or ran no test.
 	if [ "$bad" = 0 ] && { [ $status != 0 ] || [ $((ok + skip)) = 0 ]; }; then
 		bad=1
 		echo "FAILED $label: ended with status $status" >>"$log"

@@ -1,4 +1,4 @@
-//! Playing one arm: who is started when, and what is counted meanwhile.
+//! Runs one arm: starts the parts at their times, and counts meanwhile.
 
 use std::time::Duration;
 
@@ -16,17 +16,18 @@ use super::take::{Take, Tick};
 use crate::failure::Done;
 use crate::part::{Part, Placement, now};
 
-/// Time between two looks at the parts' output.
+/// Time between two polls of the parts' output.
 const LOOK: Duration = Duration::from_millis(50);
 /// Seconds between two readings of the counters.
 const TICK: f64 = 0.5;
-/// Seconds that clients and attackers are told to go on beyond what is needed: they are stopped.
+/// Clients and attackers are started with this many seconds more than needed, because they are
+/// stopped explicitly.
 const SPARE: f64 = 60.0;
-/// Between two looks at the attackers' connections: a connection that the server refuses after its
-/// handshake counts for the moment in between.
+/// Time between two polls of the attackers' connections. A connection that the server refuses after
+/// its handshake counts for that short time.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// The lab, the plan and the progress bar that every arm needs.
+/// The lab, the plan and the progress bar, which every arm needs.
 pub(super) struct DemoStage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a DemoPlan,
@@ -34,7 +35,7 @@ pub(super) struct DemoStage<'a> {
 }
 
 impl DemoStage<'_> {
-    /// Plays an arm from the start of its server to its end.
+    /// Runs an arm from the start of its server to its end.
     pub(super) fn play(&mut self, arm: Arm) -> Done<Take> {
         self.progress.begin(arm);
         let mut cast = self.prepare(arm)?;
@@ -47,7 +48,7 @@ impl DemoStage<'_> {
         Placement { host, cpu: self.plan.other_cpu, nice: false }
     }
 
-    /// Starts gateway and server, and waits until they are ready.
+    /// Starts the gateway and the server, and waits until they are ready.
     fn prepare(&self, arm: Arm) -> Done<Cast> {
         let host = self.lab.server();
         let mut gateway = None;
@@ -67,11 +68,12 @@ impl DemoStage<'_> {
         Ok(Cast::new(gateway, server, pin))
     }
 
-    /// From the first legitimate client to the end of the attack.
+    /// Runs from the start of the first legitimate client to the end of the attack.
     fn act(&mut self, arm: Arm, cast: &mut Cast) -> Done<Take> {
         let (plan, lab) = (self.plan, self.lab);
         for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
-            // As long as the longest arm: an attack that comes as late as it may, and lasts as planned.
+            // As long as the longest arm: with an attack that begins as late as permitted and has
+            // its planned length.
             let seconds = 2.0 * plan.seconds(arm) + SPARE;
             let args = plan.client(lab.server(), &cast.pin, seconds);
             let name = format!("legitimate client {number}");
@@ -125,7 +127,7 @@ impl DemoStage<'_> {
         self.lab.clients().iter().skip(CLIENTS).take(ATTACKERS)
     }
 
-    /// The paper's attackers: connections by the hundred, held open.
+    /// Starts the paper's attackers, which hold hundreds of connections open.
     fn attack(&self, cast: &mut Cast) -> Done {
         for (number, host) in self.attackers().enumerate() {
             let seconds = self.plan.attacked_s + SPARE;
@@ -146,7 +148,7 @@ impl DemoStage<'_> {
         Ok(())
     }
 
-    /// Those whom the server has never seen, from a host of their own.
+    /// Starts the newcomers, whose addresses the server has never seen, on their own host.
     fn welcome(&self, cast: &mut Cast) -> Done {
         let host = self.lab.client(CLIENTS + ATTACKERS);
         let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);
@@ -155,14 +157,14 @@ impl DemoStage<'_> {
     }
 
     fn tick(&self, cast: &Cast, at: f64) -> Tick {
-        // A counter that cannot be read stays at zero, which shows.
+        // A counter that cannot be read stays at zero, which is visible in the result.
         let sample = measure::Sample::take(&[], &[]);
         let cpu = sample.cpus.get(self.plan.server_cpu).copied().unwrap_or_default();
         let net = NetCounters::of(self.lab.server()).unwrap_or_default();
         let (mut dropped, mut answered, mut attackers) = (0, 0, None);
         if let Some(Guard { control, .. }) = &cast.gateway {
             let rows = control.counters().unwrap_or_default();
-            // What is answered goes no further and counts as dropped, too.
+            // Packets that the gateway answers do not reach the server, and count as dropped, too.
             let (answers, rest): (Vec<_>, Vec<_>) =
                 rows.iter().partition(|row| row.reason.answers());
             answered = answers.iter().map(|row| row.dropped).sum();
@@ -175,7 +177,7 @@ impl DemoStage<'_> {
         Tick { at, server, cpu, udp: net.udp4, dropped, answered, attackers }
     }
 
-    /// Connections of all attackers, as the gateway counts them.
+    /// Connections of all attackers, as counted by the gateway.
     fn connections(&self, control: &Control) -> u64 {
         let rows = control.sources(usize::MAX, SortBy::Connections).unwrap_or_default();
         let of = |host: &Namespace| {

@@ -1,39 +1,39 @@
-//! The arms: what is played, each with a server of its own.
+//! The arms of the experiment. Each has its own server.
 
 use serde::Serialize;
 
-/// One part of the experiment, with a server of its own.
+/// One part of the experiment, with its own server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
-    /// Legitimate clients, and nobody else.
+    /// Legitimate clients only.
     Alone,
-    /// The attack on a server that takes everybody.
+    /// The attack on a server without limits.
     Unprotected,
     /// The attack on a server that enforces limits itself.
     UserSpace,
-    /// The attack on a server that feeds a gateway with the same limits.
+    /// The attack on a server behind a gateway with the same limits.
     Gateway,
-    /// Legitimate clients and newcomers, and nobody else.
+    /// Legitimate clients and newcomers only.
     Calm,
-    /// Initials from forged sources, to a server that takes everybody.
+    /// Initial packets from forged sources, to a server without limits.
     ForgedUnprotected,
-    /// The same to a server that answers with Retry by itself.
+    /// Initial packets from forged sources, to a server that sends Retry packets itself.
     ForgedServerRetry,
-    /// The same to a server behind a gateway that answers with Retry.
+    /// Initial packets from forged sources, to a server behind a gateway that sends Retry packets.
     ForgedGateway,
 }
 
 impl Arm {
-    /// The attack by clients and addresses that are real, in the order the arms are played.
+    /// The arms of the attack from real addresses, in the order in which they run.
     pub(super) const QUOTAS: [Arm; 4] =
         [Arm::Alone, Arm::Unprotected, Arm::UserSpace, Arm::Gateway];
 
-    /// The attack by forged sources, which is played after the other one.
+    /// The arms of the attack from forged sources, which run after the others.
     pub(super) const FORGED: [Arm; 4] =
         [Arm::Calm, Arm::ForgedUnprotected, Arm::ForgedServerRetry, Arm::ForgedGateway];
 
-    /// All arms, in the order they are played.
+    /// All arms, in the order in which they run.
     pub(super) fn all() -> impl ExactSizeIterator<Item = Arm> {
         const COUNT: usize = Arm::QUOTAS.len() + Arm::FORGED.len();
         let arm = |at: usize| match at.checked_sub(Arm::QUOTAS.len()) {
@@ -43,7 +43,7 @@ impl Arm {
         (0..COUNT).map(arm)
     }
 
-    /// Above its column of a table, in two lines.
+    /// Heading of the arm's column in tables, in two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::Alone | Arm::Calm => "no\nattack",
@@ -55,7 +55,7 @@ impl Arm {
         }
     }
 
-    /// For the plots, and to speak of it.
+    /// Name of the arm in plots and sentences.
     pub(super) fn title(self) -> &'static str {
         match self {
             Arm::Alone => "legitimate clients alone",
@@ -74,13 +74,13 @@ impl Arm {
         !matches!(self, Arm::Alone | Arm::Calm)
     }
 
-    /// True if this is an arm of the attack by forged sources, or of the calm before it: those in which
-    /// newcomers come.
+    /// True for the arms of the attack from forged sources, and for the arm without an attack
+    /// before them. These have newcomers.
     pub(super) fn forged(self) -> bool {
         Arm::FORGED.contains(&self)
     }
 
-    /// True if there is a gateway before the server.
+    /// True if the arm has a gateway.
     pub(super) fn guarded(self) -> bool {
         matches!(self, Arm::Gateway | Arm::ForgedGateway)
     }

@@ -1,4 +1,4 @@
-//! Everybody who is on stage in an arm: listened to, and sent away in order.
+//! The parts of an arm: reads their output, and stops them in order.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::take::Take;
 use crate::failure::{Done, Failure};
 use crate::part::{Ended, Part, Placement, now};
 
-/// Everybody who is on stage.
+/// The parts of an arm.
 pub(super) struct Cast {
     pub gateway: Option<Guard>,
     pub server: Part,
@@ -20,11 +20,11 @@ pub(super) struct Cast {
     pub clients: Vec<Part>,
     pub parallel: Vec<Attacker>,
     pub floods: Vec<Attacker>,
-    /// All newcomers are one part.
+    /// One part for all newcomers.
     pub newcomers: Option<Part>,
 }
 
-/// A gateway that runs.
+/// A running gateway.
 pub(super) struct Guard {
     pub part: Part,
     pub control: Control,
@@ -33,21 +33,23 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// False while it would ask for proof of addresses if more came, and does not yet.
+    /// True if the gateway asks for address validation now. False if it is configured to ask above
+    /// a rate that is not reached yet.
     fn asks(&self) -> bool {
         self.control.adaptive().iter().flatten().all(|state| state.asking)
     }
 }
 
-/// A part that attacks. Once it is at work, it yields the CPU to the legitimate clients: what these lose shall be the
-/// server's doing. Before that it does not, or on a busy machine it would never begin.
+/// A part that attacks. Once its attack has begun, it yields the CPU to the legitimate clients, so
+/// that these suffer only from the server's behaviour. It does not yield before, because on a busy
+/// machine it would never begin.
 pub(super) struct Attacker {
     part: Part,
     at_work: bool,
 }
 
 impl Attacker {
-    /// Starts one, which does not know yet that it is at work.
+    /// Starts an attacker. It does not count as begun yet.
     pub(super) fn start(
         name: String,
         placement: &Placement<'_>,
@@ -56,7 +58,7 @@ impl Attacker {
         Ok(Attacker { part: Part::start(name, placement, args)?, at_work: false })
     }
 
-    /// Hears what it has to say, and gives the requests that it has told of.
+    /// Reads its output, and returns the requests that it has reported.
     fn listen(&mut self) -> Done<Vec<Sample>> {
         self.part.look(false)?;
         let samples = self.part.take_samples();
@@ -69,13 +71,13 @@ impl Attacker {
 }
 
 impl Cast {
-    /// A server and the gateway before it, and nobody else yet.
+    /// Creates the cast of a server and its gateway. Other parts are added later.
     pub(super) fn new(gateway: Option<Guard>, server: Part, pin: String) -> Cast {
         let (clients, parallel, floods) = Default::default();
         Cast { gateway, server, pin, clients, parallel, floods, newcomers: None }
     }
 
-    /// Clients, attackers and newcomers that are there at this moment.
+    /// Returns the states of the clients, attackers and newcomers.
     pub(super) fn seen(&mut self) -> Seen {
         let newcomers = self
             .newcomers
@@ -89,7 +91,7 @@ impl Cast {
         }
     }
 
-    /// Hears what everybody has to say; who should be there must be there.
+    /// Reads the output of all parts. Fails if a part has ended too early.
     pub(super) fn listen(&mut self, take: &mut Take) -> Done {
         self.server.look(false)?;
         if let Some(gateway) = &mut self.gateway {
@@ -109,16 +111,17 @@ impl Cast {
         self.floods.iter_mut().try_for_each(|attacker| attacker.listen().map(drop))
     }
 
-    /// The attackers stop, the clients finish what they began, then server and gateway end.
+    /// Stops the attackers, lets the clients finish their requests, and then stops the server and
+    /// the gateway.
     pub(super) fn finish(self, take: &mut Take) -> Done {
-        // The floods first: once the quotas' places are free, their Initials would get in again, and
-        // the server would wait for handshakes that never go on.
+        // Stop the floods first. Otherwise their Initial packets would be admitted once the quota
+        // has free places, and the server would wait for handshakes that never complete.
         self.floods.iter().for_each(|attacker| attacker.part.stop());
         for attacker in self.floods {
             let ended = attacker.part.finish()?;
             if let Some((came, report)) = flood_report(&ended)? {
                 let ago = came.elapsed().as_secs_f64() + report.seconds;
-                // The last of them makes it whole.
+                // The time of the last flood is when all floods had begun.
                 let begun = now()? - ago;
                 take.flooded = Some(take.flooded.map_or(begun, |flooded| flooded.max(begun)));
                 take.floods.push(report);
@@ -133,7 +136,7 @@ impl Cast {
             take.samples.extend(part.finish()?.samples);
         }
         if let Some(part) = self.newcomers {
-            // They have ended; what they said last may not have been heard yet.
+            // They have ended, but their last output may not have been read yet.
             take.newcomers.extend(part.finish()?.samples);
         }
         if let Some(gateway) = &self.gateway {
@@ -153,7 +156,7 @@ impl Cast {
     }
 }
 
-/// None if it was stopped before it had begun.
+/// Returns the report of a flood, or `None` if it was stopped before it had begun.
 fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
     let Some((came, done)) = ended.event("done") else { return Ok(None) };
     let report = serde_json::from_value(done["report"].clone())

@@ -1,4 +1,4 @@
-//! Command lines of the demo's parts, which are this same command with other arguments.
+//! Command lines of the demo's parts, which run this same command with other arguments.
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
@@ -6,23 +6,23 @@ use equic_lab::{Lab, Namespace};
 use super::arms::Arm;
 use super::plan::DemoPlan;
 
-/// Port that the server listens at.
+/// Port of the server.
 const PORT: u16 = 443;
 
 impl DemoPlan {
-    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    /// Arguments of `equic serve` for an arm. `gateway` is the name of the gateway to join.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
-        // In one arm the server is as it comes, with Retry from so many handshakes under way on as is its default. In the
-        // others what stands before the server is compared, not what it does itself.
+        // One arm has the server's default Retry threshold. In the others, the server's own Retry
+        // is off, because they compare the protection in front of the server.
         if arm != Arm::ForgedServerRetry {
             args.extend(words(&["--retry-threshold", "off"]));
         }
         match arm {
             Arm::Alone | Arm::Unprotected => {}
             Arm::Calm | Arm::ForgedUnprotected | Arm::ForgedServerRetry => {}
-            // Ignoring is the least a server can do, and what the gateway does.
+            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),
@@ -31,13 +31,13 @@ impl DemoPlan {
                 "--user-at-limit",
                 "ignore",
             ])),
-            // The keys of the gateway's tokens come with the server's place there.
+            // The server gets the keys of the gateway's tokens when it joins.
             Arm::Gateway | Arm::ForgedGateway => args.extend(words(&["--gateway", gateway])),
         }
         args
     }
 
-    /// `equic gateway run`, called `name`.
+    /// Arguments of `equic gateway run`, with this name.
     pub(super) fn gateway(&self, arm: Arm, name: &str) -> Vec<String> {
         let (port, most) = (PORT.to_string(), self.max_connections.to_string());
         let mut args = words(&["gateway", "run", "--json", "--interface", IFNAME, "--port", &port]);
@@ -46,13 +46,14 @@ impl DemoPlan {
         if arm.forged() {
             args.extend(words(&["--retry", "adaptive", "--retry-above", self.retry_above]));
             args.extend(words(&["--answers-per-service", self.answers_per_service]));
-            // On veth, what a program in the driver sends back is lost unless the other end has one, too.
+            // On veth, packets that a program in the driver sends back are lost unless the other
+            // end has a program, too.
             args.extend(words(&["--mode", "generic"]));
         }
         args
     }
 
-    /// `equic lab load well`, for `seconds`.
+    /// Arguments of `equic lab load well`, for `seconds`.
     pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -71,8 +72,9 @@ impl DemoPlan {
         args
     }
 
-    /// `equic lab load well`: newcomers at a steady pace, whatever becomes of those before, each with a socket and an
-    /// address of its own. It ends by itself when the last of them has its answer, or has failed.
+    /// Arguments of `equic lab load well` for the newcomers: at a steady rate, whether or not
+    /// earlier ones have succeeded, each with its own socket and address. The part ends when the
+    /// last of them has its response or has failed.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -90,7 +92,7 @@ impl DemoPlan {
             &format!("{}ms", self.timeout_ms),
         ]));
         let [a, b, c, _] = host.ipv4.octets();
-        // From .2 on: .1 is the host's own.
+        // From .2 on, because .1 is the host's own address.
         for last in (2..=u8::MAX).take(self.newcomers_addresses as usize) {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
         }
@@ -98,7 +100,7 @@ impl DemoPlan {
         args
     }
 
-    /// `equic lab load parallel`: the paper's attackers.
+    /// Arguments of `equic lab load parallel`: the paper's attackers.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -111,7 +113,7 @@ impl DemoPlan {
         args
     }
 
-    /// `equic lab flood initial`, of one attacker.
+    /// Arguments of `equic lab flood initial` for one attacker.
     pub(super) fn flood(
         &self,
         arm: Arm,
@@ -136,7 +138,7 @@ impl DemoPlan {
     }
 }
 
-/// Every request as a line on standard output, and the summary behind them.
+/// Prints every request as a line on standard output, followed by the summary.
 const SAMPLED: [&str; 5] = ["--threads", "1", "--samples", "/dev/stdout", "--json"];
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! One sentence that says what happened under quotas: worked out from the figures, whatever they are.
+//! A one-sentence summary of the arms with quotas, derived from the figures.
 
 use equic_report::number;
 
@@ -6,12 +6,12 @@ use super::arms::Arm;
 use super::plan::DemoPlan;
 use super::result::ArmResult;
 
-/// More than this much of the undisturbed figure is no loss worth a word.
+/// If more than this share of the undisturbed figure is left, the loss is not worth mentioning.
 pub(super) const UNHURT: f64 = 0.95;
-/// The gateway is better than the others if it is by this factor.
+/// The gateway counts as better than the others if it is better by this factor.
 pub(super) const BETTER: f64 = 1.05;
 
-/// The figures the sentence is about: requests of legitimate clients, a second.
+/// The figures of the sentence: requests per second of legitimate clients.
 #[derive(Clone, Copy)]
 struct Figures {
     alone: f64,
@@ -20,7 +20,7 @@ struct Figures {
     gateway: f64,
 }
 
-/// Conclusion of the arms with quotas in one sentence.
+/// Returns the conclusion of the arms with quotas, in one sentence.
 pub(super) fn conclude(plan: &DemoPlan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);
@@ -41,13 +41,13 @@ pub(super) fn conclude(plan: &DemoPlan, arms: &[ArmResult]) -> String {
     sentence(&attack, plan.clients, figures, dropped)
 }
 
-/// Initials a second of the floods of all arms.
+/// Returns the flood rates of all arms, in Initial packets per second.
 pub(super) fn floods(arms: &[ArmResult]) -> String {
     let attacks = arms.iter().filter_map(|arm| arm.attack.as_ref());
     range(&attacks.map(|attack| attack.flood_pps).collect::<Vec<_>>())
 }
 
-/// One figure where all are nearly the same, else the least and the most.
+/// Returns one number if all are nearly equal, otherwise the smallest and the largest.
 fn range(floods: &[f64]) -> String {
     let least = floods.iter().copied().fold(f64::INFINITY, f64::min);
     let most = floods.iter().copied().fold(0.0, f64::max);
@@ -90,7 +90,7 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
     }
 }
 
-/// Requests a second, exact where there are few.
+/// Formats requests per second, exactly if there are few.
 pub(super) fn exact(rate: f64) -> String {
     if rate > 0.0 && rate < 10.0 {
         format!("{rate:.1}")

@@ -1,44 +1,44 @@
-//! Steps of an arm, and their times. On a busy machine attackers take long to begin: each step waits
-//! for the one before, or an arm would be over before its attack.
+//! The steps of an arm, and their times. On a busy machine attackers take long to begin. So each
+//! step waits for the one before it; otherwise an arm could end before its attack.
 
 use super::arms::Arm;
 use super::plan::DemoPlan;
 use crate::failure::{Done, Failure};
 use crate::part::PATIENCE;
 
-/// A gateway that asks for proof under a flood does so within this time, in seconds; one that does not is not waited
-/// for any longer, since the flood may be too weak.
+/// Time in seconds within which a gateway asks for address validation under a flood. After that,
+/// the arm continues without waiting, because the flood may be too weak.
 const NOTICE: f64 = 2.0;
 
-/// Next thing to do in an arm.
+/// The next step of an arm.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cue {
-    /// The attackers' parallel clients are to begin.
+    /// Start the attackers' parallel clients.
     Parallel,
-    /// The floods are to begin.
+    /// Start the floods.
     Flood,
-    /// The newcomers are to begin.
+    /// Start the newcomers.
     Newcomers,
-    /// The arm is over.
+    /// End the arm.
     Over,
 }
 
-/// Those of one kind.
+/// State of the parts of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Crew {
     /// None was started.
     #[default]
     Absent,
-    /// Some have not begun.
+    /// Some have not begun yet.
     Coming,
-    /// All are at work.
+    /// All have begun.
     There,
     /// All have ended.
     Gone,
 }
 
 impl Crew {
-    /// By who of those that were started is at work.
+    /// Returns the state for parts of one kind. Each item is true if the part has begun.
     pub(super) fn of(mut at_work: impl ExactSizeIterator<Item = bool>) -> Crew {
         match at_work.len() {
             0 => Crew::Absent,
@@ -48,30 +48,32 @@ impl Crew {
     }
 }
 
-/// Everybody on stage, at one look.
+/// State of all parts at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     pub parallel: Crew,
     pub floods: Crew,
     pub newcomers: Crew,
-    /// True if a gateway that asks for proof of addresses does so; where there is none, it is not waited for.
+    /// True if a gateway that can ask for address validation does so now. Also true without such a
+    /// gateway, because there is nothing to wait for.
     pub guarded: bool,
 }
 
-/// Times of what comes next, in seconds since the arm began; none while that is not known, or never.
+/// Times of the next steps, in seconds since the start of the arm. `None` if a time is not known
+/// yet, or if the step does not occur.
 pub(super) struct Cues {
     parallel: Option<f64>,
     flood_after: f64,
     window: f64,
-    /// True if newcomers come in this arm.
+    /// True if the arm has newcomers.
     forged: bool,
-    /// Time by which all has to be there, and newcomers have to be gone.
+    /// Time by which all parts must have begun, and the newcomers must have ended.
     latest: f64,
     flood: Option<f64>,
-    /// Time from which on all floods were there.
+    /// Time at which all floods had begun.
     flooded: Option<f64>,
     newcomers: Option<f64>,
-    /// End of the arm.
+    /// Time of the end of the arm.
     pub(super) over: Option<f64>,
 }
 
@@ -97,10 +99,11 @@ impl Cues {
         cues
     }
 
-    /// Step that is due at this time, if any.
+    /// Returns the step that is due at this time, if any.
     ///
     /// # Errors
-    /// The attack is not there, or newcomers are not gone, long after they should be.
+    /// Fails if the attack has not begun, or the newcomers have not ended, long after their planned
+    /// time.
     pub(super) fn next(&mut self, time: f64, seen: Seen) -> Done<Option<Cue>> {
         if let Some(parallel) = self.parallel
             && seen.parallel == Crew::There
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
     use Crew::{Absent, Coming, Gone, There};
 
-    /// Cues of an arm that is attacked by parallel clients and a flood from their addresses.
+    /// Cues of an arm with parallel clients and a flood from their addresses.
     fn held() -> Cues {
         Cues {
             parallel: Some(2.0),
@@ -165,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Cues of an arm that is attacked from forged sources.
+    /// Cues of an arm with a flood from forged sources.
     fn forged() -> Cues {
         Cues { parallel: None, forged: true, flood: Some(2.0), ..held() }
     }

@@ -1,26 +1,27 @@
-//! Attempts that did not get to be a connection: the place where they were stopped, and the reason.
+//! Packets and attempts that were stopped before they became connections: where, and why.
 
 use serde::Serialize;
 
 use super::take::Take;
 
-/// Number of packets or attempts that were stopped at one place, for one reason.
+/// Number of packets or attempts stopped at one place for one reason.
 #[derive(Serialize)]
 pub(super) struct Dropped {
-    /// `kernel` (by the gateway), `socket` or `server`.
+    /// Place: `kernel` (by the gateway), `socket` or `server`.
     pub place: &'static str,
     pub reason: String,
     pub meaning: String,
-    /// Datagrams; connections where the meaning says so.
+    /// Number of datagrams, or of connections if the meaning says so.
     pub count: u64,
 }
 
-/// All there is, from the network's side to the application's.
+/// Returns the stopped packets and attempts of an arm, from the network's side to the
+/// application's.
 pub(super) fn drops(take: &Take) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
     let verdicts = services.flat_map(|service| &service.verdicts);
-    // What is answered counts as dropped there, but nobody is turned away by it.
+    // Packets that the gateway answers count as dropped in the counters, but are not rejected.
     for row in verdicts.filter(|row| row.dropped > 0 && !row.reason.answers()) {
         drops.push(Dropped {
             place: "kernel",
@@ -42,7 +43,8 @@ pub(super) fn drops(take: &Take) -> Vec<Dropped> {
             "server",
             "quota",
             "ignored: the source holds as many connections as its limit",
-            // Those refused after the handshake are counted there, too, and are a row of their own.
+            // Connections refused after the handshake are included in that counter, and have their
+            // own row.
             user("over_quota").saturating_sub(late),
         ),
         (

@@ -1,5 +1,5 @@
-//! Summary of what floods from forged sources did to newcomers, in a few sentences: worked out from the figures, whatever they
-//! are.
+//! A summary of the effect of floods from forged sources on newcomers, in a few sentences, derived
+//! from the figures.
 
 use equic_report::number::{self, MISSING};
 
@@ -7,14 +7,14 @@ use super::arms::Arm;
 use super::conclusion::{BETTER, UNHURT, floods};
 use super::result::ArmResult;
 
-/// The figures of one arm that the sentences are about.
+/// The figures of one arm in the sentences.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     tried: u64,
     got_in: u64,
     median_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// The server, per cent of one CPU.
+    /// CPU use of the server, in per cent of one CPU.
     cpu_percent: f64,
 }
 
@@ -42,7 +42,7 @@ impl Figures {
         format!("{got_in} of {tried} ({})", number::percent(self.share()))
     }
 
-    /// Time to connect, where anybody did.
+    /// Formats the time to connect, if any newcomer connected.
     fn connect(self) -> String {
         let ms = |ms: Option<f64>| {
             ms.map_or_else(|| MISSING.to_owned(), |ms| number::seconds(ms / 1000.0))
@@ -51,18 +51,18 @@ impl Figures {
     }
 }
 
-/// Figures of all arms with newcomers.
+/// The figures of all arms with newcomers.
 #[derive(Clone, Copy)]
 struct Shown {
     calm: Figures,
     unprotected: Figures,
     server: Figures,
     gateway: Figures,
-    /// Initials that the gateway answered with Retry.
+    /// Number of Initial packets that the gateway answered with a Retry.
     answered: u64,
 }
 
-/// Conclusion of the arms with newcomers.
+/// Returns the conclusion of the arms with newcomers.
 pub(super) fn conclude(arms: &[ArmResult]) -> String {
     let of = |wanted| Figures::of(arms, wanted);
     let gateway = arms.iter().find(|result| result.arm == Arm::ForgedGateway);

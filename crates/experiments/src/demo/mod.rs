@@ -1,15 +1,16 @@
-//! `equic demo`: attacks on a real HTTP/3 server, each four times.
+//! `equic demo`: two attacks on a real HTTP/3 server, each with different protections.
 //!
-//! A lab of a server, four legitimate clients, two attackers, and a host that newcomers come from. Eight arms
-//! (`arms::Arm`): the clients alone, then under attack without protection, with quotas in the server, and with the
-//! same quotas in the gateway; then newcomers without an attack, and under Initials from forged sources without
-//! protection, with Retry by the server, and with Retry by the gateway. `carry_out` is the whole of it.
+//! The lab has a server, four legitimate clients, two attackers, and a host for newcomers. There
+//! are eight arms (`arms::Arm`). First the clients run without an attack, then under attack without
+//! protection, with quotas in the server, and with the same quotas in the gateway. Then newcomers
+//! connect without an attack, and under a flood of Initial packets from forged sources: without
+//! protection, with Retry by the server, and with Retry by the gateway. `carry_out` runs all of it.
 //!
-//! * `args`: the options, and `plan`: what is chosen by them; `commands`: the command lines of the parts, which are children of
-//!   this process running this same command (`part`); `arm`: playing one arm, with `cues` for what comes when, `cast` for
-//!   who takes part, and `take` for what is recorded.
-//! * `result`: the figures, those of `newcomers` apart; `drops`: what was stopped where; `conclusion` and `forged`: the
-//!   sentences; `show`: tables and notes; `plot`; `progress`: how far it is.
+//! * `args`: the options, and `plan`: the values derived from them; `commands`: the command lines
+//!   of the parts, which are child processes with this same command (`part`); `arm`: runs one arm,
+//!   with `cues` for its steps, `cast` for its parts, and `take` for its records.
+//! * `result`: the figures, with those of `newcomers`; `drops`: rejected packets; `conclusion` and
+//!   `forged`: the sentences; `show`: tables and notes; `plot`; `progress`: the progress display.
 
 mod args;
 mod arm;
@@ -48,10 +49,10 @@ use result::{ArmResult, Demo, Forged};
 /// The schema of the result.
 const SCHEMA: &str = "equic.demo/1";
 
-/// Plays it, and shows the result.
+/// Runs the demo, and shows the result.
 ///
 /// # Errors
-/// Without root, without two CPUs, and when a part of it fails.
+/// Fails without root, without two CPUs, and if a part fails.
 pub fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
@@ -60,11 +61,11 @@ fn carry_out(args: &Args) -> Done {
     check(args)?;
     let plan = DemoPlan::new(args)?;
     let envelope = Envelope::now()?;
-    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    // Keep all threads, and parts without a CPU of their own, off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    // What killed demos left behind; whatever cannot be removed is not in the way.
+    // Remove the labs of killed demos. A lab that cannot be removed does no harm.
     let _ = Lab::sweep();
-    // One host more, for the newcomers.
+    // One additional host, for the newcomers.
     let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS + 1).build()?;
     let mut progress = Progress::new(&plan, args.json);
     let arms = play(&Arm::QUOTAS, &plan, &lab, &mut progress)?;
@@ -87,7 +88,7 @@ fn carry_out(args: &Args) -> Done {
     tell(&report, &args.out)
 }
 
-/// Checks at once for what would make the demo fail after a minute.
+/// Checks in advance for problems that would make the demo fail after a minute.
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
@@ -101,7 +102,7 @@ fn check(args: &Args) -> Done {
     Ok(check_fonts()?)
 }
 
-/// Plays arms, one behind the other.
+/// Runs arms one after the other.
 fn play(arms: &[Arm], plan: &DemoPlan, lab: &Lab, progress: &mut Progress) -> Done<Vec<ArmResult>> {
     let mut results = Vec::new();
     let mut start = 0.0;

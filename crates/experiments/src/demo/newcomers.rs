@@ -1,34 +1,35 @@
-//! Newcomers in an arm: how many of them got in, and how long it took them to connect.
+//! Newcomers of an arm: how many connected successfully, and how long it took.
 
 use equic_load::{Outcome, Sample};
 use equic_report::stats;
 use serde::Serialize;
 
-/// Results of the newcomers: clients with one connection and one request each.
+/// Results of the newcomers, which are clients with one connection and one request each.
 #[derive(Serialize, Default)]
 pub(super) struct Newcomers {
-    /// Newcomers that tried: the sum of the next four.
+    /// Number of newcomers: the sum of the next four.
     pub tried: u64,
-    /// Those that got in: they were connected, and had their answer, in time.
+    /// Newcomers that connected and got their response in time.
     pub got_in: u64,
     pub refused: u64,
     pub timeouts: u64,
     pub errors: u64,
-    /// Newcomers that tried, a second.
+    /// Newcomers per second.
     pub tried_per_s: f64,
-    /// Newcomers that got in, of those that tried in a second.
+    /// Successful newcomers per second.
     pub got_in_per_s: f64,
-    /// Time from the first packet of those that got in to the end of their handshake.
+    /// Time from the first packet to the end of the handshake, for successful newcomers.
     pub connect_median_ms: Option<f64>,
     pub connect_p99_ms: Option<f64>,
     pub connect_max_ms: Option<f64>,
-    /// Time of each attempt, in seconds since the arm began, and whether it succeeded, for the plot.
+    /// Time of each attempt in seconds since the start of the arm, and whether it succeeded. For
+    /// the plot.
     #[serde(skip)]
     pub tries: Vec<(f64, bool)>,
 }
 
 impl Newcomers {
-    /// Adds them up; `begun` is when the arm began, in seconds of the samples' clock.
+    /// Summarises the samples. `begun` is the start of the arm, in seconds of the samples' clock.
     pub(super) fn new(samples: &[Sample], begun: f64) -> Newcomers {
         let mut sum = Newcomers { tried: samples.len() as u64, ..Newcomers::default() };
         for sample in samples {
@@ -44,7 +45,7 @@ impl Newcomers {
         if let (Some(first), Some(last)) = (sum.tries.first(), sum.tries.last())
             && last.0 > first.0
         {
-            // Between the first and the last there is one fewer of these times than there are newcomers.
+            // There is one interval less than there are newcomers.
             sum.tried_per_s = (sum.tried - 1) as f64 / (last.0 - first.0);
             sum.got_in_per_s = sum.tried_per_s * sum.share();
         }
@@ -56,12 +57,12 @@ impl Newcomers {
         sum
     }
 
-    /// Part of those that tried that got in, from 0 to 1.
+    /// Share of successful newcomers, from 0 to 1.
     pub(super) fn share(&self) -> f64 {
         if self.tried == 0 { 0.0 } else { self.got_in as f64 / self.tried as f64 }
     }
 
-    /// Time from the first of them on in which they came, as times since the arm began; none if it is unknown.
+    /// First and last attempt, in seconds since the start of the arm, or `None` if there is none.
     pub(super) fn span(&self) -> Option<(f64, f64)> {
         let (first, _) = self.tries.first()?;
         (self.tried_per_s > 0.0).then(|| (*first, first + self.tried as f64 / self.tried_per_s))
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn who_has_an_answer_got_in() {
         let error = Outcome::Error { kind: "reset".into() };
-        // In the order of their ends, not of their beginnings.
+        // The samples are in the order of their ends, not of their starts.
         let samples = [
             sample(100_000.0, Some(2.0), Outcome::Ok),
             sample(100_300.0, Some(8.0), Outcome::Ok),
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!((sum.refused, sum.timeouts, sum.errors), (1, 2, 1));
         let close = |figure: f64, expected: f64| (figure - expected).abs() < 1e-6;
         assert!(close(sum.tried_per_s, 10.0) && close(sum.got_in_per_s, 10.0 / 3.0));
-        // A handshake that came to nothing is no connection.
+        // A failed handshake is not a connection.
         assert_eq!((sum.connect_median_ms, sum.connect_max_ms), (Some(5.0), Some(8.0)));
         let (from, to) = sum.span().unwrap();
         assert!(close(from, 1.0) && close(to, 1.6));

@@ -1,4 +1,4 @@
-//! Plan of the demo: how long each arm is, how strong the attacks are, and who takes part.
+//! Plan of the demo: length of the arms, strength of the attacks, and number of participants.
 
 use equic_harness::allowed_cpus;
 use serde::Serialize;
@@ -7,84 +7,87 @@ use super::args::Args;
 use super::arms::Arm;
 use crate::failure::Done;
 
-/// Legitimate clients: one source address each.
+/// Number of legitimate clients. Each has its own source address.
 pub(super) const CLIENTS: usize = 4;
-/// Attackers: one source address each.
+/// Number of attackers. Each has its own source address.
 pub(super) const ATTACKERS: usize = 2;
-/// Connections each legitimate client has at a time.
+/// Number of simultaneous connections of each legitimate client.
 const SLOTS: usize = 2;
-/// Traffic in all arms together, in seconds, unless the user says otherwise.
+/// Default duration of the traffic in all arms, in seconds.
 const SECONDS: f64 = 75.0;
-/// The same for a look, or a test.
+/// The same for a quick run or a test.
 const QUICK_SECONDS: f64 = 12.0;
-/// The part of it that goes to the attack by forged sources, and the calm before it.
+/// Share of this time for the arms with newcomers.
 const FORGED: f64 = 1.0 / 3.0;
-/// The part of the rest that goes to the arm without an attack; the others share what is left.
+/// Share of the rest for the arm without an attack. The other arms share what is left.
 const ALONE: f64 = 0.16;
-/// The part of the time for forged sources that each of the four arms has, until the last newcomer has come. What
-/// is left is for those who wait for an answer in vain.
+/// Share of the time with newcomers for each of the four arms, until the last newcomer starts. The
+/// rest is for newcomers that wait until their timeout.
 const TURN: f64 = 0.19;
-/// Newcomers a second.
+/// Newcomers per second.
 const NEWCOMERS_PER_S: f64 = 30.0;
-/// However short an arm is, so many newcomers come in it.
+/// Minimum number of newcomers, even in a short arm.
 const FEWEST_NEWCOMERS: u32 = 10;
-/// Most addresses that newcomers come from; after these the first comes again. A client of a lab has a /24.
+/// Maximum number of addresses of newcomers, which are then reused. A client of a lab has a /24.
 const MOST_ADDRESSES: u32 = 240;
 
-/// Everything that was chosen; part of the result.
+/// All parameters of the demo. They are part of the result.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DemoPlan {
-    /// Length of the arm without an attack, seconds.
+    /// Length of the arm without an attack, in seconds.
     pub alone_s: f64,
-    /// Length of each arm with one, seconds; longer where attackers take long to begin.
+    /// Length of each arm with an attack, in seconds. Longer if attackers take long to begin.
     pub attacked_s: f64,
-    /// From the beginning of an arm to the parallel clients, seconds.
+    /// Time from the start of an arm to the start of the parallel clients, in seconds.
     pub lead_s: f64,
-    /// From there to the flood, seconds; longer where the parallel clients take long to begin.
+    /// Time from the parallel clients to the flood, in seconds. Longer if the parallel clients take
+    /// long to begin.
     pub flood_after_s: f64,
-    /// In an arm with newcomers: from its beginning to the flood, or, without an attack, to the first of them, seconds.
+    /// In an arm with newcomers: time from its start to the flood or, without an attack, to the
+    /// first newcomer, in seconds.
     pub newcomers_lead_s: f64,
-    /// Time in which they come, seconds.
+    /// Time in which newcomers start, in seconds.
     pub newcomers_s: f64,
-    /// Newcomers in each of these arms: one connection with one request each.
+    /// Number of newcomers in each of these arms. Each makes one connection with one request.
     pub newcomers: u32,
-    /// Newcomers a second, whatever becomes of those before.
+    /// Newcomers per second. They start whether or not earlier ones have succeeded.
     pub newcomers_per_s: f64,
-    /// Addresses that they come from.
+    /// Number of addresses of the newcomers.
     pub newcomers_addresses: u32,
-    /// Legitimate clients, one source address each.
+    /// Number of legitimate clients. Each has its own source address.
     pub clients: usize,
-    /// Connections a legitimate client has at a time.
+    /// Number of simultaneous connections of a legitimate client.
     pub connections_per_client: usize,
-    /// Requests it makes on each.
+    /// Number of requests on each of its connections.
     pub requests_per_connection: u32,
-    /// Bytes it asks for.
+    /// Size of the response to each request, in bytes.
     pub bytes_per_request: u32,
-    /// Its pause between connections, milliseconds.
+    /// Pause between connections of a client, in milliseconds.
     pub think_ms: u32,
-    /// A request without an answer for so long has failed, milliseconds.
+    /// Time after which a request without a response has failed, in milliseconds.
     pub timeout_ms: u32,
-    /// Attackers, one source address each.
+    /// Number of attackers. Each has its own source address.
     pub attackers: usize,
     /// Connections each attacker tries to hold.
     pub connections_per_attacker: u16,
-    /// Initials a second, of all attackers together.
+    /// Rate of the flood in Initial packets per second, for all attackers together.
     pub flood_pps: u64,
-    /// Different Initials each attacker has.
+    /// Number of different Initial packets of each attacker.
     pub flood_pool: usize,
-    /// Prefix that forged sources are out of; none of the lab's addresses is in it.
+    /// Prefix of the forged sources. It contains no address of the lab.
     pub forged: &'static str,
-    /// Against forged sources: the gateway asks for proof of addresses while more connections are opened without it.
+    /// Against forged sources: the gateway asks for address validation while the rate of new
+    /// connections without validation exceeds this.
     pub retry_above: &'static str,
-    /// Its answers, in all.
+    /// Limit of the gateway's answers per second, for the service.
     pub answers_per_service: &'static str,
-    /// Limit: connections of a source at a time.
+    /// Limit: simultaneous connections per source.
     pub max_connections: u32,
-    /// Limit: new connections of a source.
+    /// Limit: rate of new connections per source.
     pub new_per_source: &'static str,
-    /// The CPU the server runs on.
+    /// CPU of the server.
     pub server_cpu: usize,
-    /// The CPU of everything else.
+    /// CPU of all other parts.
     pub other_cpu: usize,
 }
 
@@ -98,7 +101,7 @@ impl DemoPlan {
         let quotas_s = total * (1.0 - FORGED);
         let attacked_s = quotas_s * (1.0 - ALONE) / 3.0;
         let lead_s = (attacked_s * 0.15).min(2.0);
-        // Time for the parallel clients to get what they can.
+        // Time for the parallel clients to open as many connections as they can.
         let flood_after_s = (attacked_s * 0.25).min(1.0);
         let turn_s = total * FORGED * TURN;
         let newcomers_lead_s = (turn_s * 0.16).min(2.0);
@@ -126,7 +129,7 @@ impl DemoPlan {
             attackers: ATTACKERS,
             connections_per_attacker: args.connections,
             flood_pps: args.flood,
-            // Making one takes some microseconds, and a short demo has no time for many.
+            // Creating one takes some microseconds, and a short demo has little time.
             flood_pool: if args.quick { 4_000 } else { 20_000 },
             forged: "10.128.0.0/9",
             retry_above: "500/s",
@@ -139,28 +142,28 @@ impl DemoPlan {
         })
     }
 
-    /// Time within which a request is answered or has failed, in seconds.
+    /// Time after which a request has failed, in seconds.
     fn timeout_s(&self) -> f64 {
         f64::from(self.timeout_ms) / 1000.0
     }
 
-    /// Length of an arm, in seconds.
+    /// Length of an arm in seconds.
     pub(super) fn seconds(&self, arm: Arm) -> f64 {
         match (arm.forged(), arm.attacked()) {
             (false, false) => self.alone_s,
             (false, true) => self.attacked_s,
             (true, false) => self.newcomers_lead_s + self.newcomers_s,
-            // The last newcomer may have to wait.
+            // The last newcomer may have to wait for its timeout.
             (true, true) => self.newcomers_lead_s + self.newcomers_s + self.timeout_s(),
         }
     }
 
-    /// Length of the attack at its full height, in seconds, where no newcomers come.
+    /// Duration of the full attack in seconds, in arms without newcomers.
     pub(super) fn window(&self) -> f64 {
         self.attacked_s - self.lead_s - self.flood_after_s
     }
 
-    /// Length of all arms together, in seconds.
+    /// Total length of all arms in seconds.
     pub(super) fn total(&self) -> f64 {
         Arm::all().map(|arm| self.seconds(arm)).sum()
     }

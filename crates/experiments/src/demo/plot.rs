@@ -1,4 +1,4 @@
-//! The plots: what legitimate clients had over time, and what newcomers had.
+//! Plots of the results of legitimate clients and of newcomers over time.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use super::arms::Arm;
 use super::plan::DemoPlan;
 use super::result::{ArmResult, Demo};
 
-/// Windows of a plot: this many in all, but none shorter than [`SHORTEST`].
+/// Number of windows in a plot. They are not shorter than [`SHORTEST`].
 const WINDOWS: f64 = 120.0;
-/// Seconds.
+/// Shortest window in seconds.
 const SHORTEST: f64 = 0.2;
-/// Newcomers in a window, at least: with fewer, chance is most of what would be seen.
+/// Minimum number of newcomers per window. With fewer, the plot would mainly show random variation.
 const NEWCOMERS: f64 = 15.0;
 
 /// Writes the files.
@@ -30,7 +30,7 @@ pub(super) fn write(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     Ok(())
 }
 
-/// The phases of a plot: each arm, and within it the time before the attack.
+/// Adds the phases of a plot: each arm, and within it the time before the attack.
 fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
     for result in arms {
         let (start, stop) = (result.start_s, result.start_s + result.seconds);
@@ -49,10 +49,10 @@ fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
     plot
 }
 
-/// Legitimate requests over time, the arms one behind the other.
+/// Plots the requests of legitimate clients over time, with the arms one after the other.
 fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let end = arms.last().map_or(0.0, |last| last.start_s + last.seconds);
-    // Round figures: tenths of a second.
+    // A round number: tenths of a second.
     let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
     let plot = LinePlot::new(
         "Requests answered to legitimate clients",
@@ -71,11 +71,11 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for result in arms {
         let (start, stop) = (result.start_s, result.start_s + result.seconds);
-        // Whole windows only: a rate over the last few milliseconds would be anything.
+        // Only whole windows, because the rate of the last few milliseconds would be arbitrary.
         let whole = (result.seconds / width).floor() * width;
         let rates = timeline::rate(&result.completions, 0.0, whole, width);
         points.extend(rates.unwrap_or_default().into_iter().map(|(at, rate)| (start + at, rate)));
-        // Servers change here: no line from one to the next.
+        // Another server begins here, so the line is interrupted.
         points.push((stop, f64::NAN));
     }
     let alone = arms.iter().find(|result| result.arm == Arm::Alone);
@@ -87,7 +87,7 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Newcomers over time, by when they tried, the arms one behind the other.
+/// Plots the newcomers by the time of their attempt, with the arms one after the other.
 fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let width = (NEWCOMERS / plan.newcomers_per_s).max(SHORTEST);
     let plot = LinePlot::new(
@@ -110,13 +110,14 @@ fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
         for (points, all) in [(&mut tried, true), (&mut got_in, false)] {
             let counted = newcomers.tries.iter().filter(|(_, went_well)| all || *went_well);
             let times: Vec<f64> = counted.map(|(at, _)| *at).collect();
-            // Windows of the same length: chance is most of what a shorter last one would show.
+            // Windows of equal length, because a shorter last one would mainly show random
+            // variation.
             let exact = (to - from) / ((to - from) / width).round().max(1.0);
             for (at, rate) in timeline::rate(&times, from, to, exact).unwrap_or_default() {
                 let middle = result.start_s + at;
                 points.extend([(middle - exact / 2.0, rate), (middle + exact / 2.0, rate)]);
             }
-            // Servers change here: no line from one to the next.
+            // Another server begins here, so the line is interrupted.
             points.push((result.start_s + result.seconds, f64::NAN));
         }
     }

@@ -1,4 +1,4 @@
-//! Progress of the demo: a bar on a terminal, one line for each arm elsewhere.
+//! Progress of the demo: a bar on a terminal, otherwise one line per arm.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use super::take::Take;
 use crate::failure::Done;
 use crate::output;
 
-/// Seconds over which the bar's figure is taken.
+/// Number of seconds that the bar's figure covers.
 const RECENT: f64 = 1.0;
-/// Steps of the bar for a second of traffic.
+/// Steps of the bar per second of traffic.
 const STEPS: f64 = 10.0;
 
-/// Shows how far it is.
+/// Shows the progress.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// True if to print a line for each arm.
+    /// True to print a line for each arm.
     lines: bool,
     arm: Arm,
-    /// Seconds of traffic in the arms before.
+    /// Seconds of traffic in the completed arms.
     before: f64,
 }
 
 impl Progress {
     pub(super) fn new(plan: &DemoPlan, json: bool) -> Progress {
-        // Drawn on standard error, so that standard output can go elsewhere.
+        // The bar is drawn on standard error, so that standard output can be redirected.
         let bar = std::io::stderr().is_terminal().then(|| {
             let steps = (plan.total() * STEPS) as u64;
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-            // It is a constant, and the default looks fine too.
+            // The template is a constant. If it is invalid, the default style is used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -46,7 +46,7 @@ impl Progress {
         Progress { lines: !json, bar, arm: Arm::Alone, before: 0.0 }
     }
 
-    /// An arm begins.
+    /// Begins an arm.
     pub(super) fn begin(&mut self, arm: Arm) {
         self.arm = arm;
         if let Some(bar) = &self.bar {
@@ -54,11 +54,11 @@ impl Progress {
         }
     }
 
-    /// An arm is on: `time` seconds since it began, `now` on the samples' clock.
+    /// Updates the bar: `time` seconds after the start of the arm, at `now` on the samples' clock.
     pub(super) fn show(&self, take: &Take, now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
-        // They come nearly in the order in which they ended.
+        // The samples are nearly in the order of their ends.
         let samples = take.samples.iter().rev();
         let recent = samples.take_while(|sample| ended(sample) > now - 2.0 * RECENT);
         let ok = recent
@@ -73,7 +73,7 @@ impl Progress {
         bar.set_message(message);
     }
 
-    /// An arm is over, and this is what it came to.
+    /// Ends an arm, and shows its result.
     pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Done {
         self.before += seconds;
         let number = Arm::all().position(|arm| arm == result.arm).unwrap_or(0) + 1;

@@ -1,4 +1,4 @@
-//! The result: what one arm came to in figures, and the whole as it is written to `demo.json`.
+//! The result: the figures of one arm, and the content of `demo.json`.
 
 use equic_gateway::{Reason, Status};
 use equic_lab::flood::FloodReport;
@@ -16,59 +16,60 @@ use super::take::{Take, Tick};
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
 pub(super) struct Demo {
-    /// Choices for the demo.
+    /// Parameters of the demo.
     pub plan: DemoPlan,
-    /// The arms of the attack that quotas stop, in the order they were played.
+    /// The arms of the attack from real addresses, in the order in which they ran.
     pub arms: Vec<ArmResult>,
-    /// The attack by forged sources, which was played after it.
+    /// The arms of the attack from forged sources, which ran after the others.
     pub forged: Forged,
     /// Notes that a reader of the figures needs.
     pub notes: Vec<String>,
-    /// Conclusion of `arms` in one sentence.
+    /// Conclusion of `arms`, in one sentence.
     pub conclusion: String,
 }
 
 /// The attack by forged sources.
 #[derive(Serialize)]
 pub(super) struct Forged {
-    /// The arms, in the order they were played.
+    /// The arms, in the order in which they ran.
     pub arms: Vec<ArmResult>,
-    /// Conclusion of what newcomers had of them.
+    /// Conclusion about the newcomers.
     pub conclusion: String,
 }
 
-/// One arm. Times count from its beginning, when the legitimate clients were started.
+/// One arm. Times count from its start, when the legitimate clients were started.
 #[derive(Serialize)]
 pub(super) struct ArmResult {
     pub arm: Arm,
     pub title: &'static str,
-    /// Beginning of the arm on the plot's axis, seconds.
+    /// Start of the arm on the plot's axis, in seconds.
     pub start_s: f64,
-    /// Length of the arm, seconds.
+    /// Length of the arm in seconds.
     pub seconds: f64,
-    /// Time at which the attack began: with parallel clients, where there are any; none without an attack.
+    /// Time at which the attack began: with the parallel clients, if there are any. `None` without
+    /// an attack.
     pub attack_s: Option<f64>,
-    /// Time at which the whole flood was there; none without an attack.
+    /// Time at which the whole flood had begun. `None` without an attack.
     pub flood_s: Option<f64>,
-    /// The time the figures of `legitimate` and `server` are of: the attack at its full height. With newcomers: from the
-    /// first of them to the end of the last.
+    /// Time covered by the figures of `legitimate` and `server`: the full attack. With newcomers,
+    /// from the first of them to the end of the last.
     pub window_s: [f64; 2],
     pub legitimate: Legitimate,
-    /// Results of the newcomers; none in arms without any.
+    /// Results of the newcomers, or `None` in arms without newcomers.
     pub newcomers: Option<Newcomers>,
-    /// Retry packets by which clients were asked for proof of their addresses, of the whole arm.
+    /// Retry packets sent to clients, in the whole arm.
     pub retries: Retries,
     pub server: Server,
     pub attack: Option<Attack>,
-    /// Packets and attempts that did not get to be a connection, and the reasons; of the whole arm.
+    /// Rejected packets and attempts with their reasons, in the whole arm.
     pub drops: Vec<Dropped>,
     /// State and counters of the gateway at the end of the attack.
     pub gateway: Option<Status>,
-    /// True if the gateway was attached in the driver; none without a gateway.
+    /// True if the gateway was attached in the driver. `None` without a gateway.
     pub gateway_native: Option<bool>,
-    /// Counters along the way.
+    /// Counters over time.
     pub series: Vec<Interval>,
-    /// Times at which requests of legitimate clients went well, for the plot.
+    /// Times of successful requests of legitimate clients, for the plot.
     #[serde(skip)]
     pub completions: Vec<f64>,
 }
@@ -76,7 +77,7 @@ pub(super) struct ArmResult {
 /// Results of the legitimate clients.
 #[derive(Serialize, Default)]
 pub(super) struct Legitimate {
-    /// Requests that ended well in the window, a second.
+    /// Successful requests in the window, per second.
     pub requests_per_s: f64,
     /// Requests that began in the window: the sum of the next four.
     pub requests: u64,
@@ -84,7 +85,7 @@ pub(super) struct Legitimate {
     pub refused: u64,
     pub timeouts: u64,
     pub errors: u64,
-    /// Duration of those that went well, the handshake of the first on a connection included.
+    /// Duration of the successful ones. The first on a connection includes the handshake.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
@@ -96,26 +97,26 @@ impl Legitimate {
     }
 }
 
-/// Retry packets, by who sent them.
+/// Retry packets, by sender.
 #[derive(Serialize)]
 pub(super) struct Retries {
     pub server: u64,
     pub gateway: u64,
-    /// Connections that were let in by the gateway because they brought the token of its Retry packet.
+    /// Connections that the gateway admitted because they had the token of its Retry packet.
     pub gateway_proved: u64,
 }
 
-/// The server's use of CPU and its counts.
+/// The server's CPU use and counters.
 #[derive(Serialize)]
 pub(super) struct Server {
-    /// CPU time in the window, per cent of one CPU.
+    /// CPU time in the window, in per cent of one CPU.
     pub cpu_percent: f64,
-    /// Use of the server's CPU by everybody in the window, per cent; if it is more than
-    /// `cpu_percent` and soft interrupts together, others were there.
+    /// Use of the server's CPU by all processes in the window, in per cent. If it exceeds
+    /// `cpu_percent` plus soft interrupts, other processes used the CPU.
     pub cpu_busy_percent: f64,
-    /// Of that, soft interrupts.
+    /// The part of it in soft interrupts.
     pub cpu_softirq_percent: f64,
-    /// Its counters at its end, of the whole arm.
+    /// Counters of the server at its end, for the whole arm.
     pub stats: Value,
 }
 
@@ -124,42 +125,42 @@ pub(super) struct Server {
 pub(super) struct Attack {
     /// Connections of the parallel clients on which the server answered a request.
     pub accepted: u64,
-    /// Their attempts that failed.
+    /// Failed attempts of the parallel clients.
     pub failed: u64,
-    /// Initials the floods sent.
+    /// Number of Initial packets that the floods sent.
     pub flood_sent: u64,
-    /// The same a second.
+    /// Initial packets per second.
     pub flood_pps: f64,
     /// Report of each flood.
     pub floods: Vec<FloodReport>,
-    /// The most connections all attackers had at a time, as the gateway counts them.
+    /// Largest number of simultaneous connections of all attackers, as counted by the gateway.
     pub peak_connections: Option<u64>,
 }
 
-/// Counts between two readings of the counters.
+/// Counts in one interval between two readings.
 #[derive(Serialize)]
 pub(super) struct Interval {
     pub from_s: f64,
     pub to_s: f64,
-    /// Requests of legitimate clients that ended well.
+    /// Successful requests of legitimate clients.
     pub ok: u64,
-    /// Those that did not.
+    /// Failed requests of legitimate clients.
     pub failed: u64,
-    /// Median duration of those that did.
+    /// Median duration of the successful ones.
     pub median_ms: Option<f64>,
-    /// Connections of the parallel clients the server answered on.
+    /// Connections of the parallel clients on which the server answered.
     pub attackers_accepted: u64,
-    /// Connections of all attackers at the end, as the gateway counts them.
+    /// Connections of all attackers at the end of the interval, as counted by the gateway.
     pub attackers_connections: Option<u64>,
-    /// The server, per cent of one CPU.
+    /// CPU use of the server, in per cent of one CPU.
     pub server_cpu_percent: f64,
     /// Datagrams delivered to the server's socket.
     pub datagrams: u64,
-    /// Datagrams that found its buffer full.
+    /// Datagrams dropped because the socket's buffer was full.
     pub socket_full: u64,
     /// Packets the gateway dropped.
     pub gateway_dropped: u64,
-    /// Packets it answered.
+    /// Packets that the gateway answered.
     pub gateway_answered: u64,
 }
 
@@ -172,17 +173,17 @@ fn went_well(sample: &Sample) -> bool {
 }
 
 impl ArmResult {
-    /// Number of packets and attempts stopped at a place, for whatever reason.
+    /// Number of packets and attempts stopped at this place, for any reason.
     pub(super) fn dropped(&self, place: &str) -> u64 {
         self.drops.iter().filter(|row| row.place == place).map(|row| row.count).sum()
     }
 
-    /// Works out the figures; `start` is where the arm begins on the plot's axis.
+    /// Computes the figures. `start` is the start of the arm on the plot's axis.
     pub(super) fn new(arm: Arm, plan: &DemoPlan, take: Take, start: f64) -> ArmResult {
         let came = take.newcomers.iter().map(|sample| sample.start_ms / 1000.0);
         let came = came.min_by(f64::total_cmp);
         let from = came.or(take.flooded).or(take.attacked).unwrap_or(take.begun + plan.lead_s);
-        // A flood that never began leaves the window where it was to begin.
+        // If the flood never began, the window starts at its planned time.
         let from = from.min(take.over - 0.1).max(take.begun);
         let since = |time: f64| time - take.begun;
         let drops = drops(&take);

@@ -1,4 +1,4 @@
-//! The result for a person: two tables, and what has to be known to read them.
+//! The result for people: two tables with explanatory notes.
 
 use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -9,16 +9,16 @@ use super::newcomers::Newcomers;
 use super::plan::DemoPlan;
 use super::result::ArmResult;
 
-/// Places where packets and attempts can be stopped, from the network to the application.
+/// Places that can stop packets and attempts, from the network to the application.
 const PLACES: [(&str, &str); 3] = [
     ("kernel", "dropped by the gateway"),
     ("socket", "dropped at the socket"),
     ("server", "turned away by the server"),
 ];
-/// Other work on the server's CPU above this share (per cent) is worth a note.
+/// If other work uses more than this share of the server's CPU (in per cent), a note mentions it.
 const DISTURBED: f64 = 10.0;
 
-/// A table with one column for each arm, that is being made.
+/// A table under construction, with one column per arm.
 struct Rows<'a> {
     arms: &'a [ArmResult],
     table: Table,
@@ -35,12 +35,12 @@ impl<'a> Rows<'a> {
         self.table.row([Cell::new(name)].into_iter().chain(self.arms.iter().map(cell)));
     }
 
-    /// What newcomers had of it; nothing where none came.
+    /// Adds a row about newcomers. Arms without newcomers have an empty cell.
     fn newcomers(&mut self, name: &str, cell: &dyn Fn(&Newcomers) -> Cell) {
         self.row(name, &|result| result.newcomers.as_ref().map_or_else(nothing, cell));
     }
 
-    /// The rate of legitimate requests, beside that of an arm without an attack.
+    /// Adds the rate of legitimate requests, compared with the arm without an attack.
     fn requests(&mut self, calm: Arm) {
         let calm = self.arms.iter().find(|result| result.arm == calm);
         let calm = calm.map_or(0.0, |result| result.legitimate.requests_per_s);
@@ -50,7 +50,7 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// Requests that failed, and the server's CPU.
+    /// Adds failed requests, and the server's CPU use.
     fn failures_and_cpu(&mut self) {
         self.row("  failed requests", &|result| {
             let legitimate = &result.legitimate;
@@ -59,7 +59,7 @@ impl<'a> Rows<'a> {
         self.row("server CPU", &|result| number::percent(result.server.cpu_percent / 100.0).into());
     }
 
-    /// Rows with how many packets were stopped, by place and reason.
+    /// Adds rows with the number of stopped packets, by place and reason.
     fn drops(&mut self) {
         let arms = self.arms;
         for (place, title) in PLACES {
@@ -79,7 +79,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// One column for each arm: what legitimate clients had, what it cost, and what was dropped why.
+/// Table with one column per arm: results of legitimate clients, cost, and dropped packets by
+/// reason.
 pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("From the attackers' own addresses", arms);
     rows.requests(Arm::Alone);
@@ -94,7 +95,8 @@ pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     rows.table
 }
 
-/// One column for each arm: how many newcomers got in and how fast, and what became of everybody else.
+/// Table with one column per arm: how many newcomers succeeded and how fast, and the results of all
+/// others.
 pub(super) fn forged(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("\nFrom forged addresses", arms);
     let calm = arms.iter().find(|result| result.arm == Arm::Calm);
@@ -123,7 +125,7 @@ pub(super) fn forged(arms: &[ArmResult]) -> Table {
     rows.table
 }
 
-/// Tone of a figure of an arm, beside the same without an attack.
+/// Tone of an arm's figure, compared with the arm without an attack.
 fn tone(arm: Arm, figure: f64, calm: f64) -> Tone {
     match arm {
         Arm::Alone | Arm::Calm => Tone::Strong,
@@ -149,7 +151,7 @@ fn nothing() -> Cell {
     Cell::new(MISSING)
 }
 
-/// The reasons that occur at a place, in order of their first occurrence.
+/// Returns the reasons at a place, in order of first occurrence.
 fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     let mut reasons: Vec<&str> = Vec::new();
     for dropped in arms.iter().flat_map(|result| &result.drops).filter(|d| d.place == place) {
@@ -215,7 +217,7 @@ pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -
     notes
 }
 
-/// Those that the attack by forged sources needs besides.
+/// Returns additional notes about the attack from forged sources.
 fn notes_on_forged(plan: &DemoPlan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(

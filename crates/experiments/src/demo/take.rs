@@ -1,4 +1,4 @@
-//! Records of an arm, before anything is worked out of them.
+//! Raw records of an arm.
 
 use equic_gateway::Status;
 use equic_lab::flood::FloodReport;
@@ -6,25 +6,25 @@ use equic_lab::measure::{CpuTime, ProcessCpu, UdpCounters};
 use equic_load::Sample;
 use serde_json::Value;
 
-/// Raw records of one arm, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+/// Raw records of one arm, from which the result is computed. Times are seconds of CLOCK_MONOTONIC.
 pub(super) struct Take {
     /// Time at which the legitimate clients were started.
     pub begun: f64,
-    /// Time at which the attackers' parallel clients were started; none without an attack.
+    /// Time at which the attackers' parallel clients were started, or `None` without an attack.
     pub attacked: Option<f64>,
-    /// Time at which the whole flood was there; none without an attack.
+    /// Time at which the whole flood had begun, or `None` without an attack.
     pub flooded: Option<f64>,
-    /// Time at which the clients were done, and the attack was stopped.
+    /// Time at which the clients had finished, and the attack was stopped.
     pub over: f64,
     /// Requests of legitimate clients.
     pub samples: Vec<Sample>,
-    /// Requests of the attackers' parallel clients: the first on each connection.
+    /// First request on each connection of the attackers' parallel clients.
     pub parallel: Vec<Sample>,
-    /// Requests of the newcomers: the only one of each.
+    /// The only request of each newcomer.
     pub newcomers: Vec<Sample>,
-    /// Reports of the floods, one for each attacker.
+    /// Reports of the floods, one per attacker.
     pub floods: Vec<FloodReport>,
-    /// Counters along the way; the last at `over`.
+    /// Counters over time. The last is at `over`.
     pub ticks: Vec<Tick>,
     /// The server's last line, printed when it ended.
     pub server: Value,
@@ -39,14 +39,14 @@ pub(super) struct Tick {
     pub at: f64,
     /// CPU time of the server.
     pub server: ProcessCpu,
-    /// CPU time of the server's CPU, whoever used it.
+    /// CPU time of the server's CPU, for all processes.
     pub cpu: CpuTime,
-    /// UDP in the server's namespace.
+    /// UDP counters of the server's namespace.
     pub udp: UdpCounters,
     /// Packets the gateway has dropped.
     pub dropped: u64,
-    /// Packets it has answered.
+    /// Packets that the gateway has answered.
     pub answered: u64,
-    /// Connections of all attackers, as the gateway counts them.
+    /// Connections of all attackers, as counted by the gateway.
     pub attackers: Option<u64>,
 }

@@ -42,8 +42,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Rates of the flood that were asked for, or else these. A rate is a number of Initials a second;
-    /// none: all that a CPU can send.
+    /// Returns the requested rates of the flood, or `usual` if none was requested. A rate is in
+    /// Initial packets per second; `None` is as fast as a CPU can send.
     pub(super) fn rates(&self, usual: Vec<Option<u64>>) -> Vec<Option<u64>> {
         if self.flood.is_empty() { usual } else { self.flood.iter().copied().map(Some).collect() }
     }

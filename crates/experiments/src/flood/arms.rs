@@ -1,10 +1,10 @@
-//! Arms of any comparison.
+//! Arms of a comparison.
 
-/// Arms of a comparison: who protects the server.
+/// The arms of a comparison: different protections of the server.
 pub(super) trait Arms: Copy + PartialEq + 'static {
-    /// All of them, in the order of the table.
+    /// All arms, in the order of the table.
     const ALL: &'static [Self];
-    /// The one that all others are compared with: the flood is sent to somebody else.
+    /// The arm that the others are compared with: its flood has another target.
     const BASELINE: Self;
 
     /// Name in the table and in the progress bar.

@@ -1,4 +1,4 @@
-//! One measurement: an arm under a flood of one rate, once.
+//! One measurement: one arm under a flood of one rate.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ pub(super) type Cell = steps::Cell<Arm, Clients>;
 /// Requests of the legitimate client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Clients {
-    /// Requests that went well, a second.
+    /// Successful requests per second.
     pub requests_per_s: f64,
-    /// Durations of these, milliseconds; null: there were none.
+    /// Durations of the successful requests in milliseconds, or null if there were none.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// Requests made, and those that failed.
+    /// Number of requests, and of failed ones.
     pub requests: u64,
     pub failures: u64,
 }
@@ -45,7 +45,7 @@ impl BenchStage<'_, FloodPlan> {
         let begun = Instant::now();
         let client = Part::start("client", &placement, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
-        // Should the client not have ended by then, `finish` fails and says so.
+        // If the client has not ended by then, `finish` fails with an error.
         steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;
         let summary: Summary = client.finish()?.reported("summary")?;
         let seconds = begun.elapsed().as_secs_f64();

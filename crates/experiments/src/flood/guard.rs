@@ -1,4 +1,4 @@
-//! Protection between the flood and the server, for every kind of flood.
+//! Protection between the flood and the server, for all kinds of floods.
 
 use equic_gateway::Control;
 use equic_lab::Namespace;
@@ -16,7 +16,8 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    /// `equic gateway run` with these arguments on a host, and a prefix on its deny list.
+    /// Starts `equic gateway run` with these arguments on a host, and puts a prefix on its deny
+    /// list.
     pub(super) fn gateway(host: &Namespace, cpu: usize, args: &[String]) -> Done<Guard> {
         let mut part = Part::start("gateway", &Placement { host, cpu, nice: false }, args)?;
         let ready = part.ready()?;
@@ -25,12 +26,12 @@ impl Guard {
         Ok(Guard::Gateway(Box::new(part), control))
     }
 
-    /// Rules of nftables on a host.
+    /// Activates rules of nftables on a host.
     pub(super) fn nftables(host: &Namespace, rules: &Rules) -> Done<Guard> {
         Ok(Guard::Nftables(rules.apply(host)?))
     }
 
-    /// Packets it has dropped; none without a guard.
+    /// Number of packets that it has dropped, or `None` without protection.
     pub(super) fn dropped(&self) -> Done<Option<u64>> {
         Ok(match self {
             Guard::Nobody => None,

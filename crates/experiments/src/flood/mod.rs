@@ -1,15 +1,16 @@
-//! `equic lab bench`: what a flood leaves of a server, by who protects it.
+//! `equic lab bench`: what a flood leaves of a server's capacity, by protection.
 //!
-//! A lab of a server, a legitimate client, an attacker and a bystander. The flood has a CPU of its own,
-//! which its soft interrupts run on too; server and client share another. Five arms (`plan::Arm`) at
-//! several rates, in random order, again and again; the baseline is the same flood sent to the
-//! bystander, so that only what reaches the server differs.
+//! The lab has a server, a legitimate client, an attacker and a bystander. The flood has its own
+//! CPU, which also handles its soft interrupts. Server and client share another CPU. Five arms
+//! (`plan::Arm`) run at several rates, in repeated rounds of random order. In the baseline, the
+//! same flood is sent to the bystander, so only the packets at the server differ.
 //!
-//! * `args`: the options; `plan`: what is chosen by them, and the command lines of the parts;
-//! * `rounds`: the order of the measurements of all `arms`, and `progress`: how far they are; `cell`: one measurement,
-//!   made of `steps`; `guard`: what protects the server;
+//! * `args`: the options; `plan`: the parameters derived from them, and the command lines of the
+//!   parts;
+//! * `rounds`: the order of the measurements of all `arms`, with `progress`; `cell`: one
+//!   measurement, consisting of `steps`; `guard`: the protection of the server;
 //! * `rows`, `result`: ratios and their intervals; `show`: the table;
-//! * `forged`: the same for a flood from forged sources, with measures and arms of its own.
+//! * `forged`: the same for a flood from forged sources, with other figures and arms.
 
 mod args;
 mod arms;
@@ -43,10 +44,10 @@ use steps::BenchStage;
 /// The schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
 
-/// Measures, and shows the result.
+/// Runs the measurements, and shows the result.
 ///
 /// # Errors
-/// Without root, without two CPUs, and when a part of it fails.
+/// Fails without root, without two CPUs, and if a part fails.
 pub fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
@@ -54,10 +55,10 @@ pub fn run(args: &Args) -> Done {
 fn carry_out(args: &Args) -> Done {
     check(args)?;
     let envelope = Envelope::now()?;
-    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    // Keep all threads, and parts without a CPU of their own, off the server's CPU.
     let cpus = two_cpus()?;
     pin_thread(&[cpus[1]])?;
-    // Labs that killed runs left behind. One that cannot be removed does no harm.
+    // Remove the labs of killed runs. A lab that cannot be removed does no harm.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
     if args.forged {
@@ -87,7 +88,7 @@ fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str
     output::text(format_args!("{table}\n{note}\n{}\n", report.machine))
 }
 
-/// Checks at once for what would make the benchmark fail after minutes.
+/// Checks in advance for problems that would make the benchmark fail after minutes.
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(

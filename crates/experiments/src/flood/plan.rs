@@ -1,5 +1,5 @@
-//! Plan of the comparison: the arms, their length and the flood's strength, and the command lines
-//! of the parts.
+//! Plan of the comparison: the arms, their length, the flood's strength, and the command lines of
+//! the parts.
 
 use equic_harness::allowed_cpus;
 use equic_lab::nftables::Rules;
@@ -11,29 +11,29 @@ use super::args::Args;
 use super::arms::Arms;
 use crate::failure::{Done, Failure};
 
-/// Port that the server listens at.
+/// Port of the server.
 pub(super) const PORT: u16 = 443;
-/// The hosts of the lab beside the server.
+/// The hosts of the lab other than the server.
 pub(super) const CLIENT: usize = 0;
 pub(super) const ATTACKER: usize = 1;
 pub(super) const BYSTANDER: usize = 2;
 pub(super) const HOSTS: usize = 3;
-/// Addresses the attacker sends from.
+/// Number of addresses that the attacker sends from.
 const SOURCES: u8 = 4;
-/// A prefix that every list denies and nobody has, so that the lists are looked at.
+/// A prefix that is on every deny list and that no host has, so that the lists are not empty.
 const DENIED: &str = "198.51.100.0/24";
-/// Buffer of the server's socket, in every arm: room for what a rate lets in at once.
+/// Buffer of the server's socket in all arms. It has room for the burst of a rate.
 pub(super) const RECEIVE_BUFFER: &str = "4MB";
-/// Different Initials of a flood.
+/// Number of different Initial packets of a flood.
 pub(super) const POOL: usize = 4_096;
-/// Seconds that a flood is told to go on longer than is needed, so that it is there until it is stopped.
+/// The flood is started with this many seconds more than needed, because it is stopped explicitly.
 pub(super) const SPARE: f64 = 60.0;
 
 /// Protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
-    /// The flood goes to somebody else: what the others are compared with.
+    /// The flood has another target. The other arms are compared with this one.
     Elsewhere,
     /// eQUIC, attached in the driver.
     Gateway,
@@ -61,32 +61,33 @@ impl Arms for Arm {
     }
 }
 
-/// Choices for the comparison; part of the result.
+/// Parameters of the comparison. They are part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FloodPlan {
-    /// Number of rounds, in each of which everything is measured once.
+    /// Number of rounds. Each round measures everything once.
     pub rounds: usize,
-    /// Length of one measurement, seconds.
+    /// Length of one measurement in seconds.
     pub seconds: f64,
-    /// Initials a second; null is all that the attacker's CPU can send.
+    /// Initial packets per second. Null: as fast as the attacker's CPU can send.
     pub flood_pps: Vec<Option<u64>>,
-    /// Connections of the legitimate client, each with one request at a time.
+    /// Number of connections of the legitimate client. Each has one request at a time.
     pub connections: usize,
-    /// Bytes it asks for.
+    /// Size of each response in bytes.
     pub bytes_per_request: u32,
-    /// A request without an answer for so long has failed, milliseconds.
+    /// Time after which a request without a response has failed, in milliseconds.
     pub timeout_ms: u32,
-    /// Source addresses of the flood.
+    /// Number of source addresses of the flood.
     pub flood_sources: u8,
-    /// Limit: connections of a source at a time (not in nftables, which knows of none).
+    /// Limit: simultaneous connections per source. Not in nftables, which does not know
+    /// connections.
     pub max_connections: u32,
-    /// Limit: new connections of a source; in nftables its Initials.
+    /// Limit: new connections per source. In nftables, Initial packets per source.
     pub new_per_source: String,
-    /// Burst of that limit in nftables, in Initials: a connection takes two to three.
+    /// Burst of that limit in nftables, in Initial packets. A connection needs two or three.
     pub initials_burst: u32,
-    /// The CPU of the server and its legitimate client.
+    /// CPU of the server and its legitimate client.
     pub server_cpu: usize,
-    /// The CPU of the flood, and of the soft interrupts it makes.
+    /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
     /// Seed of the order of the measurements and of the intervals.
     pub seed: u64,
@@ -114,16 +115,17 @@ impl FloodPlan {
         }
     }
 
-    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    /// Arguments of `equic serve` for an arm. `gateway` is the name of the gateway to join.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
-        // Protections in front of the server are compared, so the server's own Retry is off.
+        // The server's own Retry is off, because the arms compare protections in front of the
+        // server.
         args.extend(words(&["--retry-threshold", "off"]));
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
             Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
-            // Ignoring is the least a server can do, and what the gateway does.
+            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),
@@ -137,7 +139,7 @@ impl FloodPlan {
         args
     }
 
-    /// `equic gateway run`, called `name`.
+    /// Arguments of `equic gateway run`, with this name.
     pub(super) fn gateway(&self, name: &str) -> Vec<String> {
         let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", name]);
         args.extend(words(&["--interface", IFNAME, "--port", &PORT.to_string()]));
@@ -151,14 +153,15 @@ impl FloodPlan {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }
 
-    /// The nearest in nftables.
+    /// Returns the closest equivalent in nftables.
     pub(super) fn rules(&self) -> Done<Rules> {
         let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
         let (port, burst) = (PORT, self.initials_burst);
         Ok(Rules { port, initials_per_second: 1, burst, in_all: None, deny: vec![deny] })
     }
 
-    /// `equic lab load well`: each connection is kept, and asks again when it has its answer.
+    /// Arguments of `equic lab load well` for connections that stay open and repeat their request
+    /// after each response.
     pub(super) fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
         let mut args = words(&["lab", "load", "well", &url, "--pin", pin, "--json"]);
@@ -169,7 +172,7 @@ impl FloodPlan {
         args
     }
 
-    /// `equic lab flood initial` at a host.
+    /// Arguments of `equic lab flood initial` towards a host.
     pub(super) fn flood(
         &self,
         from: &Namespace,
@@ -192,7 +195,7 @@ impl FloodPlan {
     }
 }
 
-/// CPUs for the server and its clients, and for the flood.
+/// Returns a CPU for the server and its clients, and one for the flood.
 pub(super) fn two_cpus() -> Done<[usize; 2]> {
     let cpus = allowed_cpus()?;
     let [server, flood, ..] = cpus[..] else {
@@ -204,12 +207,12 @@ pub(super) fn two_cpus() -> Done<[usize; 2]> {
     Ok([server, flood])
 }
 
-/// Arguments of a command.
+/// Converts the words to arguments of a command.
 pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A duration as the command line takes it.
+/// Formats a duration for the command line.
 pub(super) fn milliseconds(seconds: f64) -> String {
     format!("{}ms", (seconds * 1000.0).round() as u64)
 }

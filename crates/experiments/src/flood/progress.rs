@@ -1,4 +1,4 @@
-//! How far the measurement is.
+//! Progress of the measurements.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use equic_report::number;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Words for the rate of a flood.
+/// Formats the rate of a flood.
 pub(super) fn rate(pps: Option<u64>) -> String {
     pps.map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"))
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A bar on a terminal, otherwise nothing.
 pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// A bar for so many measurements.
+    /// Creates a bar for this number of measurements.
     pub(super) fn new(cells: usize) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(cells as u64), target);
-            // The template is a constant; if it is wrong, the default style does, too.
+            // The template is a constant. If it is invalid, the default style is used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
             {
                 bar.set_style(style);

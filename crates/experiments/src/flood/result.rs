@@ -1,4 +1,5 @@
-//! From measurements to figures: each arm against the baseline of the same round and rate.
+//! Computes figures from measurements: each arm compared with the baseline of the same round and
+//! rate.
 
 use equic_report::stats::{RESAMPLES, Sample};
 use rand::rngs::SmallRng;
@@ -8,9 +9,9 @@ use super::cell::{Cell, Clients};
 use super::plan::{Arm, FloodPlan};
 use super::rows::{self, Group, Ratio};
 
-/// Aim for the gateway: the least share of the baseline's requests that it leaves.
+/// Target for the gateway: minimum share of the baseline's requests.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
-/// Aim for the gateway: the 99th percentile at most, as a multiple of the baseline's.
+/// Target for the gateway: maximum 99th percentile, as a multiple of the baseline's.
 pub(super) const AIM_P99: f64 = 1.1;
 
 /// `data` of schema equic.lab.bench/1.
@@ -25,13 +26,13 @@ pub(super) struct Figures {
     pub requests_per_s: Option<f64>,
     pub p99_ms: Option<f64>,
     pub server_cpu_percent: Option<f64>,
-    /// Requests that failed, of all rounds, and all requests.
+    /// Number of failed requests in all rounds, and of all requests.
     pub failures: u64,
     pub requests: u64,
-    /// Requests a second, as a share of the baseline's in the same round.
+    /// Requests per second, as a share of the baseline's in the same round.
     pub throughput: Option<Ratio>,
-    /// 99th percentile of their durations, as a multiple of the baseline's in the same round. Rounds
-    /// in which nothing went well have none.
+    /// 99th percentile of the durations, as a multiple of the baseline's in the same round. Rounds
+    /// without a successful request have none.
     pub p99: Option<Ratio>,
 }
 
@@ -93,7 +94,8 @@ mod tests {
 
     #[test]
     fn every_round_is_compared_with_its_own_baseline() {
-        // A machine that gets slower: medians alone would say 0.75, each round says 0.5.
+        // A machine that slows down: the ratio of the medians would be 0.75, but in each round it
+        // is 0.5.
         let mut cells = Vec::new();
         for (round, speed) in [(0, 4000.0), (1, 2000.0), (2, 1000.0)] {
             cells.push(cell(round, Arm::Elsewhere, speed, Some(1.0)));

@@ -1,4 +1,4 @@
-//! From measurements to rows of a table, for every kind of flood: each arm under a flood of each rate.
+//! Computes the rows of a table from measurements, for all kinds of floods: each arm at each rate.
 
 use equic_report::stats::{Interval, Sample};
 use rand::SeedableRng as _;
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::arms::Arms;
 use super::steps::Cell;
 
-/// The median of a ratio over the rounds, and where it lies with 95 % confidence (bootstrap).
+/// Median of a ratio over the rounds, with its 95 % confidence interval (bootstrap).
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ratio {
     pub median: f64,
     pub interval: Interval,
 }
 
-/// Result of a comparison by a plan `P`, with arms `A`; `C` is what the clients got in a measurement, `F` what
-/// that comes to over all rounds.
+/// Result of a comparison with plan `P` and arms `A`. `C` is the clients' result of one
+/// measurement, `F` the figures over all rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Bench<P, A, C, F> {
     pub plan: P,
     /// A row for each rate and arm.
     pub rows: Vec<Row<A, F>>,
-    /// All measurements, in the order in which they were taken.
+    /// All measurements, in the order in which they ran.
     pub cells: Vec<Cell<A, C>>,
 }
 
@@ -30,15 +30,15 @@ pub(super) struct Bench<P, A, C, F> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Row<A, F> {
     pub arm: A,
-    /// Initials a second that were ordered; null is all that the CPU could send.
+    /// Requested Initial packets per second. Null: as fast as the CPU can send.
     pub flood_pps: Option<u64>,
-    /// Initials a second that were sent, median over the rounds.
+    /// Initial packets per second that were sent, as median over the rounds.
     pub sent_pps: Option<f64>,
     #[serde(flatten)]
     pub figures: F,
 }
 
-/// The measurements that a row is made of: those of an arm under a flood of one rate, in all rounds.
+/// The measurements of a row: those of one arm under a flood of one rate, in all rounds.
 pub(super) struct Group<'a, A, C> {
     cells: &'a [Cell<A, C>],
     pub arm: A,
@@ -46,7 +46,7 @@ pub(super) struct Group<'a, A, C> {
 }
 
 impl<'a, A: Arms, C> Group<'a, A, C> {
-    /// Out of all measurements, those of an arm at a rate.
+    /// Selects the measurements of an arm at a rate.
     pub(super) fn of(cells: &'a [Cell<A, C>], arm: A, flood_pps: Option<u64>) -> Group<'a, A, C> {
         Group { cells, arm, flood_pps }
     }
@@ -57,7 +57,8 @@ impl<'a, A: Arms, C> Group<'a, A, C> {
         self.cells.iter().filter(move |cell| cell.arm == arm && cell.flood_pps == pps)
     }
 
-    /// Each measurement behind the baseline's of the same round; rounds without a baseline are left out.
+    /// Returns each measurement, preceded by the baseline's of the same round. Rounds without a
+    /// baseline are skipped.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&'a Cell<A, C>, &'a Cell<A, C>)> {
         let baseline = Group::of(self.cells, A::BASELINE, self.flood_pps);
         self.cells().filter_map(move |cell| {
@@ -66,13 +67,13 @@ impl<'a, A: Arms, C> Group<'a, A, C> {
         })
     }
 
-    /// Median of a figure over the rounds that have one.
+    /// Returns the median of a figure over the rounds that have it.
     pub(super) fn median(&self, figure: fn(&Cell<A, C>) -> Option<f64>) -> Option<f64> {
         self.cells().filter_map(figure).collect::<Sample>().median()
     }
 }
 
-/// A row for each rate and arm. The seed is that of the intervals' bootstrap.
+/// Computes a row for each rate and arm. The seed is for the intervals' bootstrap.
 pub(super) fn rows<A: Arms, C, F>(
     cells: &[Cell<A, C>],
     rates: &[Option<u64>],

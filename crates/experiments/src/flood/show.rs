@@ -51,7 +51,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// The aim, in words.
+/// Formats the target.
 pub(super) fn aim() -> String {
     format!(
         "aim for the gateway: at least {:.0} % of the baseline's requests, p99 at most {AIM_P99} times",
@@ -59,17 +59,17 @@ pub(super) fn aim() -> String {
     )
 }
 
-/// The first column: a rate stands in the row of its first arm alone.
+/// Returns the first column: the rate, which only the row of its first arm shows.
 pub(super) fn flood<A: Arms>(arm: A, pps: Option<u64>) -> String {
     if arm == A::BASELINE { rate(pps) } else { String::new() }
 }
 
-/// A figure with so many digits behind the point.
+/// Formats a number with this many decimals.
 pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// A ratio and its interval, each multiplied by `scale`: 100 for per cent.
+/// Formats a ratio and its interval, each multiplied by `scale`: 100 for per cent.
 pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);

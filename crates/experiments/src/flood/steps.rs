@@ -1,5 +1,5 @@
-//! Steps of a measurement, whatever the flood is made of: its parts are started and watched, and
-//! the work of the server is counted.
+//! Steps of a measurement, for all kinds of floods: starts and watches the parts, and measures the
+//! server's work.
 
 use std::time::{Duration, Instant};
 
@@ -13,49 +13,51 @@ use super::plan::{ATTACKER, BYSTANDER};
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part, Placement};
 
-/// Time between two looks at the parts' output.
+/// Time between two polls of the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time for which the flood is there before the client comes: what a rate lets in at once is through by then.
+/// Time between the start of the flood and that of the client. The initial burst of a rate is over
+/// by then.
 const LEAD: Duration = Duration::from_secs(1);
-/// Packets at the target after which the flood is there.
+/// Number of packets at the target after which the flood has arrived.
 const ARRIVED: u64 = 1_000;
 
-/// The lab and the plan that every measurement needs.
+/// The lab and the plan, which every measurement needs.
 pub(super) struct BenchStage<'a, P> {
     pub lab: &'a Lab,
     pub plan: &'a P,
 }
 
-/// Results of one measurement; `C` is what the clients got.
+/// Result of one measurement. `C` is the result of the clients.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Cell<A, C> {
     pub round: usize,
     pub arm: A,
-    /// Initials a second that were ordered; null is all that the CPU could send.
+    /// Requested Initial packets per second. Null: as fast as the CPU can send.
     pub flood_pps: Option<u64>,
-    /// Initials a second that were sent.
+    /// Initial packets per second that were sent.
     pub sent_pps: f64,
     #[serde(flatten)]
     pub clients: C,
     #[serde(flatten)]
     pub server: Work,
-    /// Packets the gateway or nftables dropped.
+    /// Packets that the gateway or nftables dropped.
     pub dropped: Option<u64>,
 }
 
-/// Work of the server between two times.
+/// Work of the server in an interval.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Work {
-    /// CPU time of the server, per cent of one CPU.
+    /// CPU time of the server, in per cent of one CPU.
     #[serde(rename = "server_cpu_percent")]
     pub cpu_percent: f64,
     /// Datagrams that reached the server's socket.
     pub datagrams: u64,
-    /// Datagrams that found the buffer of the server's socket full.
+    /// Datagrams dropped because the buffer of the server's socket was full.
     pub socket_full: u64,
 }
 
-/// Starts the server and waits until it is ready. Gives the fingerprint of its certificate, too.
+/// Starts the server and waits until it is ready. Returns it with the fingerprint of its
+/// certificate.
 pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Done<(Part, String)> {
     let placement = Placement { host: lab.server(), cpu, nice: false };
     let mut server = Part::start("server", &placement, args)?;
@@ -63,7 +65,7 @@ pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Done<(Part, Stri
     Ok((server, pin))
 }
 
-/// Host that the flood is sent to: in the baseline it must not reach the server.
+/// Target host of the flood. In the baseline it is not the server.
 pub(super) fn target<A: Arms>(lab: &Lab, arm: A) -> &Namespace {
     if arm == A::BASELINE { lab.client(BYSTANDER) } else { lab.server() }
 }
@@ -81,18 +83,19 @@ pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) 
     Ok(flood)
 }
 
-/// Packets that came to a host's interface, dropped there or not.
+/// Packets that arrived at a host's interface, including dropped ones.
 fn received(host: &Namespace) -> Done<u64> {
     let net = NetCounters::of(host)?;
     Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
 }
 
-/// Waits for as long as the flood is to be there before the client comes; no part may end meanwhile.
+/// Waits for the time between the flood and the client. No part may end meanwhile.
 pub(super) fn lead(parts: &mut [&mut Part]) -> Done {
     watch(parts, LEAD, || Ok(false)).map(drop)
 }
 
-/// Listens to parts, none of which may end, until something is `done`. False if it was not within `time`.
+/// Reads the output of parts, none of which may end, until `done` returns true. Returns false after
+/// `time`.
 pub(super) fn watch(
     parts: &mut [&mut Part],
     time: Duration,
@@ -118,14 +121,14 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counters as they are now.
+    /// Reads the counters.
     pub(super) fn read(lab: &Lab, server: &Part) -> Done<Counters> {
         Ok(Counters { net: NetCounters::of(lab.server())?, cpu: ProcessCpu::of(server.pid()) })
     }
 
-    /// Work since `before`, which was so many seconds ago.
+    /// Returns the work since `before`, in an interval of this many seconds.
     pub(super) fn since(&self, before: &Counters, seconds: f64) -> Work {
-        // A process that has ended has no CPU time any more.
+        // The CPU time of a process is not available after its end.
         let cpu = self.cpu.as_ref().zip(before.cpu.as_ref());
         let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
         let grown =

@@ -1,7 +1,8 @@
-//! `equic reproduce`: the experiments of the papers, done again.
+//! `equic reproduce`: repeats the experiments of papers.
 //!
-//! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads and AES
-//!   instructions, for QUIC and for TCP. `nsquic`: QUIC and TCP in virtual time. `plugins`: protocol plugins.
+//! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads
+//!   and AES instructions, for QUIC and TCP. `nsquic`: QUIC and TCP in virtual time. `plugins`:
+//!   protocol plugins.
 //! * `readme`: puts results into an experiment's README.
 
 mod gateway;
@@ -63,12 +64,13 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// True if a document is printed, beside which nothing else is to be.
+    /// True if a document is printed. Then nothing else may be printed.
     fn is_document(&self) -> bool {
         self.json || self.markdown
     }
 
-    /// Puts the tables into their file, and prints what was asked for; false if that is left to the experiment.
+    /// Puts the tables into their file, and prints the requested document. Returns false if there
+    /// is none, so that the experiment prints its own output.
     fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Done<bool> {
         if let Some(file) = &self.readme {
             readme::update(file, &markdown)?;
@@ -82,10 +84,10 @@ impl Told {
     }
 }
 
-/// Carries out an experiment.
+/// Runs an experiment.
 ///
 /// # Errors
-/// When a part of it fails, or its result cannot be written.
+/// Fails if a part fails, or if its result cannot be written.
 pub fn run(command: &Command) -> Done {
     match command {
         Command::Gateway(args) => gateway::run(args),
@@ -95,7 +97,7 @@ pub fn run(command: &Command) -> Done {
     }
 }
 
-/// A flag that SIGINT, SIGTERM and SIGHUP set from now on.
+/// Returns a flag that SIGINT, SIGTERM and SIGHUP set from now on.
 fn until_signal() -> Done<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
@@ -106,11 +108,11 @@ fn until_signal() -> Done<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Time between two looks at a part that is waited for.
+/// Time between two polls of a part.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for the process of a part, and hands `signal` on to it once `stop` is set. Gives how it ended, and whether it was
-/// sent the signal.
+/// Waits for the process of a part, and sends `signal` to it once `stop` is set. Returns its exit
+/// status, and whether the signal was sent.
 fn wait(
     child: &mut Child,
     signal: Signal,
@@ -123,7 +125,7 @@ fn wait(
         }
         if stop.load(Ordering::Relaxed) && !told {
             told = true;
-            // An error says that the process has just ended.
+            // This fails only if the process has just ended.
             let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
         }
         std::thread::sleep(LOOK);
@@ -136,10 +138,10 @@ fn make_folder(folder: &Path) -> Done {
     })
 }
 
-/// The most bytes that a stored result may have as text.
+/// Maximum size of a stored result as text, in bytes.
 const MOST_TEXT: u64 = 1 << 30;
 
-/// A stored result, compressed by gzip or not.
+/// Reads a stored result, compressed by gzip or not.
 fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Done<Report<T>> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", stored.display()), why)
@@ -150,7 +152,7 @@ fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Done<Report<T>> {
     Report::from_json(&text, &schema).map_err(|error| failed(&error))
 }
 
-/// Text of a file that may be compressed by gzip.
+/// Returns the text of a file that may be compressed by gzip.
 fn plain(bytes: Vec<u8>) -> std::io::Result<String> {
     /// The first bytes of every gzip file (RFC 1952 s.2.3.1).
     const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -165,8 +167,8 @@ fn plain(bytes: Vec<u8>) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Writes a report into a folder, as result.json.gz: the same report gives the same bytes. One that was written there
-/// without compression is removed, so that there is one alone.
+/// Writes a report into a folder, as result.json.gz. The same report gives the same bytes. Removes
+/// an uncompressed report in the folder, so that there is only one.
 fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Done {
     let path = folder.join("result.json.gz");
     let failed = |error| Failure::because(format_args!("cannot write {}", path.display()), error);
@@ -180,7 +182,7 @@ fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Done {
     }
 }
 
-/// Writes plots into a folder, as SVG and PNG; the names of those that show anything.
+/// Writes plots into a folder, as SVG and PNG. Returns the names of those with data.
 fn draw(
     plots: impl IntoIterator<Item = (&'static str, Result<Svg, PlotError>)>,
     out: &Path,
@@ -193,7 +195,7 @@ fn draw(
                 plot.write_png(out.join(format!("{name}.png")), 1.5)?;
                 written.push(name);
             }
-            // A small experiment may have measured nothing that a plot shows.
+            // A small experiment may have no data for a plot.
             Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! A README with results in it, between two marks.
+//! Updates the results in a README, between two marks.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::failure::{Done, Failure};
 /// Marks around the text that `--readme` replaces.
 const MARKS: [&str; 2] = ["<!-- results: begin -->", "<!-- results: end -->"];
 
-/// Replaces what is between the marks in a text file.
+/// Replaces the text between the marks in a file.
 pub(super) fn update(path: &Path, markdown: &str) -> Done {
     let failed = |what: &str, why: String| {
         Failure::because(format_args!("cannot {what} {}", path.display()), why)

@@ -1,4 +1,4 @@
-//! Legitimate clients: long-lived HTTP/3 connections with a request now and then. Each must stay.
+//! Legitimate clients: long-lived HTTP/3 connections with occasional requests. Each must stay open.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,13 +15,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::{Done, Failure};
 
-/// Far more than an answer takes, while an interface is down or the machine is busy.
+/// Timeout of a request, far longer than an answer takes, even if an interface is down or the
+/// machine is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two requests of a connection.
+/// Pause between two requests of a connection.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Between two attempts to connect: a server that is killed is there again soon.
+/// Pause between two attempts to connect. A killed server is restarted soon.
 const RETRY: Duration = Duration::from_millis(200);
-/// A request for each; the larger one is several packets of full size.
+/// Paths of the requests. The larger response takes several full packets.
 const PATHS: [&str; 3] = ["/bytes/1", "/bytes/40000", "/health"];
 
 /// Results of all groups so far.
@@ -33,7 +34,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Connections that ended without having been told to, each with why.
+    /// Connections that ended unexpectedly, each with the reason.
     pub(super) fn lost(&self) -> Vec<String> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -43,7 +44,7 @@ impl Ledger {
     }
 }
 
-/// The clients of one host of the lab.
+/// The clients on one host of the lab.
 pub(super) struct Fleet {
     runtime: Runtime,
     pub ledger: Arc<Ledger>,
@@ -63,14 +64,15 @@ impl Fleet {
             .worker_threads(1)
             .enable_all()
             .on_thread_start(move || {
-                // A thread elsewhere would find no server: the connections say so.
+                // In another namespace, a thread would not find the server, and its connections
+                // would fail.
                 let _ = inside.enter();
             })
             .build()?;
         Ok(Fleet { runtime, ledger: Arc::clone(ledger) })
     }
 
-    /// Opens connections, and keeps them until told otherwise.
+    /// Opens connections, and keeps them open until they are closed explicitly.
     pub(super) fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Done<Group> {
         let config = ClientConfig {
             trust: Trust::Insecure,
@@ -97,7 +99,7 @@ impl Fleet {
         Ok(Group { end, tasks: tasks.collect(), open })
     }
 
-    /// Ends a group in order, its server being told, or before its server is killed.
+    /// Closes a group in order: the server is notified. Also used before a server is killed.
     pub(super) fn close(&self, group: Group) -> Done {
         group.end.send_replace(true);
         for task in group.tasks {
@@ -108,12 +110,12 @@ impl Fleet {
 }
 
 impl Group {
-    /// Number of the group's connections that are open.
+    /// Number of open connections in the group.
     pub(super) fn open(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Waits until all are.
+    /// Waits until all connections are open.
     pub(super) fn await_open(&self) -> Done {
         let deadline = Instant::now() + PATIENCE;
         while self.open() < self.tasks.len() as u64 {
@@ -150,7 +152,7 @@ async fn hold(
         request += 1;
         let answered = tokio::select! {
             answered = timeout(PATIENCE, get(&connection, path)) => answered,
-            // Told to end: whatever becomes of the request.
+            // If the group is closed, the result of the request does not matter.
             _ = ended.wait_for(|ended| *ended) => break,
         };
         match answered {
@@ -167,7 +169,7 @@ async fn hold(
     connection.close();
 }
 
-/// Until it succeeds: a server may just be starting.
+/// Retries until it succeeds, because a server may be starting.
 async fn connect(client: &Client, url: &str) -> Result<Connection, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,11 +1,11 @@
-//! `equic lab soak`: does a gateway endure?
+//! `equic lab soak`: endurance test of a gateway.
 //!
-//! A lab with servers that feed a gateway, and clients whose connections stay. For the time chosen
-//! servers are killed, a second gateway comes and goes, limits and lists change, the interface goes
-//! down and gets another MTU, and a flood from spoofed sources fills the tables. Afterwards
-//! everything must be as it should: `Outcome` says what is looked at.
+//! The lab has servers that have joined a gateway, and clients with long-lived connections. During
+//! the test, servers are killed, a second gateway starts and stops, limits and lists change, the
+//! interface goes down and gets another MTU, and a flood from spoofed sources fills the tables. At
+//! the end, everything must be in order: `Outcome` lists the checks.
 //!
-//! * `stage`: who is on stage and what happens to them; `clients`: the connections that must stay.
+//! * `stage`: the parts and the disturbances; `clients`: the connections that must stay open.
 //! * `watch`: memory and descriptors over time; `objects`: BPF objects before and after.
 
 mod clients;
@@ -34,16 +34,16 @@ use stage::{Churn, SoakStage};
 use watch::{Series, Trend, Unit};
 
 const SCHEMA: &str = "equic.lab.soak/1";
-/// Sources of a flood of ten minutes; a shorter one has fewer.
+/// Number of sources of a flood of ten minutes. A shorter one has fewer.
 const SOURCES: u64 = 10_000_000;
 const SOURCES_IN: Duration = Duration::from_secs(600);
-/// Longest time that the flood may take, as a multiple of the duration.
+/// Maximum duration of the flood, as a multiple of the test's duration.
 const LONGER: u32 = 4;
-/// Between two disturbances.
+/// Pause between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// Between two looks at memory.
+/// Interval of memory samples.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest time until counts agree when all is calm: packets are under way.
+/// Timeout for the counts to agree after the disturbances, because packets are still in flight.
 const SETTLE: Duration = Duration::from_secs(30);
 
 /// Lets loose on a gateway what can happen to one, and checks that nothing stays of it.
@@ -64,23 +64,23 @@ pub struct Args {
     json: bool,
 }
 
-/// Something that must hold.
+/// A condition that must hold.
 #[derive(Serialize)]
 struct Check {
     name: String,
     passed: bool,
-    /// Description of what was found.
+    /// Description of the actual state.
     found: String,
 }
 
-/// Result of a soak.
+/// Result of the test.
 #[derive(Serialize)]
 struct Outcome {
     passed: bool,
     seconds: f64,
     checks: Vec<Check>,
     churn: Churn,
-    /// Connections opened by clients, and requests answered on them.
+    /// Connections that clients opened, and requests answered on them.
     connections: u64,
     requests: u64,
     tallies: Tallies,
@@ -89,10 +89,10 @@ struct Outcome {
     series: Vec<Series>,
 }
 
-/// Lets everything loose, and says what held.
+/// Runs the test, and reports the checks.
 ///
 /// # Errors
-/// Without root, and when a check or a part of it fails.
+/// Fails without root, and if a check or a part fails.
 pub fn run(args: &Args) -> Done {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
         return Err(Failure::usage("--duration has to be from 20s to 1h"));
@@ -198,7 +198,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Disturbs and watches until the time is up, then checks what can be while all still runs.
+    /// Causes disturbances and takes samples until the time is over, then makes the checks that
+    /// need all parts running.
     fn endure<'a>(
         &mut self,
         mut stage: SoakStage<'a>,
@@ -262,7 +263,7 @@ impl Watcher {
     }
 }
 
-/// The end of a soak: what clients, ledgers and servers say of the connections.
+/// Ends the test: compares the connections of clients, ledgers and servers.
 fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
     for server in &stage.servers {
         server.groups.iter().try_for_each(clients::Group::await_open)?;
@@ -287,7 +288,7 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Do
     Ok(())
 }
 
-/// Checks that all ledgers together, and all sources together, hold `truth` connections.
+/// Checks that all ledgers in total, and all sources in total, have `truth` connections.
 fn agree(stage: &SoakStage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Done {
     let deadline = Instant::now() + SETTLE;
     loop {
@@ -312,12 +313,12 @@ fn or_none(list: &[String]) -> String {
     if list.is_empty() { "none".to_owned() } else { list.join("; ") }
 }
 
-/// On standard error, where that is a terminal.
+/// Returns a progress bar on standard error, if that is a terminal.
 fn bar(duration: Duration) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
         let target = ProgressDrawTarget::stderr();
         let bar = ProgressBar::with_draw_target(Some(duration.as_secs()), target);
-        // It is a constant, and the default looks fine too.
+        // The template is a constant. If it is invalid, the default style is used.
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left") {
             bar.set_style(style);
         }

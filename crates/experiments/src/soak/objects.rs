@@ -1,5 +1,5 @@
-//! The kernel's BPF programs, maps and links, as bpftool(8) tells them: what is there afterwards and
-//! was not before, and how much memory maps take.
+//! The kernel's BPF programs, maps and links, as listed by bpftool(8): those that were left behind,
+//! and the memory of maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -9,18 +9,18 @@ use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// The kernel frees maps and programs some time after their last user has gone; and on a machine
-/// that is shared, others may be about to clean up.
+/// The kernel frees maps and programs some time after their last user has ended. On a shared
+/// machine, other processes may also be about to clean up.
 const GRACE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Names of the kinds in bpftool, and of their ids in /proc/PID/fdinfo.
+/// Names of the kinds in bpftool, and of their IDs in /proc/PID/fdinfo.
 const KINDS: [(&str, &str); 3] = [("prog", "prog_id"), ("map", "map_id"), ("link", "link_id")];
 
-/// A kind and an id. The kernel counts up: a number does not come back.
+/// A kind and an ID. The kernel does not reuse IDs.
 pub(super) type Object = (&'static str, u64);
 
-/// Everything there is, each with a name.
+/// All objects, with their names.
 pub(super) struct Objects(BTreeMap<Object, String>);
 
 impl Objects {
@@ -36,8 +36,8 @@ impl Objects {
         Ok(Objects(all))
     }
 
-    /// What is there now, was not in `self`, and is not in the hands of a process that is not ours:
-    /// waits for it to go.
+    /// Returns the objects that exist now, were not in `self`, and are not held by another process.
+    /// Waits for them to disappear.
     pub(super) fn left_over(&self) -> Done<Vec<String>> {
         let deadline = Instant::now() + GRACE;
         loop {
@@ -64,14 +64,14 @@ pub(super) fn maps_of(program: u64) -> Done<Vec<u64>> {
     Ok(ids.iter().filter_map(Value::as_u64).collect())
 }
 
-/// Kernel memory of some maps, bytes.
+/// Kernel memory of some maps, in bytes.
 pub(super) fn memory_of(maps: &[u64]) -> Done<u64> {
     let rows = bpftool(&["map", "show"])?;
     let of = |row: &Value| row["id"].as_u64().is_some_and(|id| maps.contains(&id));
     Ok(rows.iter().filter(|row| of(row)).filter_map(|row| row["bytes_memlock"].as_u64()).sum())
 }
 
-/// A list, or one object.
+/// Runs bpftool. Returns a list, or one object.
 fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
     let failed = |why: String| {
         Failure::because(format_args!("`bpftool {}`", args.join(" ")), why)
@@ -87,7 +87,7 @@ fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
         let value: Option<Value> = serde_json::from_slice(&output.stdout).ok();
         match value {
             Some(Value::Array(rows)) => return Ok(rows),
-            // An object that vanished while the list was made makes an error of it all.
+            // If an object disappears while bpftool creates the list, the whole result is an error.
             Some(error) if error.get("error").is_some() && attempts < 20 => attempts += 1,
             Some(one) if one.get("error").is_none() => return Ok(vec![one]),
             _ => {
@@ -98,8 +98,8 @@ fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
     }
 }
 
-/// Objects with a descriptor in a process other than this one (its children have ended), and the maps
-/// of programs among them.
+/// Objects held by processes other than this one (its children have ended), including the maps of
+/// held programs.
 fn held() -> Done<BTreeSet<Object>> {
     let own = std::process::id();
     let mut held = BTreeSet::new();
@@ -127,7 +127,7 @@ fn held() -> Done<BTreeSet<Object>> {
     Ok(held)
 }
 
-/// A link's file names its program, too.
+/// The fdinfo of a link also names its program.
 fn objects_in(fdinfo: &str) -> Vec<Object> {
     let object = |line: &str| {
         let (key, value) = line.split_once(':')?;

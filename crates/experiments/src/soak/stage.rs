@@ -1,5 +1,6 @@
-//! The parts on stage, and their fates: servers die, gateways come and go, limits and lists change,
-//! the interface goes down and gets another MTU, and a flood fills the tables all the while.
+//! The parts of the test, and the disturbances: servers are killed, gateways start and stop, limits
+//! and lists change, the interface goes down and gets another MTU, and a flood fills the tables all
+//! the time.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,19 +16,19 @@ use super::clients::{Fleet, Group};
 use crate::failure::{Done, Failure};
 use crate::part::{Part, Placement};
 
-/// Ports of the servers; the first one's is never killed.
+/// Ports of the servers. The first server is never killed.
 pub(super) const PORTS: [u16; 3] = [443, 444, 445];
-/// Connections of each group of clients.
+/// Number of connections in each group of clients.
 pub(super) const EACH: usize = 6;
-/// Time for which the interface is down each time.
+/// How long the interface is down each time.
 const DOWN: Duration = Duration::from_millis(300);
-/// The second gateway's interface.
+/// Interface of the second gateway.
 const SECOND: &str = "soak1";
-/// Source addresses that the flood claims: every packet another /64 (of 2^32 at random: among ten
-/// million one in a thousand comes twice), and some addresses that meet again.
+/// Source prefix of the flood. Every packet has another random /64 (of 2^32: among ten million,
+/// about one in a thousand occurs twice). Some other sources occur repeatedly.
 const SPOOFED6: &str = "2001:db8::/32";
 const SPOOFED4: &str = "198.18.0.0/21";
-/// Settings that are changed live, in turn. None may hurt the connections that are open.
+/// Settings that are changed while the gateway runs, in turn. None may affect open connections.
 const SETTINGS: [(&str, &str); 12] = [
     ("max_connections", "8"),
     ("new_per_source", "5/s burst 10"),
@@ -43,7 +44,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("version_negotiation", "off"),
 ];
 
-/// Number of times that each thing happened.
+/// Number of disturbances, by kind.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Churn {
     pub servers_killed: u32,
@@ -55,7 +56,7 @@ pub(super) struct Churn {
     pub mtu_changed: u32,
 }
 
-/// A server process and its clients' connections.
+/// A server process, with its clients' connections.
 pub(super) struct Server {
     pub part: Part,
     pub port: u16,
@@ -69,16 +70,16 @@ pub(super) struct SoakStage<'a> {
     second: Option<Part>,
     pub servers: Vec<Server>,
     floods: Vec<Part>,
-    /// Its connections stay from the beginning to the end.
+    /// Clients whose connections stay open from the beginning to the end.
     steady: Fleet,
-    /// Its connections end with their servers.
+    /// Clients whose connections end with their servers.
     restless: Fleet,
     cpus: Vec<usize>,
     moves: usize,
-    /// Number of source addresses that the flood claims to come from.
+    /// Number of source addresses of the flood.
     sources: u64,
     pub churn: Churn,
-    /// Settings of the server's network that the kernel forgets when an interface goes down.
+    /// Network settings of the server that the kernel forgets when an interface goes down.
     network: String,
 }
 
@@ -101,7 +102,7 @@ impl<'a> SoakStage<'a> {
         let mut gateway = Part::start("gateway", &placement(host, &cpus, 0), &args)?;
         let ready = gateway.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
-        // Who connects anew while the flood is on has to be exempt from what limits the flood.
+        // Clients that connect again during the flood must be exempt from the limits on the flood.
         for address in [IpAddr::from(lab.client(1).ipv4), IpAddr::from(lab.client(1).ipv6)] {
             control.allow(IpNet::from(address), None)?;
         }
@@ -159,8 +160,8 @@ impl<'a> SoakStage<'a> {
         Ok(Server { part, port, groups: groups.into_iter().collect::<Done<_>>()? })
     }
 
-    /// Floods from so many spoofed sources in so many seconds, or `longest` if need be, and from some
-    /// that meet again.
+    /// Floods from this number of spoofed sources within `seconds`, or `longest` if necessary, and
+    /// from some repeated sources.
     pub(super) fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
         let host = self.lab.client(2);
         let server = self.lab.server();
@@ -188,7 +189,7 @@ impl<'a> SoakStage<'a> {
             "--target",
             &server.socket_address(host.ipv6.into(), PORTS[0]).to_string(),
         ]);
-        // Sources are drawn at random: a few come twice. What is sent while the interface is down is lost.
+        // Sources are random, so a few occur twice. Packets are lost while the interface is down.
         initial.extend(limits(pps + pps / 10 + 1, sources + sources / 8));
         let mut garbage = words(&[
             "lab",
@@ -206,7 +207,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Everybody who should be there is.
+    /// Checks that all parts are running.
     pub(super) fn look(&mut self) -> Done {
         self.gateway.look(false)?;
         self.servers.iter_mut().try_for_each(|server| server.part.look(false))?;
@@ -214,7 +215,7 @@ impl<'a> SoakStage<'a> {
         self.floods.iter_mut().try_for_each(|flood| flood.look(true))
     }
 
-    /// One more thing happens.
+    /// Causes the next disturbance.
     pub(super) fn disturb(&mut self) -> Done {
         let host = self.lab.server().clone();
         let round = self.moves / 7;
@@ -252,7 +253,7 @@ impl<'a> SoakStage<'a> {
         for group in server.groups {
             self.restless.close(group)?;
         }
-        // Waits for the process; it is dead.
+        // Waits for the process, which is already dead.
         drop(server.part);
         let again = self.serve(server.port)?;
         self.servers.insert(number, again);
@@ -260,7 +261,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Starts the second gateway, or kills it: every other time without a chance to clean up.
+    /// Starts the second gateway, or ends it: every second time with SIGKILL.
     fn turn_second_gateway(&mut self, round: usize) -> Done {
         let Some(second) = self.second.take() else {
             let args = gateway_args(&format!("{}-2", self.lab.id()), SECOND, &["443".to_owned()]);
@@ -294,13 +295,13 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// True if the first flood has sent all of its packets.
+    /// True if the first flood has sent all its packets.
     pub(super) fn flooded(&self) -> Done<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)
     }
 
-    /// No more floods, no second gateway, and the settings of the beginning.
+    /// Ends the floods and the second gateway, and restores the initial settings.
     pub(super) fn calm(&mut self) -> Done {
         self.floods.iter().for_each(Part::stop);
         for flood in self.floods.drain(..) {
@@ -313,7 +314,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Ends all connections, the servers being told.
+    /// Closes all connections in order, so that the servers are notified.
     pub(super) fn close_clients(&mut self) -> Done {
         for server in &mut self.servers {
             let fleet = if server.port == PORTS[0] { &self.steady } else { &self.restless };
@@ -324,12 +325,12 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Connections that clients hold open now.
+    /// Number of connections that clients hold open now.
     pub(super) fn open(&self) -> u64 {
         self.servers.iter().flat_map(|server| &server.groups).map(Group::open).sum()
     }
 
-    /// Ends servers and gateway in order. For each server its id and what it said.
+    /// Ends the servers and the gateway in order. Returns each server's ID with its last output.
     pub(super) fn end(self) -> Done<Vec<(u32, Value)>> {
         let mut said = Vec::new();
         for server in self.servers {
@@ -368,7 +369,7 @@ fn ip(host: &Namespace, args: &str) -> Done<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Routes and neighbours as lines for `ip`.
+/// Returns routes and neighbours as lines for `ip`.
 fn remember(host: &Namespace) -> Done<String> {
     let mut lines = String::new();
     for family in ["-4", "-6"] {

@@ -1,20 +1,20 @@
-//! Figures that must stay flat: samples over time, and whether they grow.
+//! Values that must not grow: samples over time, and their trend.
 
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// Part of a run that is left out at its start: caches fill, allocators take what they will need.
+/// Share of a run that is ignored at its start, while caches and allocators fill.
 const WARM_UP: f64 = 0.4;
-/// And at least so many seconds: handshakes that never go on are kept for 10.
+/// Minimum length of that time in seconds. Incomplete handshakes are kept for 10.
 const WARM_UP_SECONDS: f64 = 15.0;
-/// Growth that is none: allocators and the kernel take memory in pieces.
+/// Growth that is ignored, because allocators and the kernel allocate in chunks.
 const ALLOWED_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
-/// As above, of what there is.
+/// The same, as a share of the value.
 const ALLOWED_SHARE: f64 = 0.05;
-/// The same for descriptors: one look may find one open that is about to be closed.
+/// The same for descriptors: a sample may include one that is about to be closed.
 const ALLOWED_DESCRIPTORS: f64 = 2.0;
-/// A slope needs some points.
+/// Minimum number of points for a slope.
 const FEWEST: usize = 6;
 
 /// Unit of the values in a series.
@@ -25,22 +25,22 @@ pub(super) enum Unit {
     Descriptors,
 }
 
-/// A quantity over time.
+/// A value over time.
 #[derive(Serialize)]
 pub(super) struct Series {
     pub name: String,
     pub unit: Unit,
-    /// Seconds since the start, and the value then.
+    /// Seconds since the start, and the value at that time.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Growth of a series.
+/// Trend of a series.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Trend {
-    /// Points behind the warm-up.
+    /// Number of points after the warm-up.
     pub points: usize,
     pub median: f64,
-    /// By the slope, from the end of the warm-up to the end.
+    /// Growth according to the slope, from the end of the warm-up to the end.
     pub growth: f64,
     pub allowed: f64,
     pub flat: bool,
@@ -55,8 +55,8 @@ impl Series {
         self.points.push((seconds, value as f64));
     }
 
-    /// Growth of the series: by the median of the slopes between all pairs of points (Theil 1950,
-    /// Sen 1968), which single outliers do not move.
+    /// Returns the trend of the series: the median of the slopes between all pairs of points (Theil
+    /// 1950, Sen 1968), which is robust against single outliers.
     pub(super) fn trend(&self) -> Trend {
         let end = self.points.last().map_or(0.0, |(at, _)| *at);
         let begin = (end * WARM_UP).max(WARM_UP_SECONDS);
@@ -87,7 +87,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Resident memory of a process, bytes.
+/// Resident memory of a process, in bytes.
 pub(super) fn resident(pid: u32) -> Done<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path)?;
@@ -98,7 +98,7 @@ pub(super) fn resident(pid: u32) -> Done<u64> {
         .ok_or_else(|| Failure::new(format!("{path} has no VmRSS")))
 }
 
-/// Open descriptors of a process.
+/// Number of open descriptors of a process.
 pub(super) fn descriptors(pid: u32) -> Done<u64> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
@@ -118,7 +118,7 @@ mod tests {
         const MIB: f64 = 1024.0 * 1024.0;
         let noise = |second: u32| f64::from(second * 7919 % 101) / 101.0 * 8.0 * MIB;
         assert!(series(|second| 50.0 * MIB + noise(second)).flat);
-        // Filled up at the start, then no more.
+        // It grows at the start, and then stays.
         assert!(series(|second| 50.0 * MIB + f64::from(second.min(200)) * MIB).flat);
         // One outlier at the end.
         assert!(series(|second| if second == 599 { 500.0 * MIB } else { 50.0 * MIB }).flat);

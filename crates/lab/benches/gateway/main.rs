@@ -1,14 +1,16 @@
-//! Cost of a verdict and of a counted connection: the first half of `make bench-gateway`.
+//! Cost of the XDP program and of a counted connection: the first half of `make bench-gateway`.
 //!
-//! Nanoseconds per packet of the real program, run by BPF_PROG_TEST_RUN, for each way through it, as a
-//! ratio to a program that only passes and to the reference (`reference.rs`), measured just before in the
-//! same round; and nanoseconds per open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN leaves out the
-//! driver: these ratios say nothing of packets per second. What a flood leaves of a server is the other
-//! half, `equic lab bench`.
+//! Measures nanoseconds per packet of the real program with BPF_PROG_TEST_RUN, for each path
+//! through it. They are compared with a program that only passes, and with the reference
+//! (`reference.rs`), which run just before in the same round. Also measures nanoseconds per
+//! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN skips the
+//! driver, so these ratios do not predict packets per second. `equic lab bench` measures the other
+//! half: what a flood leaves of a server's capacity.
 //!
-//! `--quick`, `--markdown`, `--json`: as there. The result is in out/bench-gateway/program.json too.
-//! `--object FILE` measures each way through the program of that file too, in the same rounds: what a
-//! change of the program brings. It has to be of the same version of `abi.h`.
+//! The options `--quick`, `--markdown` and `--json` are as there. The result is also written to
+//! out/bench-gateway/program.json. `--object FILE` also measures each path through the program in
+//! that file, in the same rounds, to show the effect of a change. The file must have the same
+//! version of `abi.h`.
 
 mod packets;
 mod program;
@@ -36,9 +38,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SCHEMA: &str = "equic.bench.gateway/2";
 const ROUNDS: usize = 40;
 const QUICK_ROUNDS: usize = 5;
-/// Open/close pairs of one round.
+/// Open/close pairs per round.
 const PAIRS: u32 = 200_000;
-/// At most so many nanoseconds a pair.
+/// Target: maximum nanoseconds per pair.
 const PAIR_AIM: f64 = 200.0;
 
 /// A median over the rounds, with its 95 % bootstrap interval.
@@ -55,7 +57,7 @@ impl Figure {
         Ok(Figure { median: sample.median().ok_or("no rounds")?, interval })
     }
 
-    /// Of quotients, second by first, of what was measured in the same round.
+    /// Returns the quotient (second by first) of values that were measured in the same round.
     fn ratio(pairs: impl IntoIterator<Item = (f64, f64)>, rng: &mut SmallRng) -> Result<Figure> {
         let ratio = paired_ratio_95(pairs, rng).ok_or("no rounds")?;
         Ok(Figure { median: ratio.value, interval: ratio.interval })
@@ -82,12 +84,12 @@ struct Costs {
     ledger: Vec<Pair>,
 }
 
-/// Pairs of so many sources in turn, one thread.
+/// Measures pairs of this number of sources in turn, in one thread.
 fn ledger(sources: u32, rounds: usize, rng: &mut SmallRng) -> Result<Pair> {
     let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
     let service = gateway.ledger()?.service_at(0)?;
     let peer = |n: u32| SocketAddr::new(IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n % sources)), 9);
-    // Nothing here waits, so the thread's own time is what it takes, whoever else runs.
+    // Nothing here waits, so the thread's CPU time is its cost, whatever else is running.
     let now = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     let round = || {
         let start = now()?;

@@ -1,4 +1,4 @@
-//! Packets that the program is measured with.
+//! Packets for measuring the program.
 
 use equic_lab::flood::frame::udp_frame;
 use equic_token::{IdFormat, KeyRing, RetryToken};
@@ -8,10 +8,10 @@ use rand::{RngCore, SeedableRng};
 
 use crate::Result;
 
-/// Address that all packets come from.
+/// Source address of all packets.
 pub(crate) const SOURCE: &str = "198.51.100.7:50000";
 const SERVICE: &str = "192.0.2.1:443";
-/// Packets of a round that are run once each.
+/// Number of packets per round that are run once each.
 const OPENINGS: usize = 2_000;
 
 fn to(target: &str, datagram: &[u8]) -> Vec<u8> {
@@ -34,13 +34,13 @@ fn short_to(id: &[u8]) -> Vec<u8> {
     to(SERVICE, &datagram)
 }
 
-/// A short header to an ID that a server with this ring has made.
+/// Returns a short header with an ID that a server with this ring has issued.
 pub(crate) fn to_proven_id(ring: &KeyRing) -> Result<Vec<u8>> {
     Ok(short_to(format()?.seal(ring, &[0; 2], 1)?.as_bytes()))
 }
 
-/// A short header to an ID that looks like one of a server's, of a key that the ring may have, and is none: what
-/// costs most to find out.
+/// Returns a short header with a forged ID. It has a key number that the ring may have, so it costs
+/// most to reject.
 pub(crate) fn forged(ring: &KeyRing) -> Result<Vec<u8>> {
     let mut id = format()?.seal(ring, &[0; 2], 1)?.as_bytes().to_vec();
     if let Some(last) = id.last_mut() {
@@ -53,7 +53,7 @@ fn format() -> Result<IdFormat> {
     Ok(IdFormat::new(12, 2)?)
 }
 
-/// An Initial as the program sees one; its payload would not decrypt.
+/// Returns an Initial packet. The program cannot see that its payload would not decrypt.
 fn long_header(version: u32, scid: u64, dcid: &[u8], token: &[u8]) -> Vec<u8> {
     let mut datagram = vec![0xc0];
     datagram.extend(version.to_be_bytes());
@@ -61,7 +61,7 @@ fn long_header(version: u32, scid: u64, dcid: &[u8], token: &[u8]) -> Vec<u8> {
     datagram.extend(dcid);
     datagram.push(8);
     datagram.extend(scid.to_be_bytes());
-    // Lengths of two bytes (RFC 9000 s.16).
+    // Two-byte lengths (RFC 9000 s.16).
     datagram.extend((0x4000 | token.len() as u16).to_be_bytes());
     datagram.extend(token);
     datagram.extend([0x44, 0x00]);
@@ -69,7 +69,7 @@ fn long_header(version: u32, scid: u64, dcid: &[u8], token: &[u8]) -> Vec<u8> {
     to(SERVICE, &datagram)
 }
 
-/// A version 1 Initial without a token.
+/// Returns a version 1 Initial without a token.
 pub(crate) fn initial(scid: u64, dcid: u64) -> Vec<u8> {
     long_header(1, scid, &dcid.to_be_bytes(), &[])
 }
@@ -79,30 +79,30 @@ fn many<T>(seed: u64, one: impl Fn(u64, u64) -> T) -> impl Iterator<Item = T> {
     std::iter::repeat_with(move || one(rng.next_u64(), rng.next_u64())).take(OPENINGS)
 }
 
-/// Attempts that each open a connection.
+/// Returns attempts that each open a connection.
 pub(crate) fn openings(seed: u64) -> Vec<Vec<u8>> {
     many(seed, initial).collect()
 }
 
-/// Attempts in a version that nobody knows, one of those that are reserved (RFC 9000 s.15).
+/// Returns attempts with an unknown version: a reserved one (RFC 9000 s.15).
 pub(crate) fn of_unknown_version(seed: u64) -> Vec<Vec<u8>> {
     many(seed, |scid, dcid| long_header(0x1a2a_3a4a, scid, &dcid.to_be_bytes(), &[])).collect()
 }
 
-/// Attempts that bring the token of a Retry packet made with this ring.
+/// Returns attempts with the token of a Retry packet made with this ring.
 pub(crate) fn with_tokens(ring: &KeyRing, seed: u64) -> Result<Vec<Vec<u8>>> {
     let one = |scid, dcid: u64| Ok(long_header(1, scid, &dcid.to_be_bytes(), &token(ring, dcid)?));
     many(seed, one).collect()
 }
 
-/// An attempt with a token of which one bit is wrong.
+/// Returns an attempt with a token that has a wrong bit.
 pub(crate) fn with_forged_token(ring: &KeyRing) -> Result<Vec<u8>> {
     let mut token = token(ring, 2)?;
     token[RetryToken::LEN - 1] ^= 1;
     Ok(long_header(1, 1, &2_u64.to_be_bytes(), &token))
 }
 
-/// The token of a Retry packet with the Source Connection ID `dcid`.
+/// Returns the token of a Retry packet with the Source Connection ID `dcid`.
 fn token(ring: &KeyRing, dcid: u64) -> Result<[u8; RetryToken::LEN]> {
     let id = ConnectionId::new(&dcid.to_be_bytes())?;
     let original = ConnectionId::new(&(!dcid).to_be_bytes())?;

@@ -1,5 +1,5 @@
-//! Nanoseconds per packet of the XDP program, for each way through it, as a ratio to a program that only
-//! passes and to one that does what any filter by source does.
+//! Nanoseconds per packet of the XDP program, for each path through it. They are compared with a
+//! program that only passes, and with the minimal filter by source.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{Figure, Result};
 
 const REPEAT: u32 = 20_000;
 
-/// Everything on, with room enough that no bucket refuses.
+/// All features enabled, with limits that are never reached.
 const FEATURES: [(&str, &str); 5] = [
     ("max_connections", "100000"),
     ("new_per_source", "100000000/s"),
@@ -23,26 +23,27 @@ const FEATURES: [(&str, &str); 5] = [
     ("bytes_per_source", "900GB/s"),
 ];
 
-/// One way through the program.
+/// One path through the program.
 struct Path {
     what: &'static str,
     expected: Option<&'static str>,
-    /// At most so many times the reference's time.
+    /// Target: maximum multiple of the reference's time.
     aim: Option<f64>,
     gateway: Gateway,
-    /// One that is run again and again, or several that are run once each: a second run would be under way, or would
-    /// be of the answer, which the program writes over the packet.
+    /// One packet that is run repeatedly, or several that are run once each. A second run of these
+    /// would be part of the same attempt, or would use the answer that the program wrote over the
+    /// packet.
     frames: Vec<Vec<u8>>,
-    /// Makes those of the next round, from a seed.
+    /// Creates the packets of the next round from a seed.
     next: Option<Next>,
     _held: Vec<Guard>,
     rounds: Vec<Round>,
 }
 
-/// Makes packets from a seed.
+/// Creates packets from a seed.
 type Next = Box<dyn Fn(u64) -> Result<Vec<Vec<u8>>>>;
 
-/// Nanoseconds per packet in one round, of a path and of what it is compared with.
+/// Nanoseconds per packet in one round, of a path and of the programs for comparison.
 #[derive(Clone, Copy)]
 struct Round {
     null: f64,
@@ -68,12 +69,12 @@ impl Path {
         Ok(Path { what, expected, aim, gateway, frames, next: None, _held: held, rounds })
     }
 
-    /// With packets of its own for every run.
+    /// Uses new packets for every run.
     fn each_new(self, next: fn(u64) -> Vec<Vec<u8>>) -> Result<Path> {
         self.each(Box::new(move |seed| Ok(next(seed))))
     }
 
-    /// As [`Path::each_new`], each with a token of the gateway's own ring.
+    /// Like [`Path::each_new`], with a token of the gateway's own ring in each packet.
     fn each_with_token(self) -> Result<Path> {
         let ring = self.gateway.control().key_ring()?;
         self.each(Box::new(move |seed| packets::with_tokens(&ring, seed)))
@@ -92,7 +93,7 @@ impl Path {
         Ok(self)
     }
 
-    /// Measures the path, and just before it what it is compared with.
+    /// Measures the path, and just before it the programs for comparison.
     fn round(&mut self, programs: &Programs) -> Result<()> {
         let repeat = if self.next.is_some() { 1 } else { REPEAT };
         let (mut null, mut reference, mut ours) = Default::default();
@@ -104,14 +105,14 @@ impl Path {
         let each = |time: Duration| time.as_secs_f64() * 1e9 / self.frames.len() as f64;
         let round = Round { null: each(null), reference: each(reference), ours: each(ours) };
         if let Some(next) = &self.next {
-            // Attempts have to be new again.
+            // Attempts must be new again.
             self.frames = next(u64::from(ours.subsec_nanos()))?;
         }
         self.rounds.push(round);
         Ok(())
     }
 
-    /// Every packet must have ended as the path says.
+    /// Checks that every packet got the expected verdict.
     fn check(&self, rounds: usize) -> Result<()> {
         let Some(expected) = self.expected else { return Ok(()) };
         for row in self.gateway.control().counters()? {
@@ -127,7 +128,7 @@ impl Path {
     }
 }
 
-/// Mean time of a program that drops the frame.
+/// Returns the mean time of a program that drops the frame.
 fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> Result<Duration> {
     match programs.run(which, frame, repeat)? {
         (XDP_DROP, time) => Ok(time),
@@ -135,7 +136,7 @@ fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> R
     }
 }
 
-/// Ways through the program to a service that nothing is asked of but what `settings` says.
+/// Returns the paths for a service with only the options in `settings`.
 fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
     let path = |what, expected, aim, settings: &[(&str, &str)], frame| {
         Path::new(object, what, expected, aim, settings, frame)
@@ -159,7 +160,8 @@ fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
         path("established, no limits", Some("established"), None, &[], packets::short_header())?,
         all,
         denied,
-        // A source that opened nothing for that long is not looked up among the handshakes: the state a
+        // A source that has opened nothing for a while is not looked up among the handshakes. This
+        // is the state during a long flood over the quota.
         // flood over the quota is in once it lasts.
         path("over quota, policy new", Some("quota"), Some(2.5), &limit, packets::initial(1, 2))?
             .holding(5)?,
@@ -178,7 +180,7 @@ fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
     Ok(paths)
 }
 
-/// Those on which addresses and connection IDs prove themselves, and those that are answered.
+/// Returns the paths with verification of addresses and connection IDs, and those that answer.
 fn proving(object: &ObjectSource) -> Result<Vec<Path>> {
     let path = |what, expected, aim, settings: &[(&str, &str)], frame| {
         Path::new(object, what, expected, aim, settings, frame)
@@ -222,19 +224,19 @@ fn proving(object: &ObjectSource) -> Result<Vec<Path>> {
     ])
 }
 
-/// Cost of one way through the program, or of a program that it is compared with.
+/// Cost of a path through the program, or of a program for comparison.
 #[derive(Serialize)]
 pub(crate) struct Row {
     pub what: &'static str,
     /// Nanoseconds per packet.
     pub nanos: Figure,
-    /// The same, as a multiple of the null program's in the same round.
+    /// Multiple of the null program's time in the same round.
     pub times_null: Figure,
-    /// The same, as a multiple of the reference's in the same round.
+    /// Multiple of the reference's time in the same round.
     pub times_reference: Figure,
-    /// At most so many times the reference's.
+    /// Target: maximum multiple of the reference's time.
     pub aim: Option<f64>,
-    /// The same, as a multiple of another object's in the same round, if there is one.
+    /// Time divided by another object's in the same round, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times_other: Option<Figure>,
 }
@@ -260,7 +262,7 @@ impl Row {
     }
 }
 
-/// The reference and its variants in one round, nanoseconds per packet.
+/// The reference and its variants in one round, in nanoseconds per packet.
 struct Bases {
     null: f64,
     reference: f64,
@@ -281,14 +283,14 @@ impl Bases {
     }
 }
 
-/// Everything that was measured of programs.
+/// All measured costs of programs.
 #[derive(Serialize)]
 pub(crate) struct Costs {
     /// The reference and its variants.
     pub references: Vec<Row>,
     /// Each way through the gateway's program.
     pub paths: Vec<Row>,
-    /// Nanoseconds of a call that returns, of a function that does nothing.
+    /// Nanoseconds per call of a function that does nothing.
     pub call_nanos: Figure,
 }
 
@@ -309,7 +311,8 @@ fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
     rows.into_iter().map(row).collect()
 }
 
-/// Measures every path so often, in random order; and with each that of another object, if there is one.
+/// Measures every path `rounds` times in random order, and each time also that of another object,
+/// if there is one.
 pub(crate) fn measure(
     rounds: usize,
     other: Option<&ObjectSource>,
@@ -321,7 +324,7 @@ pub(crate) fn measure(
     let mut others = other.map(paths).transpose()?.unwrap_or_default();
     let (mut paths, mut bases) = (paths(&ObjectSource::Embedded)?, Vec::new());
     let frame = packets::short_header();
-    // One number more than there are paths: the turn of the reference's variants.
+    // One index more than there are paths, for the variants of the reference.
     let mut order: Vec<usize> = (0..=paths.len()).collect();
     for round in 0..rounds {
         order.shuffle(rng);

@@ -1,5 +1,5 @@
-//! The programs that the gateway's is compared with: one that only passes, and `bpf/reference.bpf.c`, what
-//! any filter by source costs. The tests of the lab compile this file too.
+//! The programs for comparison: one that only passes, and the minimal filter by source,
+//! `bpf/reference.bpf.c`. The tests of the lab compile this file, too.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -10,7 +10,8 @@ use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Calls that [`Program::MoreCalls`] makes more than [`Program::Reference`]: CALLS in the C file.
+/// Additional calls in [`Program::MoreCalls`], compared with [`Program::Reference`]: CALLS in the C
+/// file.
 pub(crate) const CALLS: u32 = 16;
 /// Verdicts of an XDP program.
 pub(crate) const XDP_DROP: u32 = 1;
@@ -23,30 +24,30 @@ struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/reference.bpf.o")));
 
-/// Programs to compare with.
+/// A program for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `return XDP_PASS`.
     Null,
-    /// Parse to UDP, one look-up of the source in an LRU table, drop.
+    /// Parses to UDP, looks up the source in an LRU hash table, and drops.
     Reference,
-    /// The same by a table whose look-up is no call.
+    /// Like the reference, with a table whose look-up is inlined.
     NoCalls,
-    /// The reference with [`CALLS`] calls of a function that does nothing.
+    /// The reference with [`CALLS`] additional calls of a function that does nothing.
     MoreCalls,
 }
 
-/// All of them, loaded.
+/// All programs for comparison, loaded.
 pub(crate) struct Programs {
     null: OwnedFd,
     object: Object,
 }
 
 impl Programs {
-    /// Loads them; those that look sources up know this one alone.
+    /// Loads them. The tables of those that look up sources have only this one.
     ///
     /// # Errors
-    /// Without the privilege to load BPF programs.
+    /// Fails without the privilege to load BPF programs.
     pub(crate) fn load(source: IpAddr) -> Result<Programs> {
         let object = ObjectBuilder::default().open_memory(&OBJECT.0)?.load()?;
         let key = key(source);
@@ -60,10 +61,10 @@ impl Programs {
         Ok(Programs { null: null()?, object })
     }
 
-    /// Runs one of them `repeat` times on a frame: its verdict, and the mean time of a run.
+    /// Runs one of them `repeat` times on a frame. Returns its verdict, and the mean time of a run.
     ///
     /// # Errors
-    /// If the kernel does not run it.
+    /// Fails if the kernel does not run it.
     pub(crate) fn run(&self, which: Program, frame: &[u8], repeat: u32) -> Result<(u32, Duration)> {
         let name = match which {
             Program::Null => return run(self.null.as_raw_fd(), frame, repeat),
@@ -76,7 +77,7 @@ impl Programs {
     }
 }
 
-/// The key of a source, as `struct source` in the C file.
+/// Returns the key of a source: `struct source` of the C file.
 fn key(source: IpAddr) -> [u8; 16] {
     match source {
         IpAddr::V4(v4) => {
@@ -101,7 +102,7 @@ fn null() -> Result<OwnedFd> {
     let insn = |code, imm| libbpf_sys::bpf_insn { code, imm, ..Default::default() };
     // r0 = XDP_PASS; exit
     let program = [insn(0xb7, XDP_PASS.cast_signed()), insn(0x95, 0)];
-    // SAFETY: the strings end in NUL, and the array has as many instructions as are said.
+    // SAFETY: the strings end in NUL, and the array has the given number of instructions.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,
@@ -115,11 +116,11 @@ fn null() -> Result<OwnedFd> {
     if fd < 0 {
         return Err(format!("loading the null program failed ({fd}): run as root").into());
     }
-    // SAFETY: the kernel has just made it, and nobody else has it.
+    // SAFETY: the kernel has just created the descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `BPF_PROG_TEST_RUN`: verdict and mean time of a run.
+/// Calls `BPF_PROG_TEST_RUN`. Returns the verdict and the mean time of a run.
 fn run(program: i32, frame: &[u8], repeat: u32) -> Result<(u32, Duration)> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
@@ -128,7 +129,7 @@ fn run(program: i32, frame: &[u8], repeat: u32) -> Result<(u32, Duration)> {
         repeat: i32::try_from(repeat)?,
         ..Default::default()
     };
-    // SAFETY: the descriptor is a program's, and the frame outlives the call.
+    // SAFETY: the descriptor is that of a program, and the frame outlives the call.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &raw mut options) };
     if result < 0 {
         return Err(format!("BPF_PROG_TEST_RUN failed ({result})").into());

@@ -1,4 +1,4 @@
-//! The thread that lets the network's time run with the clock's.
+//! The thread that advances the network's virtual time with the real clock.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,14 +16,14 @@ use super::tap::{Outbox, Tap};
 use super::{Ends, FIRST_PORT, Lateness, Losses, Report, packet};
 use crate::LabError;
 
-/// Longest time until the thread sees that it is to end.
+/// Maximum time until the thread notices that it must end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Packets that are read from one host before others have their turn.
+/// Number of packets read from one host before the next host's turn.
 const TURN: usize = 64;
 /// Larger than any packet.
 const BUFFER: usize = 1 << 16;
 
-/// A connection's ends within the network.
+/// The two ends of a connection in the network.
 struct Taps {
     ends: Ends,
     client: AgentId,
@@ -32,13 +32,13 @@ struct Taps {
 }
 
 pub(super) struct Engine {
-    /// The interfaces of the first host, then those of the next.
+    /// TUN devices of the first host, then of the next one, and so on.
     tuns: Vec<File>,
-    /// Interfaces of each host.
+    /// Number of interfaces per host.
     interfaces: u16,
     losses: Losses,
     pub(super) run: Simulation,
-    /// In the order of their ports.
+    /// Connections, in the order of their ports.
     connections: Vec<Taps>,
     outbox: Outbox,
     lateness: Lateness,
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// Puts both ends of a connection on their nodes.
+    /// Attaches both ends of a connection to their nodes.
     pub(super) fn connect(
         &mut self,
         (client, server): (NodeId, NodeId),
@@ -99,7 +99,8 @@ impl Engine {
         Ok(Report { run: self.run, flows, lateness: self.lateness, strangers: self.strangers })
     }
 
-    /// Waits so long, or until hosts have sent something: the numbers of these interfaces are in `ready` then.
+    /// Waits for at most this time, or until a host has sent packets. The indices of their
+    /// interfaces are then in `ready`.
     fn wait(&self, most: Duration, ready: &mut Vec<usize>) -> Result<(), LabError> {
         let mut polled: Vec<PollFd<'_>> =
             self.tuns.iter().map(|tun| PollFd::new(tun.as_fd(), PollFlags::POLLIN)).collect();
@@ -112,11 +113,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes packets that a host has sent by one of its interfaces into the network.
+    /// Reads the packets that a host has sent on one interface, and puts them into the network.
     fn read(&mut self, tun: usize, buffer: &mut [u8]) -> Result<(), LabError> {
         let several = usize::from(self.interfaces);
         let (host, link) = (tun / several, tun % several);
-        // With one interface, routes know the way.
+        // With one interface, the routes decide.
         let link = (several > 1).then_some(link as u16);
         for _ in 0..TURN {
             let length = match (&self.tuns[tun]).read(buffer) {
@@ -139,13 +140,13 @@ impl Engine {
         Ok(())
     }
 
-    /// True if this packet of a host is one of those that are to be lost.
+    /// True if this packet of a host must be dropped (see [`Live::lose`](super::Live::lose)).
     fn is_lost(&self, host: usize) -> bool {
         let left = |count: u64| count.checked_sub(1);
         self.losses[host].fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
-    /// The end of a connection that a packet of this host, between these ports, is from.
+    /// Returns the end of the connection for a packet of this host between these ports.
     fn tap(&self, host: usize, (source, destination): (u16, u16)) -> Option<AgentId> {
         let find = |port: u16| self.connections.get(usize::from(port.checked_sub(FIRST_PORT)?));
         match find(destination).filter(|one| one.ends.client == host) {
@@ -154,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Hands packets that have come out of the network to their hosts.
+    /// Writes packets that have crossed the network to their hosts.
     fn hand_over(&mut self, start: Instant) -> Result<(), LabError> {
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
         for delivered in outbox.drain(..) {
@@ -165,7 +166,7 @@ impl Engine {
             };
             match (&self.tuns[tun]).write(&delivered.packet) {
                 Ok(_) => {}
-                // A damaged header, which the kernel does not take: lost, as on a wire.
+                // The kernel rejects a corrupted header. The packet is lost, as on a real link.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) => return Err(LabError::system("write to a host's interface", error)),
             }
@@ -175,11 +176,12 @@ impl Engine {
     }
 }
 
-/// Asks the kernel to wake this thread when it wants to be woken, and before others. Where that is not allowed it is as
-/// late as others are, which [`Lateness`] tells.
+/// Asks the kernel for precise and prioritised wake-ups of this thread. Without permission, the
+/// thread wakes up later, which [`Lateness`] shows.
 fn be_punctual() {
     let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: prctl(2) with this option takes an integer; the parameter lives through the other call.
+    // SAFETY: prctl(2) with this option takes an integer. The parameter of the other call lives
+    // during the call.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
         libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority);

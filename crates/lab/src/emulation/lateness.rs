@@ -1,14 +1,14 @@
-//! Lateness of packets: the time between their event in the simulation and the clock when it was played.
+//! Lateness of packets: the time between their event in the simulation and its execution.
 
 use std::time::Duration;
 
-/// Width of a class of the distribution.
+/// Width of a bin of the histogram.
 const WIDTH: Duration = Duration::from_micros(50);
-/// Number of classes; the last has all that is later.
+/// Number of bins. The last one counts all larger values.
 const CLASSES: usize = 2_000;
 
-/// Distribution of the time between the moment at which a packet should have arrived at its host and that at which it
-/// was handed over. It says how far the figures of a run can be trusted: the machine had no time when they were due.
+/// Distribution of the time between a packet's scheduled arrival at its host and its real delivery.
+/// It shows how reliable the results of a run are: a busy machine delivers late.
 #[derive(Clone, Debug)]
 pub struct Lateness {
     classes: Vec<u64>,
@@ -30,18 +30,18 @@ impl Lateness {
         self.most = self.most.max(late);
     }
 
-    /// Packets that were handed over.
+    /// Number of delivered packets.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The latest packet.
+    /// Largest lateness of a packet.
     pub fn most(&self) -> Duration {
         self.most
     }
 
-    /// A time that this share of the packets, from 0 to 1, was not later than; to 50 us, and at most 100 ms. None
-    /// without packets.
+    /// Returns the lateness that this share of the packets (from 0 to 1) did not exceed. The
+    /// resolution is 50 us, and the maximum 100 ms. Returns `None` without packets.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = (share * self.packets as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

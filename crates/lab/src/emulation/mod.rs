@@ -1,14 +1,16 @@
 //! A network of `equic-sim` in real time, between programs on the hosts of a lab.
 //!
-//! Each end of a connection is on a host that has an interface of its own (TUN), whose other side is in this process:
-//! packets that the host sends there enter the network, and are written to another host's interface when they have
-//! come out of it. Links, queues, delay and loss are those of the simulator, in the same code; the ends are whatever
-//! runs on the hosts, with the kernel's sockets below.
+//! Each end of a connection is on a host with its own TUN interface, whose other side is in this
+//! process. Packets that the host sends there enter the simulated network. When they leave it, they
+//! are written to another host's interface. Links, queues, delay and loss are those of the
+//! simulator, by the same code. The hosts can run any program, with the kernel's sockets.
 //!
-//! [`Emulation::prepare`] makes the interfaces, [`Emulation::begin`] lets time run, [`Live::stop`] ends it.
+//! [`Emulation::prepare`] creates the interfaces, [`Emulation::begin`] starts the time, and
+//! [`Live::stop`] ends it.
 //!
-//! * `tun.rs`: interfaces; `packet.rs`: the headers of packets; `tap.rs`: where packets enter the network and leave it;
-//! * `engine.rs`: the thread that drives it all; `lateness.rs`: how well it kept up with the clock.
+//! * `tun.rs`: interfaces; `packet.rs`: packet headers; `tap.rs`: where packets enter and leave the
+//!   network;
+//! * `engine.rs`: the thread that runs it; `lateness.rs`: how well it keeps up with the clock.
 
 mod engine;
 mod lateness;
@@ -30,27 +32,30 @@ use engine::Engine;
 pub use lateness::Lateness;
 use tun::Place;
 
-/// The most connections of an emulation: each has a port number of its own.
+/// Maximum number of connections of an emulation. Each has its own port number.
 pub const MAX_CONNECTIONS: usize = 10_000;
 
-/// Port number of the first connection's server; no host chooses one below 32768 for a client.
+/// Server port of the first connection. Ephemeral client ports begin at 32768.
 const FIRST_PORT: u16 = 10_000;
 
 /// Settings of hosts and their interfaces.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// MTU of the hosts' interfaces in bytes: the smallest of the network, so that no packet is too large on its way.
+    /// MTU of the hosts' interfaces in bytes. It must be the smallest MTU of the network, so that
+    /// no packet is too large.
     pub mtu: u32,
-    /// Initial congestion window of TCP in segments; none: the kernel's.
+    /// Initial congestion window of TCP in segments, or `None` for the kernel's default.
     pub initial_window: Option<u32>,
-    /// Least time of TCP's retransmission timer beyond the round trip; none: the kernel's.
+    /// Minimum that TCP's retransmission timeout adds to the round-trip time, or `None` for the
+    /// kernel's default.
     pub min_rto: Option<Duration>,
-    /// Interfaces of each host: 1 or 2. With two, each leads over the link of its node that has the same number, and
-    /// a packet takes the link of the interface that it was sent by; with one, packets go as the network's routes say.
+    /// Number of interfaces per host: 1 or 2. With two, each leads over the link with the same
+    /// index of the host's node, so a packet takes the link of its interface. With one, the
+    /// network's routes decide.
     pub interfaces: u16,
 }
 
-/// A network with its hosts, before its time begins.
+/// A network with its hosts, before its time starts.
 pub struct Emulation {
     engine: Engine,
     hosts: Vec<Namespace>,
@@ -59,53 +64,55 @@ pub struct Emulation {
     losses: Losses,
 }
 
-/// Of each host, the number of packets that are to be lost of those that it sends next.
+/// For each host, the number of its next packets to drop.
 type Losses = Arc<[AtomicU64]>;
 
-/// Numbers of the hosts of a connection's ends, and its port.
+/// The hosts of a connection's ends, and its port.
 #[derive(Clone, Copy)]
 struct Ends {
-    /// Numbers of the hosts.
+    /// Indices of the hosts.
     client: usize,
     server: usize,
     port: u16,
 }
 
-/// A network whose time runs, in a thread of its own. Dropping it ends it.
+/// A running network, with its own thread. Dropping it ends it.
 #[derive(Debug)]
 pub struct Live {
     start: Instant,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Report, LabError>>>,
-    /// Numbers of the clients' hosts, by connection.
+    /// Index of the client's host, by connection.
     clients: Vec<usize>,
     losses: Losses,
 }
 
-/// Counters of an emulation that has ended.
+/// Results of an emulation that has ended.
 pub struct Report {
     /// The network with its counters.
     pub run: Simulation,
-    /// Of each connection the packets from its client, and those from its server.
+    /// For each connection: the flows of the packets from its client, and from its server.
     pub flows: Vec<(FlowId, FlowId)>,
-    /// Delay of packets at their hosts beyond the emulated one, measured by the clock.
+    /// Delay of packets beyond the emulated delay, measured by the clock.
     pub lateness: Lateness,
-    /// Packets of hosts that belonged to no connection, and were dropped: of the kernel itself, such as ICMP.
+    /// Packets of hosts that belonged to no connection, and were dropped. The kernel sends such
+    /// packets, for example ICMP.
     pub strangers: u64,
 }
 
 impl Emulation {
-    /// Number of hosts that a lab needs for connections between these nodes, its server among them.
+    /// Number of hosts that a lab needs for connections between these nodes, including its server.
     pub fn hosts_for(connections: &[(NodeId, NodeId)]) -> usize {
         numbered(connections).len().max(2)
     }
 
-    /// Gives the ends of all connections, each from a client's node to a server's, a host of the lab with an interface.
-    /// `run` is the network, in which nobody is yet.
+    /// Assigns a host of the lab with an interface to the ends of all connections. Each connection
+    /// is from a client's node to a server's. `run` is the network, without agents.
     ///
     /// # Errors
-    /// [`LabError::Plan`] if the lab is too small, there are too many connections, or a host has another number of links
-    /// than interfaces; others if the system refuses.
+    /// Fails with [`LabError::Plan`] if the lab is too small, if there are too many connections, or
+    /// if a host has a different number of links than interfaces. Fails with other errors if a
+    /// system call fails.
     pub fn prepare(
         lab: &Lab,
         run: Simulation,
@@ -151,34 +158,35 @@ impl Emulation {
         Ok(Emulation { engine, hosts, ends, ip, losses })
     }
 
-    /// The client's host of a connection, counted from 0, and an address to send from.
+    /// Returns the client's host of a connection (counted from 0), and an address to send from.
     ///
     /// # Panics
-    /// If there is no such connection.
+    /// Panics if there is no such connection.
     pub fn client(&self, connection: usize) -> (&Namespace, SocketAddr) {
         let ends = self.ends[connection];
         (&self.hosts[ends.client], SocketAddr::new(address(self.ip, ends.client, 0), 0))
     }
 
-    /// Address of a connection's client on one of its interfaces, counted from 0, to send from there.
+    /// Returns the address of a connection's client on one of its interfaces (counted from 0), to
+    /// send from.
     ///
     /// # Panics
-    /// If there is no such connection.
+    /// Panics if there is no such connection.
     pub fn client_address(&self, connection: usize, interface: u16) -> IpAddr {
         address(self.ip, self.ends[connection].client, interface)
     }
 
-    /// The server's host of a connection, counted from 0, and the address to listen at. What goes elsewhere is not
-    /// carried.
+    /// Returns the server's host of a connection (counted from 0), and the address to listen on.
+    /// Packets to other addresses are dropped.
     ///
     /// # Panics
-    /// If there is no such connection.
+    /// Panics if there is no such connection.
     pub fn server(&self, connection: usize) -> (&Namespace, SocketAddr) {
         let ends = self.ends[connection];
         (&self.hosts[ends.server], SocketAddr::new(address(self.ip, ends.server, 0), ends.port))
     }
 
-    /// The network, for other traffic in it.
+    /// The network, for adding background traffic.
     pub fn network(&mut self) -> &mut Simulation {
         &mut self.engine.run
     }
@@ -188,10 +196,10 @@ impl Emulation {
         &self.hosts
     }
 
-    /// Lets the network's time begin.
+    /// Starts the network's time.
     ///
     /// # Errors
-    /// [`LabError::System`] if the thread cannot be started.
+    /// Fails with [`LabError::System`] if the thread cannot be started.
     pub fn begin(self) -> Result<Live, LabError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (engine, seen, start) = (self.engine, Arc::clone(&stop), Instant::now());
@@ -205,28 +213,29 @@ impl Emulation {
 }
 
 impl Live {
-    /// The moment at which the network's time began.
+    /// Start time of the network.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// Loses the next packets, so many, that the host of a connection's client sends, before they get to any queue.
+    /// Drops the next `packets` packets that the host of a connection's client sends, before they
+    /// reach any queue.
     ///
     /// # Panics
-    /// If there is no such connection.
+    /// Panics if there is no such connection.
     pub fn lose(&self, connection: usize, packets: u64) {
         self.losses[self.clients[connection]].store(packets, Ordering::Relaxed);
     }
 
-    /// True if it has ended of itself: [`Live::stop`] says why.
+    /// True if it has ended by itself. [`Live::stop`] returns the error.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it.
+    /// Ends the emulation.
     ///
     /// # Errors
-    /// It had ended before, with this error.
+    /// Returns the error if it had already ended by itself.
     pub fn stop(mut self) -> Result<Report, LabError> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -240,13 +249,13 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Nobody asked for its report.
+            // The report is not needed after a drop.
             let _ = thread.join();
         }
     }
 }
 
-/// Numbers of hosts, by node, in the order in which connections name them.
+/// Numbers the hosts, by node, in the order in which connections name them.
 fn numbered(connections: &[(NodeId, NodeId)]) -> HashMap<NodeId, usize> {
     let mut numbers = HashMap::new();
     for node in connections.iter().flat_map(|(client, server)| [*client, *server]) {
@@ -256,10 +265,10 @@ fn numbered(connections: &[(NodeId, NodeId)]) -> HashMap<NodeId, usize> {
     numbers
 }
 
-/// The most interfaces of a host.
+/// Maximum number of interfaces of a host.
 const MAX_INTERFACES: u16 = 2;
 
-/// Each host has as many links as interfaces, if it has several of these.
+/// Checks that hosts with several interfaces have as many links.
 fn check_interfaces(
     run: &Simulation,
     mut nodes: impl Iterator<Item = NodeId>,
@@ -274,10 +283,10 @@ fn check_interfaces(
     Ok(())
 }
 
-/// Address of a host on one of its interfaces: of the ranges for benchmarks (RFC 2544), or of a unique local prefix
-/// (RFC 4193).
+/// Returns the address of a host on one of its interfaces, from the range for benchmarks (RFC 2544)
+/// or a unique local prefix (RFC 4193).
 fn address(ip: IpVersion, host: usize, interface: u16) -> IpAddr {
-    // A lab has at most 251 hosts, and a host two interfaces.
+    // A lab has at most 251 hosts, and a host at most two interfaces.
     match ip {
         IpVersion::V4 => Ipv4Addr::new(198, 18 + interface as u8, host as u8, 1).into(),
         IpVersion::V6 => {
@@ -286,7 +295,7 @@ fn address(ip: IpVersion, host: usize, interface: u16) -> IpAddr {
     }
 }
 
-/// The prefix of all hosts' interfaces with this number.
+/// Returns the prefix of all interfaces with this index.
 fn prefix(ip: IpVersion, interface: u16) -> String {
     match ip {
         IpVersion::V4 => format!("198.{}.0.0/16", 18 + interface),

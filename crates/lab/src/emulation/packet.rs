@@ -1,8 +1,8 @@
-//! Headers of IP packets, as far as an emulation reads and changes them.
+//! The parts of IP headers that an emulation reads and modifies.
 
 use equic_sim::Ecn;
 
-/// Fields of an IP packet that the emulation needs.
+/// Fields of an IP packet that the emulation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Port numbers of source and destination.
@@ -13,7 +13,8 @@ pub(super) struct Header {
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Reads a packet; none if it is not all of a TCP segment or UDP datagram right behind its IP header.
+/// Parses a packet. Returns `None` unless it is a complete TCP segment or UDP datagram directly
+/// after its IP header.
 pub(super) fn read(packet: &[u8]) -> Option<Header> {
     let (transport, ecn) = match packet.first()? >> 4 {
         4 => {
@@ -46,7 +47,7 @@ pub(super) fn read(packet: &[u8]) -> Option<Header> {
     Some(Header { ports: (port(0)?, port(2)?), ecn })
 }
 
-/// Marks a packet that [`read`] has read as one that experienced congestion (RFC 3168 s.5).
+/// Marks a packet that [`read`] has accepted as CE (RFC 3168 s.5).
 pub(super) fn mark(packet: &mut [u8]) {
     match packet.first().map(|first| first >> 4) {
         Some(4) if packet.len() >= 20 => {
@@ -69,7 +70,7 @@ pub(super) fn mark(packet: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// An IPv4 header with its checksum, and a UDP header with the ports 1000 and 2000.
+    /// Returns an IPv4 header with its checksum, and a UDP header with the ports 1000 and 2000.
     fn v4(tos: u8) -> Vec<u8> {
         let mut packet = vec![
             0x45, tos, 0, 28, 0, 1, 0x40, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 1, 1, 3, 232, 7,
@@ -119,7 +120,7 @@ mod tests {
             packet[at] = value;
             read(&packet)
         };
-        // Another version, a header too short, a fragment, ICMP.
+        // Another version, a header that is too short, a fragment, ICMP.
         assert!(
             [with(0, 0x55), with(0, 0x44), with(6, 0x20), with(9, 1)].iter().all(Option::is_none)
         );

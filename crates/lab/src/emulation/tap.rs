@@ -1,4 +1,4 @@
-//! End of a connection in the simulated network, where a host's packets enter and leave it.
+//! The end of a connection in the simulated network, where a host's packets enter and leave it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,36 +7,36 @@ use equic_sim::{Address, Agent, Datagram, Ecn, FlowId, IpVersion, Protocol, Time
 
 use super::packet;
 
-/// A packet that has come out of the network.
+/// A packet that has crossed the network.
 pub(super) struct Delivered {
-    /// Moment of its arrival.
+    /// Time of its arrival.
     pub(super) at: Time,
-    /// Number of the host that it is for.
+    /// Index of the destination host.
     pub(super) host: usize,
-    /// Number of the link that it came by, of those that the host's node has.
+    /// Index of the link it arrived on, among the links of the host's node.
     pub(super) link: u16,
     pub(super) packet: Vec<u8>,
 }
 
-/// Packets that have come out of the network, of all taps.
+/// The packets of all taps that have crossed the network.
 pub(super) type Outbox = Arc<Mutex<Vec<Delivered>>>;
 
-/// One end of a connection within the network; the connection itself is the host's.
+/// One end of a connection in the network. The host runs the connection itself.
 pub(super) struct Tap {
     peer: Address,
     flow: FlowId,
-    /// Bytes of IP and UDP header: that many of each packet are no payload to the simulator.
+    /// Length of the IP and UDP headers in bytes. For the simulator, they are not payload.
     headers: usize,
     host: usize,
     inbox: VecDeque<IncomingPacket>,
     outbox: Outbox,
 }
 
-/// A packet of the host's that enters the network.
+/// A packet of the host that enters the network.
 struct IncomingPacket {
     packet: Vec<u8>,
     ecn: Ecn,
-    /// Number of the link that it takes; none: as routes say.
+    /// Index of the outgoing link, or `None` to use the routes.
     link: Option<u16>,
 }
 
@@ -52,7 +52,8 @@ impl Tap {
         Tap { peer, flow, headers, host, inbox: VecDeque::new(), outbox }
     }
 
-    /// Takes a packet from the host, for this link of its node; none: as routes say.
+    /// Puts a packet of the host into the network, on this link of its node, or by the routes for
+    /// `None`.
     pub(super) fn take(&mut self, packet: &[u8], ecn: Ecn, link: Option<u16>) {
         self.inbox.push_back(IncomingPacket { packet: packet.to_vec(), ecn, link });
     }
@@ -72,7 +73,7 @@ impl Agent for Tap {
 
     fn poll_transmit(&mut self, _: Time, buffer: &mut [u8]) -> Option<Transmit> {
         let IncomingPacket { packet, ecn, link: interface } = self.inbox.pop_front()?;
-        // The interface has the network's smallest MTU, and the buffer its largest.
+        // The interface has the network's smallest MTU, the buffer has its largest.
         let size = packet.len().min(buffer.len());
         buffer[..size].copy_from_slice(&packet[..size]);
         let header_fields = self.headers;
@@ -80,7 +81,8 @@ impl Agent for Tap {
         Some(Transmit { ecn, header_fields, interface, ..usual })
     }
 
-    /// A moment that never comes, so that the run goes on to the present when nothing is under way.
+    /// A time that never comes: it makes the run advance to the present even if no packet is in
+    /// flight.
     fn next_timer(&mut self) -> Option<Time> {
         Some(Time::END)
     }

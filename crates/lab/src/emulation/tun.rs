@@ -1,4 +1,5 @@
-//! Interfaces whose other side is in this process (Linux, Documentation/networking/tuntap.rst).
+//! TUN interfaces, whose other side is in this process (Linux,
+//! Documentation/networking/tuntap.rst).
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -12,25 +13,27 @@ use super::Settings;
 use crate::construct::Ip;
 use crate::{LabError, Namespace};
 
-/// Name of a host's interfaces, with their number behind it.
+/// Prefix of the names of a host's interfaces. The index follows.
 const NAME: &str = "net";
-/// Metric of ways that are taken by nothing but sockets that are bound to the interface.
+/// Metric of routes that only sockets bound to the interface use.
 const AVOIDED: u32 = 2_000;
 const DEVICE: &str = "/dev/net/tun";
-/// Packets that the kernel keeps for this process: what is lost here the network knows nothing of.
+/// Queue length of the interface towards this process, in packets. The network does not
+/// count packets lost here.
 const QUEUE: u32 = 20_000;
 
-/// An interface of a host among those that it has.
+/// One of the interfaces of a host.
 pub(super) struct Place {
-    /// Its number, from 0.
+    /// Index of the interface, from 0.
     pub(super) interface: u16,
     pub(super) address: IpAddr,
-    /// The prefixes of all interfaces, by number.
+    /// The prefixes of all interfaces, by index.
     pub(super) prefixes: Vec<String>,
 }
 
-/// An interface of a host with an address. The host reaches the prefix of the interface's number by it, and the others, too, from
-/// sockets that are bound to the interface. It goes when the file is closed.
+/// Creates an interface of a host, with an address. The host uses it to reach the prefix with the
+/// interface's index. Sockets that are bound to the interface can reach the other prefixes, too.
+/// The interface disappears when the file is closed.
 pub(super) fn make(host: &Namespace, place: &Place, settings: &Settings) -> Result<File, LabError> {
     let Place { interface, address, prefixes } = place;
     let name = format!("{NAME}{interface}");
@@ -59,18 +62,18 @@ pub(super) fn make(host: &Namespace, place: &Place, settings: &Settings) -> Resu
     Ok(file)
 }
 
-/// Makes an interface of this name in the calling thread's namespace.
+/// Creates an interface with this name in the calling thread's namespace.
 fn open(name: &str) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     let file = options.open(Path::new(DEVICE))?;
-    // SAFETY: a request of zeros is a valid value of this plain structure.
+    // SAFETY: zeros are a valid value of this plain structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the request lives through the call, and TUNSETIFF takes one of this type.
+    // SAFETY: the request lives during the call and has the type that TUNSETIFF expects.
     if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,4 +1,4 @@
-//! Getting batches of datagrams to the kernel: through UDP sockets, or as frames.
+//! Passes batches of datagrams to the kernel: through UDP sockets, or as frames.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -21,10 +21,12 @@ use super::payload::Datagram;
 use super::{FloodError, Origin, guard};
 use crate::plan;
 
-/// A send may wait this long for room, so that limits and the stop flag are looked at.
+/// Maximum time that a send waits for room, in microseconds, so that limits and the stop flag are
+/// checked.
 const SEND_WAIT_US: i64 = 50_000;
 
-/// Result of sending a batch. A batch the kernel had no room for is neither sent nor an error.
+/// Result of sending a batch. Datagrams for which the kernel had no room count neither as sent nor
+/// as errors.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub sent: u64,
@@ -34,7 +36,7 @@ pub(super) struct Batch {
 
 /// Sends datagrams to the flood's target.
 pub(super) trait Emitter {
-    /// Sends all of them, or those there is room for.
+    /// Sends all datagrams, or as many as there is room for.
     fn send(&mut self, datagrams: Vec<Datagram<'_>>) -> Batch;
 }
 
@@ -76,7 +78,7 @@ fn open_udp(address: SocketAddr, target: SocketAddr) -> Result<UdpSocket, FloodE
     let socket = UdpSocket::bind(address).map_err(failed)?;
     let wait = Duration::from_micros(SEND_WAIT_US.unsigned_abs());
     socket.set_write_timeout(Some(wait)).map_err(failed)?;
-    // Nobody reads the answers: let them be dropped early. The kernel raises 0 to its minimum.
+    // Nothing reads the answers, so let the kernel drop them early. It raises 0 to its minimum.
     setsockopt(&socket, sockopt::RcvBuf, &0).map_err(|e| failed(e.into()))?;
     Ok(socket)
 }
@@ -84,7 +86,7 @@ fn open_udp(address: SocketAddr, target: SocketAddr) -> Result<UdpSocket, FloodE
 impl Emitter for Sockets {
     fn send(&mut self, datagrams: Vec<Datagram<'_>>) -> Batch {
         let messages: Vec<[&[u8]; 2]> = datagrams.iter().map(|&(bytes, _)| [bytes, &[]]).collect();
-        // At least two sockets have a turn in a full batch, if there are two.
+        // With at least two sockets, a full batch uses at least two of them.
         let share = messages.len().div_ceil(self.sockets.len().min(16));
         let mut batch = Batch::default();
         for chunk in messages.chunks(share.max(1)) {
@@ -141,7 +143,8 @@ impl Frames {
     }
 }
 
-/// Any host address of a prefix; in IPv4 not the network's and the broadcast address.
+/// Returns a random host address of a prefix. In IPv4, excludes the network and broadcast
+/// addresses.
 fn address_in(prefix: IpNet, rng: &mut SmallRng) -> IpAddr {
     match prefix {
         IpNet::V4(net) => {
@@ -162,7 +165,8 @@ impl Emitter for Frames {
         let mut headers = vec![([0; MAX_HEADERS], 0); datagrams.len()];
         for ((buffer, length), (bytes, sum)) in headers.iter_mut().zip(&datagrams) {
             let (source, id) = (self.source(), self.rng.random());
-            // The families were compared before; what is left is a payload that does not fit.
+            // The families were compared before, so the only possible error is a payload that does
+            // not fit.
             *length = self.template.headers(buffer, source, id, bytes.len(), *sum).unwrap_or(0);
         }
         let messages: Vec<[&[u8]; 2]> = headers
@@ -181,7 +185,7 @@ impl Emitter for Frames {
     }
 }
 
-/// A packet socket (packet(7)) that sends out of `interface` and receives nothing.
+/// Opens a packet socket (packet(7)) that sends on `interface` and receives nothing.
 pub(super) fn open_packet(interface: &Interface) -> Result<OwnedFd, FloodError> {
     guard::check_interface(interface)?;
     let failed = |e: io::Error| {
@@ -189,11 +193,11 @@ pub(super) fn open_packet(interface: &Interface) -> Result<OwnedFd, FloodError> 
     };
     let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
         .map_err(|e| failed(e.into()))?;
-    // SAFETY: sockaddr_ll is plain data; all zeroes is a valid value.
+    // SAFETY: sockaddr_ll is plain data, for which zeros are a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_ifindex = interface.index();
-    // SAFETY: the address lives through the call and its size is given.
+    // SAFETY: the address lives during the call, and its size is correct.
     let bound = unsafe {
         libc::bind(
             socket.as_raw_fd(),
@@ -209,8 +213,8 @@ pub(super) fn open_packet(interface: &Interface) -> Result<OwnedFd, FloodError> 
     Ok(socket)
 }
 
-/// Sends every message, each of two parts. A message that fails is counted and left out; returns
-/// `false` when there was no room for the rest.
+/// Sends every message, each of two parts. A message that fails is counted and skipped. Returns
+/// `false` if there was no room for the rest.
 pub(super) fn send_all(
     socket: RawFd,
     target: Option<&SockaddrStorage>,
@@ -221,7 +225,7 @@ pub(super) fn send_all(
         .iter()
         .map(|message| {
             message.map(|part| libc::iovec {
-                // sendmmsg(2) only reads, but iovec knows no const.
+                // sendmmsg(2) only reads, but iovec has no const.
                 iov_base: part.as_ptr().cast_mut().cast(),
                 iov_len: part.len(),
             })
@@ -231,13 +235,13 @@ pub(super) fn send_all(
         parts.iter_mut().map(|parts| header(parts, target)).collect();
     let mut rest = headers.as_mut_slice();
     while !rest.is_empty() {
-        // SAFETY: every header points to two parts in `parts` and to `target`, these to slices the
-        // caller lends us; all live until the end of this function and do not move.
+        // SAFETY: every header points to two parts in `parts` and to `target`, and these point to
+        // slices borrowed from the caller. All live until the end of this function and do not move.
         let result = unsafe { libc::sendmmsg(socket, rest.as_mut_ptr(), rest.len() as u32, 0) };
         let done = match usize::try_from(result) {
             Ok(sent) => {
                 batch.sent += sent as u64;
-                // A kernel that sends nothing and does not say why: do not ask again.
+                // The kernel sent nothing without an error: do not try again.
                 if sent == 0 {
                     return false;
                 }
@@ -259,7 +263,7 @@ pub(super) fn send_all(
 }
 
 fn header(parts: &mut [libc::iovec; 2], target: Option<&SockaddrStorage>) -> libc::mmsghdr {
-    // SAFETY: mmsghdr is plain data; all zeroes is a valid value.
+    // SAFETY: mmsghdr is plain data, for which zeros are a valid value.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     header.msg_hdr.msg_iov = parts.as_mut_ptr();
     header.msg_hdr.msg_iovlen = parts.len() as _;

@@ -1,25 +1,25 @@
-//! Reasons that a flood is refused or fails.
+//! Reasons why a flood is refused or fails.
 
 use std::net::IpAddr;
 
 use crate::LabError;
 
-/// Reason that a flood did not start, or could not go on.
+/// Reason why a flood did not start or could not continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FloodError {
-    /// The calling thread is in the machine's own network.
+    /// The calling thread is in the machine's initial network namespace.
     #[error(
         "refused: this thread is in the machine's own network (the init network namespace); floods run \
          inside a lab only"
     )]
     InitNamespace,
-    /// The calling thread is in some namespace, but no lab made it.
+    /// The calling thread is in a namespace that does not belong to a lab.
     #[error(
         "refused: this thread's network namespace belongs to no lab; floods run inside a lab only"
     )]
     NotInLab,
-    /// The network namespace of the thread could not be told.
+    /// The network namespace of the thread could not be determined.
     #[error("refused: cannot tell which network namespace this is: {0}")]
     Unknown(String),
     /// The target is not an address of the lab.
@@ -29,26 +29,26 @@ pub enum FloodError {
         v6 = crate::plan::ipv6_range()
     )]
     ForeignDestination(IpAddr),
-    /// Frames may leave through veth only.
+    /// Frames may only leave through a veth interface.
     #[error("refused: interface {ifname} is {driver:?}, not veth; frames stay inside the lab")]
     NotVeth {
         /// The interface.
         ifname: String,
-        /// Its driver; empty if it has no name.
+        /// Its driver. Empty if it has no name.
         driver: String,
     },
-    /// The flood as described makes no sense.
+    /// The description of the flood is invalid.
     #[error("cannot flood: {0}")]
     Invalid(String),
-    /// No Initial could be made.
+    /// No Initial packet could be created.
     #[error("cannot make a QUIC Initial: {0}")]
     Initial(#[from] rustls::Error),
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
         /// The operation, with its object.
         what: String,
-        /// The system's answer.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },

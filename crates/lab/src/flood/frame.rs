@@ -1,16 +1,17 @@
-//! Ethernet frames with UDP datagrams, checksums included: what spoofed floods are made of, and
-//! what tests hand to [`RawSender`](super::RawSender).
+//! Ethernet frames with UDP datagrams, including checksums. Spoofed floods send them, and tests
+//! pass them to [`RawSender`](super::RawSender).
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Ethernet, IPv6 and UDP headers: the longest that [`Template::headers`] writes.
+/// Length of Ethernet, IPv6 and UDP headers: the maximum that [`Template::headers`] writes.
 pub(super) const MAX_HEADERS: usize = 14 + 40 + 8;
 const TTL: u8 = 64;
 const UDP: u8 = 17;
 
-/// An Ethernet frame with one UDP datagram, IP and UDP checksums right.
+/// Creates an Ethernet frame with one UDP datagram and valid IP and UDP checksums.
 ///
-/// `None` if the addresses are of different families, or the payload does not fit a datagram.
+/// Returns `None` if the addresses are of different families, or if the payload does not fit into a
+/// datagram.
 pub fn udp_frame(
     source_mac: [u8; 6],
     target_mac: [u8; 6],
@@ -24,7 +25,7 @@ pub fn udp_frame(
     Some([&headers[..length], payload].concat())
 }
 
-/// Fields that all frames of a flood have in common.
+/// Fields that all frames of a flood share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Template {
     pub source_mac: [u8; 6],
@@ -33,8 +34,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Writes all headers in front of a payload of this length and [`sum`]; returns how many bytes
-    /// they are, or `None` as [`udp_frame`] does.
+    /// Writes all headers for a payload with this length and [`sum`]. Returns their length, or
+    /// `None` like [`udp_frame`].
     pub(super) fn headers(
         &self,
         out: &mut [u8; MAX_HEADERS],
@@ -54,7 +55,7 @@ impl Template {
                 header[0] = 0x45;
                 header[2..4].copy_from_slice(&udp_length.checked_add(20)?.to_be_bytes());
                 header[4..6].copy_from_slice(&identification.to_be_bytes());
-                // Do not fragment, as QUIC requires (RFC 9000 s.14).
+                // Don't Fragment, as QUIC requires (RFC 9000 s.14).
                 header[6] = 0x40;
                 (header[8], header[9]) = (TTL, UDP);
                 header[12..16].copy_from_slice(&from.octets());
@@ -93,8 +94,8 @@ impl Template {
     }
 }
 
-/// Sum of 16-bit words, an odd last byte padded with zero (RFC 1071); at most 65,536 bytes, so that
-/// a few sums can be added without overflow.
+/// Sum of 16-bit words, with an odd last byte padded by zero (RFC 1071). For at most 65,536 bytes,
+/// so that a few sums can be added without overflow.
 pub(super) fn sum(bytes: &[u8]) -> u32 {
     let (words, odd) = bytes.as_chunks::<2>();
     let total: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -119,7 +120,8 @@ mod tests {
 
     #[test]
     fn ipv4_header_is_the_textbook_one() {
-        // By hand: 4500 + 0020 + 4000 + 4011 + 0a4d + 0101 + 0a4d + 0001 = dacd; its complement:
+        // Computed by hand: 4500 + 0020 + 4000 + 4011 + 0a4d + 0101 + 0a4d + 0001 = dacd, and its
+        // complement:
         let frame = frame("10.77.1.1:1000", "10.77.0.1:443", b"abcd").unwrap();
         assert_eq!(frame[24..26], [0x25, 0x32]);
         assert_eq!(frame.len(), 14 + 20 + 8 + 4);

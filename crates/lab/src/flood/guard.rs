@@ -1,5 +1,5 @@
-//! The refusals: nothing is sent unless the calling thread is in a network namespace of a lab,
-//! towards an address of the lab, through a veth.
+//! Safety checks: nothing is sent unless the calling thread is in a network namespace of a lab, the
+//! target is an address of the lab, and the interface is a veth.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,26 +12,26 @@ use crate::{Lab, plan};
 
 /// Network namespace of the calling thread.
 const HERE: &str = "/proc/thread-self/ns/net";
-/// Network namespace of the machine's first process, which is in no lab.
+/// Network namespace of PID 1, which is in no lab.
 const FIRST: &str = "/proc/1/ns/net";
-/// A parameter the kernel shows in the init namespace only (`net_core_table`), and one it shows in
-/// every namespace.
+/// A parameter that the kernel shows only in the initial namespace (`net_core_table`), and one that
+/// it shows in every namespace.
 const INIT_ONLY: &str = "/proc/sys/net/core/dev_weight";
 const EVERYWHERE: &str = "/proc/sys/net/core/somaxconn";
 
-/// Facts that the calling thread can find out about the namespace it is in.
+/// What the calling thread can find out about its namespace.
 #[derive(Debug, Clone, Copy)]
 struct Ground {
     here: Option<Identity>,
-    /// `None` where reading it takes more privileges than we have (proc_pid_ns(5)): the parameters
-    /// and the record's home have to do.
+    /// `None` if reading it needs more privileges than we have (proc_pid_ns(5)). Then the
+    /// parameters and the record's home must be sufficient.
     first: Option<Identity>,
     shows_init_only: bool,
     shows_everywhere: bool,
 }
 
 impl Ground {
-    /// `/proc/sys/net` is that of the thread that looks.
+    /// `/proc/sys/net` shows the namespace of the reading thread.
     fn look() -> Self {
         Self {
             here: identity(Path::new(HERE)),
@@ -42,7 +42,7 @@ impl Ground {
     }
 }
 
-/// A namespace some lab's record names.
+/// A namespace in a lab's record.
 struct Named {
     name: String,
     identity: Identity,
@@ -50,7 +50,7 @@ struct Named {
     home: Identity,
 }
 
-/// The lab's namespace the calling thread is in.
+/// Returns the name of the lab's namespace that the calling thread is in.
 pub(super) fn check_namespace() -> Result<String, FloodError> {
     let labs = Lab::list()?;
     let named = labs.iter().flat_map(|record| {
@@ -65,24 +65,24 @@ pub(super) fn check_namespace() -> Result<String, FloodError> {
 fn judge(ground: Ground, mut labs: impl Iterator<Item = Named>) -> Result<String, FloodError> {
     let unknown = |path: &str| FloodError::Unknown(format!("{path} is not readable"));
     let here = ground.here.ok_or_else(|| unknown(HERE))?;
-    // First of all, and whatever a name in /run/netns points to.
+    // Check this first, whatever a name in /run/netns points to.
     if ground.shows_init_only || ground.first == Some(here) {
         return Err(FloodError::InitNamespace);
     }
     if !ground.shows_everywhere {
-        // Then that the other is not shown means nothing.
+        // If this parameter is not visible, the absence of the other one proves nothing.
         return Err(unknown(EVERYWHERE));
     }
     let lab = labs.find(|named| named.identity == here).ok_or(FloodError::NotInLab)?;
     if lab.home == here { Err(FloodError::NotInLab) } else { Ok(lab.name) }
 }
 
-/// The target has to be in the ranges that exist in labs only.
+/// Checks that the target is in the address ranges that exist only in labs.
 pub(super) fn check_destination(address: IpAddr) -> Result<(), FloodError> {
     if plan::in_range(address) { Ok(()) } else { Err(FloodError::ForeignDestination(address)) }
 }
 
-/// Should somebody have moved a real interface into the namespace.
+/// Guards against a real interface that was moved into the namespace.
 pub(super) fn check_interface(interface: &Interface) -> Result<(), FloodError> {
     let driver = interface.driver()?;
     if driver == "veth" {
@@ -99,7 +99,8 @@ mod tests {
     const INIT: Identity = (4, 1);
     const HOME: Identity = (4, 9);
 
-    /// Names of one lab: a good one, one bound to the init namespace, one to the lab's home.
+    /// Names in one lab: a valid one, one that is bound to the initial namespace, and one bound to
+    /// the lab's home.
     fn verdict(here: Identity, change: impl FnOnce(&mut Ground)) -> Result<String, FloodError> {
         let mut ground = Ground {
             here: Some(here),
@@ -124,7 +125,7 @@ mod tests {
         assert!(matches!(verdict((4, 2), hidden), Err(FloodError::InitNamespace)));
         assert!(matches!(verdict(HOME, |_| ()), Err(FloodError::NotInLab)));
         assert!(matches!(verdict((4, 3), |_| ()), Err(FloodError::NotInLab)));
-        // Same inode on another file system.
+        // The same inode on another file system.
         assert!(matches!(verdict((5, 2), |_| ()), Err(FloodError::NotInLab)));
     }
 
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_the_init_namespace() {
-        // Every namespace but the first lacks the parameter; needs root to make one.
+        // Every namespace except the initial one lacks the parameter. Creating one needs root.
         let fresh = std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok().map(|()| Ground::look())
         });

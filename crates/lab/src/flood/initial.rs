@@ -1,9 +1,10 @@
-//! QUIC version 1 Initials with a real ClientHello, properly protected: a server has to decrypt
-//! them, parse TLS, agree on a key and sign before it knows anything about the sender.
+//! QUIC version 1 Initial packets with a real ClientHello and valid protection. A server must
+//! decrypt them, parse TLS, perform a key exchange and sign before it knows anything about the
+//! sender.
 //!
-//! One ClientHello comes from rustls; what has to differ between connections (the client random,
-//! the source connection ID in the transport parameters) is written over, which nothing in a
-//! ClientHello forbids. The key share stays: the server's work is the same.
+//! rustls creates one ClientHello. The fields that must differ between connections (the client
+//! random, and the source connection ID in the transport parameters) are overwritten in place,
+//! which a ClientHello permits. The key share stays the same, so the server's work is the same.
 
 use std::sync::Arc;
 
@@ -15,19 +16,22 @@ use rustls::{ClientConfig, RootCertStore, Side};
 
 use super::FloodError;
 
-/// Length of both connection IDs; a server drops Initials with less (RFC 9000 s.7.2).
+/// Length of both connection IDs. A server drops Initial packets with shorter ones (RFC 9000
+/// s.7.2).
 const CID_LENGTH: usize = 8;
-/// A server drops Initials in datagrams under this (RFC 9000 s.14.1).
+/// A server drops Initial packets in smaller datagrams (RFC 9000 s.14.1).
 const DATAGRAM: usize = 1200;
-/// Bytes of packet number.
+/// Length of the packet number in bytes.
 const NUMBER_LENGTH: usize = 4;
 const TAG_LENGTH: usize = 16;
-/// Bytes of the Random in a ClientHello: after type, length and legacy_version (RFC 8446 s.4.1.2).
+/// Position of the Random in a ClientHello: after type, length and legacy_version (RFC 8446
+/// s.4.1.2).
 const RANDOM: std::ops::Range<usize> = 6..38;
-/// First byte and version, two connection IDs, Token Length, Length (two bytes), packet number.
+/// Length of the header: first byte and version, two connection IDs, Token Length, Length (two
+/// bytes), packet number.
 const HEADER: usize = 5 + 2 * (1 + CID_LENGTH) + 1 + 2 + NUMBER_LENGTH;
 
-/// Makes Initials.
+/// Creates Initial packets.
 #[derive(Debug)]
 pub struct InitialFactory {
     client_hello: Vec<u8>,
@@ -36,12 +40,12 @@ pub struct InitialFactory {
 }
 
 impl InitialFactory {
-    /// Initials for a server of this name (SNI; an IP address sends none) and these protocols (ALPN,
-    /// such as `h3`): a server refuses early what it does not speak.
+    /// Creates a factory for a server with this name (SNI; none is sent for an IP address) and
+    /// these protocols (ALPN, such as `h3`). A server rejects unknown protocols early.
     ///
     /// # Errors
-    /// [`FloodError::Invalid`] if the name is no name or the ClientHello does not fit a datagram,
-    /// [`FloodError::Initial`] if rustls refuses.
+    /// Fails with [`FloodError::Invalid`] if the name is invalid or the ClientHello does not fit
+    /// into a datagram, or with [`FloodError::Initial`] if rustls fails.
     pub fn new(server_name: &str, alpn: &[&str]) -> Result<Self, FloodError> {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| FloodError::Invalid(format!("{server_name:?} is not a server name")))?;
@@ -55,7 +59,7 @@ impl InitialFactory {
         let parameters = transport_parameters(marker);
         let mut client = ClientConnection::new(Arc::new(config), Version::V1, name, parameters)?;
         let mut client_hello = Vec::new();
-        // Only the ClientHello is there to be written: no keys yet.
+        // Only the ClientHello is ready to be written, so there are no keys yet.
         let _ = client.write_hs(&mut client_hello);
         let room = DATAGRAM - HEADER - TAG_LENGTH - 4;
         if client_hello.len() > room {
@@ -72,10 +76,10 @@ impl InitialFactory {
         Ok(Self { client_hello, cid_at })
     }
 
-    /// Writes the datagram of a new connection over `out`: 1200 bytes.
+    /// Writes the datagram of a new connection to `out`, replacing its content. It has 1200 bytes.
     ///
     /// # Errors
-    /// [`FloodError::Initial`] if sealing fails.
+    /// Fails with [`FloodError::Initial`] if packet protection fails.
     pub fn write(&self, rng: &mut impl RngCore, out: &mut Vec<u8>) -> Result<(), FloodError> {
         let (dcid, scid): ([u8; CID_LENGTH], [u8; CID_LENGTH]) = (rng.random(), rng.random());
         // RFC 9000 s.17.2.2: long header, Fixed Bit, type Initial, four bytes of packet number 0.
@@ -91,7 +95,7 @@ impl InitialFactory {
         out.extend((0x4000 | length as u16).to_be_bytes());
         out.extend([0; NUMBER_LENGTH]);
         debug_assert_eq!(out.len(), HEADER);
-        // RFC 9000 s.19.6: CRYPTO at offset 0; the rest is PADDING.
+        // RFC 9000 s.19.6: CRYPTO at offset 0, followed by PADDING.
         out.extend([0x06, 0x00]);
         out.extend((0x4000 | self.client_hello.len() as u16).to_be_bytes());
         let hello = out.len();
@@ -103,7 +107,7 @@ impl InitialFactory {
     }
 }
 
-/// Packet protection (RFC 9001 s.5.2 to 5.4): the tag is appended, the header masked.
+/// Applies packet protection (RFC 9001 s.5.2 to 5.4): appends the tag and masks the header.
 fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
     let suite = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let (Some(tls13), Some(quic)) = (suite.tls13(), suite.tls13().and_then(|tls13| tls13.quic))
@@ -116,13 +120,14 @@ fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
     packet.extend_from_slice(tag.as_ref());
     let (header, payload) = packet.split_at_mut(HEADER);
     let (first, number) = header.split_at_mut(HEADER - NUMBER_LENGTH);
-    // The sample begins four bytes after the packet number does: right after its four bytes.
+    // The sample begins four bytes after the start of the packet number, that is, right after its
+    // four bytes.
     let sample = &payload[..keys.local.header.sample_len()];
     keys.local.header.encrypt_in_place(sample, &mut first[0], number)?;
     Ok(())
 }
 
-/// Transport parameters that an ordinary client offers (RFC 9000 s.18.2).
+/// Transport parameters of an ordinary client (RFC 9000 s.18.2).
 fn transport_parameters(scid: [u8; CID_LENGTH]) -> Vec<u8> {
     // max_idle_timeout (ms), initial_max_data, three initial_max_stream_data, two
     // initial_max_streams.
@@ -147,7 +152,8 @@ fn transport_parameters(scid: [u8; CID_LENGTH]) -> Vec<u8> {
     out
 }
 
-/// Shortest form (RFC 9000 s.16): some servers insist. `value` is below 2^30.
+/// Encodes in the shortest form (RFC 9000 s.16), which some servers demand. `value` must be below
+/// 2^30.
 fn varint(value: u32) -> Vec<u8> {
     match value {
         0..0x40 => vec![value as u8],

@@ -1,4 +1,4 @@
-//! Facts about an interface that are needed before frames go out of it (netdevice(7)).
+//! Properties of an interface that are needed to send frames on it (netdevice(7)).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -9,7 +9,7 @@ use super::FloodError;
 
 const ETHTOOL_GDRVINFO: u32 = 3;
 
-/// An interface of the calling thread's namespace.
+/// An interface in the calling thread's namespace.
 #[derive(Debug)]
 pub(super) struct Interface {
     name: String,
@@ -48,24 +48,24 @@ impl Interface {
     pub(super) fn mac(&self) -> Result<[u8; 6], FloodError> {
         let mut request = self.request();
         // SAFETY: SIOCGIFHWADDR reads the name and writes a sockaddr into the ifreq, which lives
-        // through the call.
+        // during the call.
         let result =
             unsafe { libc::ioctl(self.control.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
         self.check(result, "read the address of")?;
-        // SAFETY: the call succeeded, so this is the member the kernel wrote.
+        // SAFETY: the call succeeded, so the kernel wrote this member.
         let data = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
         let mut mac = [0; 6];
         mac.iter_mut().zip(data).for_each(|(to, from)| *to = from.cast_unsigned());
         Ok(mac)
     }
 
-    /// The driver's name; empty if it has none (the loopback interface).
+    /// The driver's name. Empty if it has none (the loopback interface).
     pub(super) fn driver(&self) -> Result<String, FloodError> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut info).cast();
-        // SAFETY: SIOCETHTOOL with ETHTOOL_GDRVINFO writes one ethtool_drvinfo behind ifru_data,
-        // which has that size and lives through the call, as the ifreq does.
+        // SAFETY: SIOCETHTOOL with ETHTOOL_GDRVINFO writes one ethtool_drvinfo to the address in
+        // ifru_data. It has that size and lives during the call, like the ifreq.
         let result =
             unsafe { libc::ioctl(self.control.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
         if result != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
@@ -77,9 +77,9 @@ impl Interface {
     }
 
     fn request(&self) -> libc::ifreq {
-        // SAFETY: ifreq is plain data; all zeroes is a valid value.
+        // SAFETY: ifreq is plain data, for which zeros are a valid value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // if_nametoindex took the name, so it fits with its final zero.
+        // if_nametoindex accepted the name, so it fits with its terminating zero.
         let room = request.ifr_name.len() - 1;
         let bytes = self.name.bytes().take(room);
         request.ifr_name.iter_mut().zip(bytes).for_each(|(to, from)| *to = from.cast_signed());

@@ -1,13 +1,13 @@
-//! Attack traffic for experiments, which refuses to run anywhere but inside a lab.
+//! Attack traffic for experiments. It refuses to run outside of a lab.
 //!
-//! Start at [`Flood`]: what to send ([`Payload`]), from whom ([`Origin`]), at which server, and the
-//! [`Limits`], which are not optional. [`Flood::run`] works in the calling thread, which has to be
-//! in a namespace of a lab: call it in [`Namespace::run`](crate::Namespace::run).
+//! Start at [`Flood`]: the content ([`Payload`]), the sources ([`Origin`]), the target server, and
+//! the mandatory [`Limits`]. [`Flood::run`] works in the calling thread, which must be in a
+//! namespace of a lab: call it in [`Namespace::run`](crate::Namespace::run).
 //!
-//! * `guard`: the refusals. Everything that sends asks it first.
-//! * `initial`: QUIC Initials a server has to take seriously; `payload`: pools of datagrams.
+//! * `guard`: the safety checks. All code that sends calls them first.
+//! * `initial`: valid QUIC Initial packets; `payload`: pools of datagrams.
 //! * `frame`, `interface`, `emit`: frames and checksums, interfaces, sendmmsg(2).
-//! * `pace`: rates and counts. `raw`: frames of the caller's making, for tests.
+//! * `pace`: rates and counts. `raw`: arbitrary frames, for tests.
 
 mod emit;
 mod error;
@@ -36,25 +36,25 @@ use self::pace::{Count, Pacer};
 pub use self::payload::{DatagramPool, Payload};
 pub use self::raw::RawSender;
 
-/// The longest a flood may be asked to last.
+/// Maximum duration of a flood.
 pub const MAX_DURATION: Duration = Duration::from_secs(3600);
 /// Datagrams per system call.
 const BATCH: usize = 64;
-/// A flood of which these many packets failed and none was sent is given up.
+/// If this many packets failed and none was sent, the flood ends with an error.
 const HOPELESS: u64 = 256;
-/// Time between two looks at the stop flag while a flood waits for its rate.
+/// Maximum time between two checks of the stop flag while a flood waits for its rate.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
-/// Source addresses that the datagrams claim to come from.
+/// Source addresses of the datagrams.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// UDP sockets bound to these addresses of the sender, in turn; port 0 is any port. Answers
-    /// get back to them (and are not read).
+    /// UDP sockets bound to these addresses of the sender, in turn. Port 0 is any port. Answers
+    /// arrive at them, and are not read.
     Sockets(Vec<SocketAddr>),
-    /// Frames made by hand, each with a random address out of `prefixes` (those of the target's
-    /// family, one as likely as another) and a random port out of `ports`.
+    /// Frames with forged sources: each has a random address of `prefixes` (of the target's family,
+    /// each prefix with the same probability) and a random port of `ports`.
     Spoofed {
-        /// The interface, as a rule [`IFNAME`](crate::plan::IFNAME).
+        /// The interface, usually [`IFNAME`](crate::plan::IFNAME).
         interface: String,
         /// Source prefixes.
         prefixes: Vec<IpNet>,
@@ -64,7 +64,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Spoofed sources out of `prefixes`, through a host's interface, from unprivileged ports.
+    /// Returns forged sources in `prefixes`, sent through a host's interface from unprivileged
+    /// ports.
     pub fn spoofed(prefixes: impl IntoIterator<Item = IpNet>) -> Self {
         Self::Spoofed {
             interface: crate::plan::IFNAME.to_owned(),
@@ -73,36 +74,36 @@ impl Origin {
         }
     }
 
-    /// `count` sockets on `address`, each on a port of its own.
+    /// Returns `count` sockets on `address`, each with its own port.
     pub fn ports_of(address: IpAddr, count: usize) -> Self {
         Self::Sockets(vec![SocketAddr::new(address, 0); count])
     }
 }
 
-/// Limits of a flood: its duration, its packets and its rate.
+/// Limits on duration, packets and rate of a flood.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Time after which the flood ends, at most [`MAX_DURATION`].
     pub duration: Duration,
-    /// It ends after this many packets, sent or failed.
+    /// Number of packets after which the flood ends. Failed ones count.
     pub packets: u64,
-    /// Packets per second on average, with bursts of at most 10 ms worth (or one batch of 64); as
-    /// fast as possible if `None`.
+    /// Average rate in packets per second. Bursts are limited to 10 ms (or one batch of 64).
+    /// `None`: as fast as possible.
     pub pps: Option<NonZeroU64>,
 }
 
 /// A flood, ready to run.
 #[derive(Debug, Clone)]
 pub struct Flood {
-    /// The victim: an address of the lab.
+    /// The target: an address of the lab.
     pub target: SocketAddr,
-    /// Source addresses that the datagrams claim to come from.
+    /// Source addresses of the datagrams.
     pub origin: Origin,
     /// Content of the datagrams.
     pub payload: Payload,
     /// Limits of duration, packets and rate.
     pub limits: Limits,
-    /// Decides all that is random; the same seed sends the same.
+    /// Seed of all random choices. The same seed sends the same packets.
     pub seed: u64,
 }
 
@@ -111,36 +112,37 @@ pub struct Flood {
 pub struct FloodReport {
     /// Packets handed to the kernel.
     pub sent: u64,
-    /// Packets the kernel did not take.
+    /// Packets that the kernel did not accept.
     pub errors: u64,
     /// Duration of the flood, in seconds.
     pub seconds: f64,
     /// Packets sent per second, on average.
     pub pps: f64,
-    /// The kernel's last error when it did not take a packet; none if it took them all.
+    /// The last error of the kernel, or `None` if it accepted all packets.
     pub last_error: Option<String>,
 }
 
-/// Progress of a flood: when its first packets are sent, then once a second.
+/// Progress of a flood: reported when its first packets are sent, and then once per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
     /// Seconds since the flood began.
     pub seconds: f64,
     /// Packets sent so far.
     pub sent: u64,
-    /// Packets failed so far.
+    /// Packets that failed so far.
     pub errors: u64,
-    /// Packets sent per second since the last call; 0 in the first.
+    /// Packets sent per second since the last report. 0 in the first.
     pub pps: f64,
 }
 
 impl Flood {
-    /// Sends until a limit is reached or `stop` is set (looked at every 50 ms at least), and calls
-    /// `progress` when the first packets are sent, then about once a second.
+    /// Sends until a limit is reached or `stop` is set (checked at least every 50 ms). Calls
+    /// `progress` when the first packets are sent, and then about once per second.
     ///
     /// # Errors
-    /// The refusals of [`FloodError`], before anything is sent. Single packets that fail are
-    /// counted in the report; if the first 256 all fail, that is [`FloodError::System`].
+    /// Fails with one of the safety checks of [`FloodError`] before anything is sent. Single failed
+    /// packets are counted in the report. If the first 256 all fail, returns
+    /// [`FloodError::System`].
     pub fn run(
         &self,
         stop: &AtomicBool,

@@ -71,11 +71,11 @@ impl Pacer {
     pub(super) fn new(pps: Option<NonZeroU64>) -> Self {
         let pps = pps.map(|pps| pps.get() as f64);
         let burst = (pps.unwrap_or_default() / 100.0).max(BATCH as f64);
-        // The first packet goes at once.
+        // The first packet is sent at once.
         Self { pps, burst, credit: 1.0, filled_at: Duration::ZERO }
     }
 
-    /// Packets that may be sent at `elapsed`.
+    /// Number of packets that may be sent at time `elapsed`.
     pub(super) fn due(&mut self, elapsed: Duration) -> u64 {
         let Some(pps) = self.pps else { return u64::MAX };
         let since = elapsed.saturating_sub(self.filled_at).as_secs_f64();
@@ -88,7 +88,7 @@ impl Pacer {
         self.credit -= packets as f64;
     }
 
-    /// Until the next packet is due.
+    /// Time until the next packet may be sent.
     pub(super) fn wait(&self) -> Duration {
         let missing = (1.0 - self.credit).max(0.0);
         Duration::try_from_secs_f64(missing / self.pps.unwrap_or(f64::INFINITY))
@@ -100,7 +100,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// In virtual time: a second at each rate, in steps of 100 µs and with a stall of 200 ms.
+    /// In virtual time: one second at each rate, in steps of 100 µs, with a stall of 200 ms.
     #[test]
     fn the_pacer_keeps_its_rate_and_does_not_catch_up_after_a_stall() {
         for pps in [1u64, 7, 1000, 100_000] {

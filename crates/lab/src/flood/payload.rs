@@ -1,4 +1,5 @@
-//! Contents of the datagrams of a flood: pools made beforehand, or Initials made on the way.
+//! Contents of a flood's datagrams: pools that are created in advance, or Initial packets created
+//! on the fly.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use rand::{Rng as _, RngCore as _, SeedableRng as _};
 use super::frame::sum;
 use super::{FloodError, InitialFactory};
 
-/// The most datagrams a pool can have.
+/// Maximum number of datagrams in a pool.
 const MAX_POOL: usize = 1 << 20;
-/// Most payload bytes of a UDP datagram over IPv4 (RFC 768).
+/// Maximum payload of a UDP datagram over IPv4 in bytes (RFC 768).
 const MAX_DATAGRAM: usize = 65_507;
 
 /// Content of the datagrams that a flood sends.
@@ -18,12 +19,13 @@ const MAX_DATAGRAM: usize = 65_507;
 pub enum Payload {
     /// The datagrams of a pool, in turn.
     Pool(Arc<DatagramPool>),
-    /// A new Initial each time: no connection ID comes twice, so no server can take it for a
-    /// retransmission, at the price of sealing (some microseconds of the sender's CPU each).
+    /// A new Initial packet each time. No connection ID occurs twice, so servers do not treat
+    /// packets as retransmissions. Sealing costs the sender some microseconds of CPU time per
+    /// packet.
     FreshInitials(Arc<InitialFactory>),
 }
 
-/// Datagrams made beforehand.
+/// Datagrams that were created in advance.
 #[derive(Debug)]
 pub struct DatagramPool {
     datagrams: Vec<Vec<u8>>,
@@ -32,12 +34,12 @@ pub struct DatagramPool {
 }
 
 impl DatagramPool {
-    /// `count` Initials with connection IDs of their own. A server takes a second one with the same
-    /// connection ID for a retransmission: the pool's size bounds how many connections it opens at
-    /// the same time. 1.2 kB and some microseconds each.
+    /// Creates `count` Initial packets with different connection IDs. A server treats a second
+    /// packet with the same connection ID as a retransmission, so the size of the pool limits how
+    /// many connections it opens at the same time. Each takes 1.2 kB and some microseconds.
     ///
     /// # Errors
-    /// [`FloodError::Invalid`] if `count` is 0 or above a million.
+    /// Fails with [`FloodError::Invalid`] if `count` is 0 or above a million.
     pub fn initials(factory: &InitialFactory, count: usize, seed: u64) -> Result<Self, FloodError> {
         check_count(count)?;
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -50,11 +52,12 @@ impl DatagramPool {
         Self::new(datagrams?)
     }
 
-    /// `count` random datagrams of `size` bytes with a short header (RFC 9000 s.17.3): garbage that
-    /// looks like packets of connections nobody has.
+    /// Creates `count` random datagrams of `size` bytes with a short header (RFC 9000 s.17.3). They
+    /// look like packets of unknown connections.
     ///
     /// # Errors
-    /// [`FloodError::Invalid`] if `count` is 0 or above a million, or `size` 0 or above 65507.
+    /// Fails with [`FloodError::Invalid`] if `count` is 0 or above a million, or if `size` is 0 or
+    /// above 65507.
     pub fn short_headers(count: usize, size: usize, seed: u64) -> Result<Self, FloodError> {
         check_count(count)?;
         check_size(size)?;
@@ -69,10 +72,11 @@ impl DatagramPool {
         Self::new((0..count).map(datagram).collect())
     }
 
-    /// A pool of the caller's datagrams.
+    /// Creates a pool of the caller's datagrams.
     ///
     /// # Errors
-    /// [`FloodError::Invalid`] if there are none, more than a million, or one is empty or too big.
+    /// Fails with [`FloodError::Invalid`] if there are none or more than a million, or if one is
+    /// empty or too large.
     pub fn new(datagrams: Vec<Vec<u8>>) -> Result<Self, FloodError> {
         check_count(datagrams.len())?;
         datagrams.iter().try_for_each(|datagram| check_size(datagram.len()))?;
@@ -103,7 +107,7 @@ fn check_size(size: usize) -> Result<(), FloodError> {
 /// A datagram and its [`sum`].
 pub(super) type Datagram<'a> = (&'a [u8], u32);
 
-/// Hands out datagrams, batch by batch.
+/// Returns datagrams of a payload in batches.
 pub(super) struct Source<'a> {
     payload: &'a Payload,
     rng: SmallRng,
@@ -120,7 +124,7 @@ impl<'a> Source<'a> {
         Self { payload, rng, next, fresh: Vec::new() }
     }
 
-    /// The next `count` datagrams.
+    /// Returns the next `count` datagrams.
     pub(super) fn take(&mut self, count: usize) -> Result<Vec<Datagram<'_>>, FloodError> {
         match self.payload {
             Payload::Pool(pool) => {

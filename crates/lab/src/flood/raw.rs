@@ -1,4 +1,4 @@
-//! Frames exactly as the caller made them, for tests of what looks at frames.
+//! Sends arbitrary frames, for tests of components that process frames.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -6,7 +6,7 @@ use super::emit::{Batch, open_packet, send_all};
 use super::interface::Interface;
 use super::{FloodError, guard};
 
-/// Sends frames out of one interface of the lab.
+/// Sends frames on one interface of the lab.
 #[derive(Debug)]
 pub struct RawSender {
     socket: OwnedFd,
@@ -14,11 +14,12 @@ pub struct RawSender {
 }
 
 impl RawSender {
-    /// Opens a sender on an interface of the calling thread's namespace. Once open, it works from
-    /// any thread: the socket stays in the namespace.
+    /// Opens a sender on an interface in the calling thread's namespace. After that it works in any
+    /// thread, because the socket stays in the namespace.
     ///
     /// # Errors
-    /// The refusals of [`FloodError`]: the thread is not in a lab, the interface is not a veth.
+    /// Fails with one of the safety checks of [`FloodError`]: the thread is not in a lab, or the
+    /// interface is not a veth.
     pub fn open(interface: &str) -> Result<Self, FloodError> {
         guard::check_namespace()?;
         let interface = Interface::find(interface)?;
@@ -29,16 +30,16 @@ impl RawSender {
     /// Link-layer address of the interface.
     ///
     /// # Errors
-    /// [`FloodError::System`] if the interface is gone.
+    /// Fails with [`FloodError::System`] if the interface no longer exists.
     pub fn mac(&self) -> Result<[u8; 6], FloodError> {
         self.interface.mac()
     }
 
-    /// Sends one frame, Ethernet header first.
+    /// Sends one frame, including its Ethernet header.
     ///
     /// # Errors
-    /// [`FloodError::System`] if the kernel does not take it: shorter than an Ethernet header, or
-    /// longer than the MTU allows.
+    /// Fails with [`FloodError::System`] if the kernel rejects it because it is shorter than an
+    /// Ethernet header or longer than the MTU permits.
     pub fn send(&self, frame: &[u8]) -> Result<(), FloodError> {
         let mut batch = Batch::default();
         let room = send_all(self.socket.as_raw_fd(), None, &[[frame, &[]]], &mut batch);

@@ -1,4 +1,4 @@
-//! Run time of BPF programs, as the kernel counts it when asked to.
+//! Run time of BPF programs, as measured by the kernel on request.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// While this exists the kernel measures every BPF program of the machine, which costs each run two
-/// looks at the clock.
+/// While it exists, the kernel measures every BPF program of the machine, which costs two clock
+/// readings per run.
 #[derive(Debug)]
 pub struct BpfStatistics {
     _on: OwnedFd,
 }
 
-/// Runs of one program since it was loaded, as far as the statistics were on.
+/// Runs of one program since it was loaded, while the statistics were enabled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BpfRuns {
     /// Number of runs.
     pub count: u64,
-    /// Time of all runs together, in nanoseconds.
+    /// Total time of all runs, in nanoseconds.
     pub nanoseconds: u64,
 }
 
@@ -26,34 +26,34 @@ fn descriptor(returned: i32, what: &str) -> Result<OwnedFd, LabError> {
     if returned < 0 {
         return Err(LabError::system(what, std::io::Error::from_raw_os_error(-returned)));
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(returned) })
 }
 
 impl BpfStatistics {
-    /// Turns them on.
+    /// Enables the statistics.
     ///
     /// # Errors
-    /// [`LabError::System`] without CAP_SYS_ADMIN, or before Linux 5.8.
+    /// Fails with [`LabError::System`] without CAP_SYS_ADMIN, or before Linux 5.8.
     pub fn enable() -> Result<Self, LabError> {
-        // SAFETY: takes a number, gives a new descriptor.
+        // SAFETY: takes a number and returns a new descriptor.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
         Ok(Self { _on: descriptor(fd, "turn on the statistics of BPF programs")? })
     }
 }
 
 impl BpfRuns {
-    /// Of the program with this id.
+    /// Reads the counters of the program with this ID.
     ///
     /// # Errors
-    /// [`LabError::System`] if there is no such program.
+    /// Fails with [`LabError::System`] if there is no such program.
     pub fn of(program: u32) -> Result<Self, LabError> {
         let what = || format!("look at BPF program {program}");
-        // SAFETY: takes a number, gives a new descriptor.
+        // SAFETY: takes a number and returns a new descriptor.
         let fd = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) }, &what())?;
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut length = size_of_val(&info) as u32;
-        // SAFETY: the structure is as long as is said, and lives through the call.
+        // SAFETY: the structure has the given length, and lives during the call.
         let returned = unsafe {
             libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut length)
         };
@@ -72,7 +72,7 @@ impl BpfRuns {
         }
     }
 
-    /// Nanoseconds of one run; none without runs.
+    /// Nanoseconds per run, or `None` without runs.
     pub fn mean_ns(self) -> Option<f64> {
         (self.count > 0).then(|| self.nanoseconds as f64 / self.count as f64)
     }

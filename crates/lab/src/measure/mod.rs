@@ -1,11 +1,12 @@
-//! Cost of an experiment: CPU of processes and of the machine, datagrams dropped, packets on the interfaces.
+//! Cost of an experiment: CPU time of processes and of the machine, dropped datagrams, packets on
+//! interfaces.
 //!
-//! Start at [`Sampler`], which looks once a second and gives a [`Series`]; a [`Sample`] can also be
-//! taken by hand ([`Sample::take`]). All values are counters as the kernel keeps them; the
-//! difference of two samples is [`Sample::since`]. The files are read in `proc`.
+//! Start at [`Sampler`], which takes a sample at each interval and returns a [`Series`].
+//! [`Sample::take`] takes a single [`Sample`]. All values are the kernel's counters.
+//! [`Sample::since`] is the difference of two samples. `proc` reads the files.
 //!
-//! Closer looks, each for itself: [`SyscallCounter`] at the system calls of a process, [`BpfRuns`] at
-//! the time of a BPF program, [`Memory`] and [`cpu_time`] at one process.
+//! For more detail: [`SyscallCounter`] counts the system calls of a process, [`BpfRuns`] measures a
+//! BPF program, [`Memory`] and [`cpu_time`] measure one process.
 
 mod bpf;
 mod proc;
@@ -25,37 +26,37 @@ pub use bpf::{BpfRuns, BpfStatistics};
 pub use process::{Memory, cpu_time, family_cpu_seconds};
 pub use syscalls::{Calls, SyscallCounter, all_calls};
 
-/// All counters at one time, or how much they grew between two.
+/// All counters at one time, or their growth between two samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Since the sampler began, in seconds; in a difference, the time between the two.
+    /// Seconds since the sampler began, or between the two samples of a difference.
     pub seconds: f64,
-    /// By the name given; a process that has ended is not in later samples.
+    /// Processes by their given names. A process that has ended is missing in later samples.
     pub processes: BTreeMap<String, ProcessCpu>,
     /// The machine's CPUs, by number.
     pub cpus: Vec<CpuTime>,
-    /// By the namespace's name; one whose lab is gone is not in later samples.
+    /// Namespaces by name. A namespace whose lab was removed is missing in later samples.
     pub namespaces: BTreeMap<String, NetCounters>,
 }
 
 /// CPU time of a process with all its threads, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessCpu {
-    /// In user space.
+    /// Time in user space.
     pub user_seconds: f64,
-    /// In the kernel on its behalf.
+    /// Time in the kernel on behalf of the process.
     pub system_seconds: f64,
 }
 
-/// Time of one CPU, by use, in seconds.
+/// Time of one CPU in seconds, by use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Not idle and not waiting for I/O.
+    /// Time that is neither idle nor waiting for I/O.
     pub busy_seconds: f64,
-    /// Handling soft interrupts: receiving packets, for the most part.
+    /// Time in soft interrupts, mainly for receiving packets.
     pub softirq_seconds: f64,
-    /// Altogether, idle time included. The kernel corrects idle time afterwards: over a fraction
-    /// of a second the total can grow less than `busy_seconds` does.
+    /// Total time, including idle time. The kernel corrects idle time afterwards, so over a
+    /// fraction of a second the total can grow less than `busy_seconds`.
     pub total_seconds: f64,
 }
 
@@ -70,24 +71,24 @@ pub struct NetCounters {
     pub interfaces: BTreeMap<String, InterfaceCounters>,
 }
 
-/// UDP as in RFC 4113, with Linux's additions.
+/// UDP counters of RFC 4113, with Linux's additions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpCounters {
     /// Datagrams delivered to sockets.
     pub in_datagrams: u64,
-    /// Datagrams for ports nobody listens on.
+    /// Datagrams to ports without a listener.
     pub no_ports: u64,
-    /// Datagrams that could not be delivered, for reasons that include the next two.
+    /// Datagrams that could not be delivered. The next two counters are included.
     pub in_errors: u64,
-    /// Dropped, since the socket's receive buffer was full.
+    /// Datagrams dropped because the socket's receive buffer was full.
     pub rcvbuf_errors: u64,
-    /// Dropped, since the checksum was wrong.
+    /// Datagrams dropped because of a wrong checksum.
     pub csum_errors: u64,
     /// Datagrams sent.
     pub out_datagrams: u64,
 }
 
-/// One interface; packets an XDP program drops count as received.
+/// Counters of one interface. Packets that an XDP program drops count as received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceCounters {
     /// Packets received.
@@ -105,29 +106,29 @@ pub struct InterfaceCounters {
 }
 
 impl ProcessCpu {
-    /// User and system time together, in seconds.
+    /// Sum of user and system time, in seconds.
     pub fn seconds(&self) -> f64 {
         self.user_seconds + self.system_seconds
     }
 
-    /// CPU time of process `pid` so far; `None` if there is none.
+    /// Reads the CPU time of process `pid`. Returns `None` if there is no such process.
     pub fn of(pid: u32) -> Option<Self> {
         proc::process_cpu(pid)
     }
 }
 
 impl NetCounters {
-    /// The counters of `namespace` now.
+    /// Reads the counters of `namespace`.
     ///
     /// # Errors
-    /// [`LabError::System`] if it cannot be entered, or the counters cannot be read.
+    /// Fails with [`LabError::System`] if it cannot be entered, or if the counters cannot be read.
     pub fn of(namespace: &Namespace) -> Result<Self, LabError> {
         namespace.run(proc::net_counters)?
     }
 }
 
 impl Sample {
-    /// Takes a sample now; `seconds` is 0.
+    /// Takes a sample now, with `seconds` 0.
     pub fn take(processes: &[(String, u32)], namespaces: &[Namespace]) -> Self {
         let processes =
             processes.iter().filter_map(|(name, pid)| Some((name.clone(), ProcessCpu::of(*pid)?)));
@@ -142,7 +143,7 @@ impl Sample {
         }
     }
 
-    /// Growth of all counters since `earlier`. A counter that was not there earlier counts from zero.
+    /// Growth of all counters since `earlier`. A counter that was missing then counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let processes = self.processes.iter().map(|(name, now)| {
@@ -183,7 +184,7 @@ impl NetCounters {
     }
 }
 
-/// Differences, field by field; never below zero.
+/// Differences of all fields. They are never below zero.
 macro_rules! growth {
     ($type:ty, $minus:expr, $($field:ident),+) => {
         impl $type {
@@ -224,9 +225,9 @@ growth!(
 /// Samples in the order they were taken.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Time between samples as ordered, in seconds; a sample's own `seconds` is exact.
+    /// Nominal time between samples in seconds. A sample's own `seconds` is exact.
     pub interval_seconds: f64,
-    /// The first is taken at the start, the last when the sampler is stopped.
+    /// The samples. The first is taken at the start, the last when the sampler is stopped.
     pub samples: Vec<Sample>,
 }
 
@@ -237,7 +238,7 @@ impl Series {
     }
 }
 
-/// Takes samples in a thread of its own until stopped or dropped.
+/// Takes samples in its own thread until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
@@ -268,11 +269,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sampler {
-    /// Takes the first sample, then one every `interval` (at least a millisecond), as a rule a
-    /// second: the kernel counts CPU time in hundredths.
+    /// Takes the first sample, and then one every `interval` (at least a millisecond). A second is
+    /// usual, because the kernel counts CPU time in hundredths of a second.
     ///
     /// # Errors
-    /// [`LabError::System`] if the thread cannot be started.
+    /// Fails with [`LabError::System`] if the thread cannot be started.
     pub fn start(interval: Duration, namespaces: &[Namespace]) -> Result<Self, LabError> {
         let interval = interval.max(Duration::from_millis(1));
         let shared = Arc::new(Shared {
@@ -290,7 +291,7 @@ impl Sampler {
                 move || {
                     let mut next = begun;
                     loop {
-                        // On a grid, so that a slow sample does not shift the later ones.
+                        // On a fixed grid, so that a slow sample does not delay the later ones.
                         next = (next + interval).max(Instant::now());
                         let wait = next.saturating_duration_since(Instant::now());
                         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
@@ -304,8 +305,8 @@ impl Sampler {
         Ok(Self { shared, begun, interval, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// From the next sample on, watches process `pid` as `name`; one that had this name before is
-    /// no longer watched.
+    /// Watches process `pid` as `name` from the next sample on. It replaces an earlier process of
+    /// that name.
     pub fn watch(&self, name: impl Into<String>, pid: u32) {
         let name = name.into();
         let mut processes = lock(&self.shared.processes);
@@ -318,12 +319,12 @@ impl Sampler {
         lock(&self.shared.samples).clone()
     }
 
-    /// Since the start: the clock of [`Sample::seconds`].
+    /// Time since the start, as in [`Sample::seconds`].
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Takes the last sample and ends.
+    /// Takes the last sample and ends the sampler.
     pub fn stop(mut self) -> Series {
         self.end();
         self.shared.sample(self.begun);
@@ -334,7 +335,7 @@ impl Sampler {
     fn end(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It does not panic; if it did, the samples so far are still good.
+            // The thread does not panic. Even if it did, the samples so far would be valid.
             let _ = thread.join();
         }
     }
@@ -358,7 +359,7 @@ mod tests {
         sampler.watch("nobody", u32::MAX);
         let deadline = Instant::now() + Duration::from_secs(20);
         let before = ProcessCpu::of(std::process::id()).unwrap();
-        // Work until the kernel has counted it.
+        // Use CPU time until the kernel has counted it.
         while ProcessCpu::of(std::process::id()).unwrap().since(before).seconds() < 0.05 {
             assert!(Instant::now() < deadline, "no CPU time is counted");
         }

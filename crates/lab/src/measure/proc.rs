@@ -1,5 +1,5 @@
-//! The files of proc(5) the counters come from. What is missing in a file counts as zero: kernels
-//! differ in what they list.
+//! Parses the files of proc(5). A counter that is missing in a file is zero, because kernels differ
+//! in what they list.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,26 +9,26 @@ use std::sync::OnceLock;
 use super::{CpuTime, InterfaceCounters, NetCounters, ProcessCpu, UdpCounters};
 use crate::LabError;
 
-/// `/proc/PID/stat`.
+/// Parses `/proc/PID/stat`.
 pub(super) fn process_cpu(pid: u32) -> Option<ProcessCpu> {
     parse_process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// `/proc/stat`.
+/// Parses `/proc/stat`.
 pub(super) fn cpus() -> Vec<CpuTime> {
     fs::read_to_string("/proc/stat").map(|text| parse_cpus(&text)).unwrap_or_default()
 }
 
-/// The counters of the calling thread's namespace.
+/// Reads the counters of the calling thread's namespace.
 pub(super) fn net_counters() -> Result<NetCounters, LabError> {
-    // Not /proc/net, which is that of the main thread.
+    // Not /proc/net, which shows the namespace of the main thread.
     let read = |name: &str| {
         let path = Path::new("/proc/thread-self/net").join(name);
         fs::read_to_string(&path).map_err(|e| LabError::file("read", &path, e))
     };
     Ok(NetCounters {
         udp4: parse_snmp(&read("snmp")?),
-        // Not there when IPv6 is off.
+        // The file is missing if IPv6 is disabled.
         udp6: read("snmp6").map(|text| parse_snmp6(&text)).unwrap_or_default(),
         interfaces: parse_dev(&read("dev")?),
     })
@@ -54,9 +54,9 @@ fn parse_process(stat: &str) -> Option<ProcessCpu> {
 fn parse_cpus(stat: &str) -> Vec<CpuTime> {
     let cpu = |line: &str| {
         let mut words = line.split_whitespace();
-        // "cpu" alone is the sum of all.
+        // The line "cpu" without a number is the sum of all CPUs.
         words.next()?.strip_prefix("cpu")?.parse::<usize>().ok()?;
-        // user nice system idle iowait irq softirq steal; guest time is in user already.
+        // user nice system idle iowait irq softirq steal. Guest time is included in user.
         let ticks: Vec<u64> = words.take(8).filter_map(|word| word.parse().ok()).collect();
         let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
         let total: u64 = ticks.iter().sum();
@@ -80,7 +80,7 @@ fn udp(get: impl Fn(&str) -> u64) -> UdpCounters {
     }
 }
 
-/// Two lines that begin with "Udp:": names, then values.
+/// Parses two lines that begin with "Udp:": names, then values.
 fn parse_snmp(text: &str) -> UdpCounters {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
@@ -92,7 +92,7 @@ fn parse_snmp(text: &str) -> UdpCounters {
     udp(|name| table.get(name).copied().unwrap_or(0))
 }
 
-/// One line for each counter: "Udp6InErrors 7".
+/// Parses one line per counter: "Udp6InErrors 7".
 fn parse_snmp6(text: &str) -> UdpCounters {
     let table: BTreeMap<&str, u64> = text
         .lines()
@@ -104,7 +104,7 @@ fn parse_snmp6(text: &str) -> UdpCounters {
     udp(|name| table.get(name).copied().unwrap_or(0))
 }
 
-/// Two lines of headings, then "name: 8 counters received, 8 sent".
+/// Parses two header lines, then "name: 8 counters received, 8 sent".
 fn parse_dev(text: &str) -> BTreeMap<String, InterfaceCounters> {
     let interface = |line: &str| {
         let (name, rest) = line.rsplit_once(':')?;

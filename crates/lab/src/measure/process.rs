@@ -1,4 +1,4 @@
-//! One process, looked at closely: CPU time to the nanosecond, and real memory.
+//! Detailed measurements of one process: CPU time in nanoseconds, and real memory.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 /// Memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Resident set: pages of its that are in memory.
+    /// Resident set: the process's pages that are in memory.
     pub rss_bytes: u64,
-    /// Proportional set: the same, with shared pages divided by those who share them.
+    /// Proportional set: like the resident set, but each shared page is divided by the number of
+    /// processes that share it.
     pub pss_bytes: u64,
 }
 
 impl Memory {
-    /// Of process `pid`, from `/proc/PID/smaps_rollup`; none if it has ended.
+    /// Reads `/proc/PID/smaps_rollup` of process `pid`. Returns `None` if it has ended.
     pub fn of(pid: u32) -> Option<Self> {
         parse(&std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
     }
@@ -31,17 +32,17 @@ fn parse(rollup: &str) -> Option<Memory> {
     Some(Memory { rss_bytes: bytes("Rss")?, pss_bytes: bytes("Pss")? })
 }
 
-/// CPU time of process `pid` with all its threads; none if it has ended. Unlike
-/// [`ProcessCpu`](super::ProcessCpu) it does not tell user space from kernel, and is exact.
+/// Returns the exact CPU time of process `pid` with all its threads, or `None` if it has ended. In
+/// contrast to [`ProcessCpu`](super::ProcessCpu), it does not separate user space and kernel.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
     Some(clock_gettime(clock).ok()?.into())
 }
 
-/// CPU time of this process and of its children that have ended and were waited for, in seconds.
+/// CPU time in seconds of this process and of its children that have ended and were waited for.
 pub fn family_cpu_seconds() -> f64 {
     let seconds = |who| {
-        // Fails for arguments that are none of these two only.
+        // This can only fail for other arguments.
         getrusage(who).map_or(0.0, |usage| {
             let times = [usage.user_time(), usage.system_time()];
             times.iter().map(|t| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6).sum()
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_uses_its_cpu() {
         let me = std::process::id();
-        // Written to, so that it is there.
+        // Written to, so that the pages are allocated.
         let block = vec![1_u8; 32 << 20];
         let with = Memory::of(me).unwrap();
         assert_eq!(block.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 32 << 20);

@@ -1,7 +1,8 @@
-//! The system calls of a process, counted by three tracepoints in the kernel.
+//! Counts the system calls of a process, with three tracepoints in the kernel.
 //!
-//! Unlike strace(1), which stops a process twice a call, this leaves its timing nearly as it is; the
-//! counts are the same. `bpf/syscalls.bpf.c` counts, this file loads it and reads.
+//! In contrast to strace(1), which stops a process twice per call, this hardly changes its timing.
+//! The counts are the same. `bpf/syscalls.bpf.c` counts, and this file loads it and reads the
+//! counts.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -34,16 +35,16 @@ static OBJECT: &Aligned<[u8]> =
 const PROGRAMS: [(&str, &str); 3] =
     [("entered", "sys_enter"), ("returned", "sys_exit"), ("switched", "sched_switch")];
 
-/// System calls that have returned: of one kind, or of all.
+/// System calls that have returned, of one kind or in total.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
     /// Number of calls.
     pub calls: u64,
-    /// Those that returned an error, such as EAGAIN.
+    /// Number of calls that returned an error, such as EAGAIN.
     pub errors: u64,
-    /// Time inside them on a CPU, soft interrupts meanwhile included, in seconds.
+    /// Time inside the calls on a CPU in seconds, including soft interrupts in that time.
     pub cpu_seconds: f64,
-    /// Time inside them off the CPU: waiting, or while others had it; in seconds.
+    /// Time inside the calls off the CPU in seconds: waiting, or preempted.
     pub waiting_seconds: f64,
 }
 
@@ -56,20 +57,20 @@ impl std::ops::AddAssign for Calls {
     }
 }
 
-/// Counts the system calls of a process, from its start until it is dropped.
+/// Counts the system calls of a process, until it is dropped.
 #[derive(Debug)]
 pub struct SyscallCounter {
     object: Object,
-    // The programs run while these exist.
+    // The programs run while these links exist.
     _links: Vec<Link>,
 }
 
 impl SyscallCounter {
-    /// Begins to count the calls of process `pid` and all of its threads.
+    /// Begins to count the calls of process `pid` and all its threads.
     ///
     /// # Errors
-    /// [`LabError::System`] without CAP_BPF and CAP_PERFMON, or where the kernel has no system call
-    /// tracepoints (CONFIG_FTRACE_SYSCALLS).
+    /// Fails with [`LabError::System`] without CAP_BPF and CAP_PERFMON, or if the kernel has no
+    /// system call tracepoints (CONFIG_FTRACE_SYSCALLS).
     pub fn start(pid: u32) -> Result<Self, LabError> {
         let failed = |error: libbpf_rs::Error| {
             LabError::system("count system calls", std::io::Error::other(error))
@@ -105,10 +106,11 @@ impl SyscallCounter {
         Ok(Self { object, _links: links })
     }
 
-    /// System calls that have returned so far, by the call's name; calls under way are not counted.
+    /// Returns the system calls that have returned so far, by name. Calls in progress are not
+    /// counted.
     ///
     /// # Errors
-    /// [`LabError::System`] if the counts cannot be read.
+    /// Fails with [`LabError::System`] if the counts cannot be read.
     pub fn read(&self) -> Result<BTreeMap<String, Calls>, LabError> {
         let map = self.object.maps().find(|map| map.name() == "counts");
         let map = map.ok_or_else(|| missing("map `counts`"))?;
@@ -136,7 +138,7 @@ impl SyscallCounter {
     }
 }
 
-/// The sum over all kinds.
+/// Returns the sum over all kinds.
 pub fn all_calls(table: &BTreeMap<String, Calls>) -> Calls {
     table.values().fold(Calls::default(), |mut sum, calls| {
         sum += *calls;

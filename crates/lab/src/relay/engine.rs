@@ -1,4 +1,4 @@
-//! The relay's thread: sockets, the datagrams under way, and who is where.
+//! The relay's thread: sockets, datagrams in flight, and the bindings of clients.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,19 +17,20 @@ use equic_net::{Delivery, Fate, Link, Port};
 
 use super::{Config, RebindTo, Record, RelayError, Report, Way};
 
-/// IPv4 and UDP headers, which a rate counts too, in bytes.
+/// Length of IPv4 and UDP headers in bytes. A rate counts them, too.
 const HEADERS: usize = 28;
-/// Longest time until the thread sees that it is to end.
+/// Maximum time until the thread notices that it must end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bound of the sockets towards the server, moves included: descriptors are few.
+/// Maximum number of sockets towards the server, including those of moves, because descriptors are
+/// limited.
 const MAX_BINDINGS: usize = 500;
-/// Bound of the datagrams under way on links without a queue's limit.
+/// Maximum number of datagrams in flight on links without a queue limit.
 const MAX_UNDER_WAY: usize = 1 << 16;
 
-/// A client: its address and which front it talks to.
+/// A client: its address, and the index of the front it uses.
 type Client = (SocketAddr, usize);
 
-/// The socket by which the server sees, or saw, a client.
+/// The socket whose address represents a client at the server, now or in the past.
 struct Binding {
     socket: Socket,
     client: Client,
@@ -37,18 +38,18 @@ struct Binding {
 
 struct Mapping {
     binding: usize,
-    /// Time of the client's next move, at which it gets another binding; none if it does not move.
+    /// Time at which the client moves to another binding, or `None` if it does not move.
     next_move: Option<Duration>,
-    /// The first move is yet to be settled on.
+    /// True if the time of the first move has been decided.
     settled: bool,
 }
 
-/// A datagram under way; ordered by time, then by when it came.
+/// A datagram in flight, ordered by time, and then by arrival at the relay.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
     at: Duration,
     number: u64,
-    /// Index into the bindings, or into the fronts.
+    /// Index of the outgoing binding or front.
     through: usize,
     way_to_server: bool,
     to: SocketAddr,
@@ -71,9 +72,9 @@ pub(super) struct Engine {
     start: Instant,
 }
 
-/// One direction of the relay's link.
+/// Creates one direction of the relay's link.
 fn port(link: &Link, seed: u64, way: Way) -> Port {
-    // The two directions have nothing to do with each other.
+    // The two directions are independent.
     let seed = seed.rotate_left(1) ^ u64::from(way == Way::ToClient);
     Port::new(Link { overhead: link.overhead + HEADERS, ..link.clone() }, seed)
 }
@@ -113,7 +114,7 @@ impl Engine {
         Ok(self.report)
     }
 
-    /// Waits for a datagram or for one to be due; gives the sockets that have something: fronts first,
+    /// Waits for a datagram to arrive or to become due. Returns the readable sockets: fronts first,
     /// then bindings.
     fn wait(&self) -> Result<Vec<usize>, RelayError> {
         let sockets = self.fronts.iter().chain(self.bindings.iter().map(|b| &b.socket));
@@ -140,7 +141,7 @@ impl Engine {
         } else if let Some(binding) = self.bindings.get(ready - self.fronts.len()) {
             binding.socket.receive(buffer, &mut note)?;
             for (from, ecn, content) in came {
-                // Nobody else is to get through to the client by this.
+                // Only the server may reach the client through this socket.
                 if from == self.config.server {
                     self.server_sent(ready - self.fronts.len(), ecn, content);
                 }
@@ -175,7 +176,7 @@ impl Engine {
         self.enter(Way::ToClient, client, seen_as, through, ecn, content, now, verdict);
     }
 
-    /// Takes note of a datagram and puts it under way, unless it is lost.
+    /// Records a datagram and puts it on the link, unless it is lost.
     #[expect(clippy::too_many_arguments, reason = "all that there is to know of a datagram")]
     fn enter(
         &mut self,
@@ -242,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Number of the binding the client has by now; `None` if there are too many.
+    /// Returns the index of the client's current binding, or `None` if there are too many.
     fn binding_of(&mut self, client: Client, now: Duration) -> Result<Option<usize>, RelayError> {
         let rebind = self.config.rebind;
         let moved = match self.clients.get(&client) {
@@ -269,8 +270,9 @@ impl Engine {
         Ok(Some(binding))
     }
 
-    /// Nobody moves before the handshake is confirmed (RFC 9000 s.9), which may take its time: the
-    /// first move's is counted from the client's first datagram without a long header.
+    /// Schedules the first move. A client must not move before the handshake is confirmed (RFC 9000
+    /// s.9), which may take some time. So its time counts from the client's first datagram without
+    /// a long header.
     fn settle_move(&mut self, client: Client, now: Duration, content: &[u8]) {
         let Some(rebind) = self.config.rebind else { return };
         let long = content.first().is_some_and(|first| first & 0x80 != 0);
@@ -280,12 +282,12 @@ impl Engine {
         }
     }
 
-    /// Address to bind the next socket towards the server to.
+    /// Returns the address for the next socket towards the server.
     fn next_source(&self, moved: bool) -> SocketAddr {
         let server = self.config.server.ip();
         let address = match (self.config.rebind.map(|rebind| rebind.to), server) {
             (Some(RebindTo::Address), IpAddr::V4(_)) if moved => {
-                // 127.0.1.1 and up; MAX_BINDINGS fits.
+                // 127.0.1.1 and up. MAX_BINDINGS addresses fit.
                 let [_, _, high, low] =
                     u32::try_from(self.bindings.len()).unwrap_or(0).to_be_bytes();
                 Ipv4Addr::new(127, 0, 1 + high, low.max(1)).into()

@@ -1,13 +1,14 @@
-//! A UDP relay in user space: a bad network between one server and its clients, on any machine and
-//! without privileges.
+//! A UDP relay in user space: an impaired network between a server and its clients, on any machine
+//! and without privileges.
 //!
-//! Clients send to the relay's front, the relay sends to the server from a socket of its own for each
-//! client, as a NAT does. In between a [`Link`] for each direction drops, corrupts, duplicates,
-//! reorders, delays and serialises datagrams by a seed, and [`Rebind`] gives a client another port or
-//! address towards the server. ECN marks go through as they came, in both directions.
+//! Clients send to the relay's front, and the relay sends to the server from a separate socket for
+//! each client, like a NAT. In between, a [`Link`] for each direction drops, corrupts, duplicates,
+//! reorders, delays and serialises datagrams, controlled by a seed. [`Rebind`] changes a client's
+//! port or address towards the server. ECN marks are preserved in both directions.
 //!
-//! [`Link`] is `equic-net`'s: a pure function of seed and order. `engine`: sockets and time.
-//! [`observe`]: what the datagrams say of themselves; [`Record`]: every one of them, for who asks.
+//! [`Link`] is from `equic-net`: a pure function of seed and order. `engine`: sockets and time.
+//! [`observe`]: what can be seen in the datagrams without keys. [`Record`]: each datagram, on
+//! request.
 
 mod engine;
 pub mod observe;
@@ -28,36 +29,36 @@ use serde::Serialize;
 /// Settings of a relay.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses that clients send to; port 0: any. Several lead to the same server.
+    /// Addresses that clients send to, all for the same server. Port 0: any port.
     pub fronts: Vec<SocketAddr>,
     /// Address of the server.
     pub server: SocketAddr,
-    /// From the clients to the server.
+    /// Link from the clients to the server.
     pub to_server: Link,
-    /// From the server to the clients.
+    /// Link from the server to the clients.
     pub to_client: Link,
-    /// Moves of the clients, as far as the server can see; none: they stay.
+    /// Address changes of the clients, as seen by the server. `None`: no changes.
     pub rebind: Option<Rebind>,
-    /// The same seed does the same to the same datagrams.
+    /// Random seed. The same seed has the same effect on the same datagrams.
     pub seed: u64,
-    /// Bytes of datagrams to keep for the [`Report`]; 0: none. Datagrams beyond that are relayed
-    /// and counted, but not kept.
+    /// Limit on the bytes of datagrams to keep for the [`Report`]. 0: keep none. Datagrams beyond
+    /// the limit are relayed and counted, but not kept.
     pub keep: usize,
 }
 
-/// A client's move.
+/// Address changes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebind {
-    /// Time of the move, counted from the client's first datagram that does not begin with a QUIC
-    /// long header: in the middle of a handshake nobody can be followed.
+    /// Time of the first change, counted from the client's first datagram that does not begin with
+    /// a QUIC long header. A server cannot follow a client that moves during the handshake.
     pub first: Duration,
-    /// Time between each move and the next; none: the client moves once.
+    /// Time between two changes. `None`: the client moves once.
     pub every: Option<Duration>,
-    /// Part of the address that changes.
+    /// The part of the address that changes.
     pub to: RebindTo,
 }
 
-/// Part of the address that changes in a move.
+/// The part of the address that changes in a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RebindTo {
@@ -77,18 +78,18 @@ pub enum Way {
     ToClient,
 }
 
-/// A datagram that came by.
+/// A relayed datagram.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Time at which the datagram was sent, since the relay began.
+    /// Time at which the datagram was sent, since the start of the relay.
     pub sent: Duration,
-    /// Time at which the datagram arrived at the other side; the same as `sent` if it did not.
+    /// Time at which the datagram arrived at the other side. Equal to `sent` if it did not.
     pub arrived: Duration,
     /// Direction of the datagram.
     pub way: Way,
     /// The client's real address.
     pub client: SocketAddr,
-    /// Number of the front that the client talks to.
+    /// Index of the front that the client uses.
     pub front: usize,
     /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
@@ -96,7 +97,7 @@ pub struct Record {
     pub ecn: u8,
     /// The datagram's fate on the link.
     pub fate: Fate,
-    /// The datagram's bytes as they were sent.
+    /// Content of the datagram, as sent.
     pub payload: Vec<u8>,
 }
 
@@ -105,35 +106,35 @@ pub struct Record {
 pub struct Report {
     /// Counts of the datagrams.
     pub counts: Counts,
-    /// The datagrams in the order in which they were sent, as many as [`Config::keep`] allowed.
+    /// The datagrams in the order in which they were sent, up to the limit of [`Config::keep`].
     pub records: Vec<Record>,
 }
 
-/// Reason that there is no relay.
+/// Reason why a relay failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// A socket could not be had.
+    /// A socket could not be created or bound.
     #[error("the relay cannot bind {address}: {source}")]
     Bind {
         /// The address to bind.
         address: SocketAddr,
-        /// The system's error.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The system would not wait for, or read from, the sockets.
+    /// Waiting for the sockets, or reading from them, failed.
     #[error("the relay cannot go on: {0}")]
     Io(#[from] io::Error),
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("no relay like that: {0}")]
     Config(&'static str),
-    /// There is no such link.
+    /// A link is invalid.
     #[error("no relay like that: {0}")]
     Link(#[from] equic_net::LinkError),
 }
 
-/// A relay at work, in a thread of its own. Dropping it ends it.
+/// A running relay, with its own thread. Dropping it ends it.
 #[derive(Debug)]
 pub struct Relay {
     fronts: Vec<SocketAddr>,
@@ -142,10 +143,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Binds the fronts and begins.
+    /// Binds the fronts and starts the relay.
     ///
     /// # Errors
-    /// [`RelayError::Config`], or a front that cannot be bound.
+    /// Fails with [`RelayError::Config`], or if a front cannot be bound.
     pub fn start(config: Config) -> Result<Relay, RelayError> {
         config.check()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -163,10 +164,10 @@ impl Relay {
         &self.fronts
     }
 
-    /// Ends it.
+    /// Ends the relay.
     ///
     /// # Errors
-    /// It had ended before, with this error.
+    /// Returns the error if it had already ended by itself.
     pub fn stop(mut self) -> Result<Report, RelayError> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -180,14 +181,14 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Nobody asked for its report.
+            // The report is not needed after a drop.
             let _ = thread.join();
         }
     }
 }
 
 impl Config {
-    /// A relay that changes nothing.
+    /// Returns a relay that changes nothing.
     pub fn new(front: SocketAddr, server: SocketAddr) -> Config {
         Config {
             fronts: vec![front],

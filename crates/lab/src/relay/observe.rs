@@ -10,43 +10,44 @@ use serde::Serialize;
 
 use super::Way;
 
-/// A bound of the versions and clients that are told apart: who sends may choose them freely.
+/// Maximum number of versions and clients that are counted separately, because a sender can choose
+/// them freely.
 const MAX_KINDS: usize = 4096;
 
-/// Type of a packet, as far as it can be seen without keys.
+/// Type of a packet, as visible without keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observed {
-    /// Of version 1 or 2.
+    /// Initial packet of version 1 or 2.
     Initial,
-    /// Of version 1 or 2.
+    /// 0-RTT packet of version 1 or 2.
     ZeroRtt,
-    /// Of version 1 or 2.
+    /// Handshake packet of version 1 or 2.
     Handshake,
-    /// Of version 1 or 2.
+    /// Retry packet of version 1 or 2.
     Retry,
     /// A short header.
     OneRtt,
-    /// The server's answer to a version it does not know.
+    /// The server's answer to an unknown version.
     VersionNegotiation,
     /// A long header of another version.
     OtherVersion,
-    /// Not QUIC, or cut short.
+    /// Not QUIC, or truncated.
     Garbage,
 }
 
-/// Packets by what they are, and datagrams by what befell them, in one direction.
+/// Packets by type, and datagrams by fate, in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayCounts {
     /// UDP datagrams.
     pub datagrams: u64,
     /// Bytes of UDP payload.
     pub bytes: u64,
-    /// Packets in them, coalesced ones each.
+    /// Number of packets by type. Coalesced packets count separately.
     pub packets: BTreeMap<Observed, u64>,
     /// Number of datagrams by their fate on the link.
     pub fates: BTreeMap<&'static str, u64>,
-    /// By the ECN bits: Not-ECT, ECT(1), ECT(0), CE.
+    /// Datagrams by ECN bits: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
     /// Versions in long headers.
     pub versions: BTreeSet<u32>,
@@ -59,22 +60,22 @@ pub struct Counts {
     pub to_server: WayCounts,
     /// From the server.
     pub to_client: WayCounts,
-    /// Clients by address and port.
+    /// Number of clients, by address and port.
     pub clients: usize,
     /// Number of moves of all clients.
     pub rebindings: u64,
-    /// The most that the server had sent to a client that had not answered by a Handshake packet yet,
-    /// as a multiple of what had come from there (RFC 9000 s.8: at most 3).
+    /// Largest amplification factor: bytes sent by the server to a client that has not sent a
+    /// Handshake packet yet, divided by the bytes from that client (RFC 9000 s.8: at most 3).
     pub amplification: f64,
-    /// Datagrams of clients beyond the relay's bound.
+    /// Datagrams of clients that exceed the relay's limit.
     pub refused: u64,
-    /// Datagrams that the system did not take.
+    /// Datagrams that the operating system did not accept.
     pub unsent: u64,
     /// Datagrams that were relayed but not kept.
     pub not_kept: u64,
 }
 
-/// Counts while datagrams come by.
+/// Counters that are updated for each datagram.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     counts: Counts,
@@ -119,7 +120,7 @@ impl Observer {
         self.amplified(way, client, fate, (initial, handshake), content.len() as u64);
     }
 
-    /// RFC 9000 s.8.1: what the server has received counts, so only what arrived there.
+    /// RFC 9000 s.8.1: only bytes that the server has received count.
     fn amplified(
         &mut self,
         way: Way,
@@ -131,8 +132,8 @@ impl Observer {
         if !self.clients.contains_key(&client) && self.clients.len() >= MAX_KINDS {
             return;
         }
-        // Who begins with something else has come from elsewhere: that path is validated by frames that
-        // nobody sees here.
+        // A client whose first packet is of another type has migrated. Its new path is validated by
+        // frames that are not visible here.
         let entry = self
             .clients
             .entry(client)
@@ -174,16 +175,17 @@ impl Observer {
     }
 }
 
-/// Returns true if bytes behind the packets of a datagram only fill it, as some implementations do,
-/// although they look like a packet with a short header: all bytes are the same. No packet is so, because
-/// its bytes are encrypted.
+/// Returns true if the bytes after the packets of a datagram are only padding, as some
+/// implementations send it. All bytes are the same, although the first looks like a short header.
+/// Real packets are not like that, because their bytes are encrypted.
 pub fn is_filler(bytes: &[u8]) -> bool {
     bytes.windows(2).all(|pair| pair.first() == pair.last())
 }
 
-/// The packets of a datagram, with the version of long headers.
+/// Returns the packets of a datagram, with the version of long headers.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = (Observed, Option<u32>)> {
-    // The IDs' length does not matter here: it only says where a short header's packet number is.
+    // The length of IDs only affects the position of the packet number in short headers, which is
+    // not used here.
     let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
     let behind = Datagram::new(datagram, options).zip(0..).filter(|(packet, place)| {
         *place == 0 || !matches!(packet, Ok(Packet::Short(short)) if is_filler(short.bytes()))
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn filler_behind_packets_is_no_packet() {
-        // A Handshake packet of version 1 without connection IDs, and 20 bytes in it.
+        // A version 1 Handshake packet without connection IDs, and with 20 bytes of content.
         let handshake = [&[0xe0, 0, 0, 0, 1, 0, 0, 20][..], &[7; 20]].concat();
         let kinds = |more: &[u8]| {
             let datagram = [&handshake, more].concat();

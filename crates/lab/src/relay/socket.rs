@@ -1,4 +1,4 @@
-//! A UDP socket that tells ECN marks, and sets them.
+//! A UDP socket that reads and sets ECN marks.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -8,7 +8,8 @@ use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::RelayError;
 
-/// The kernel may hand over many datagrams at once, up to this many bytes.
+/// Size of the receive buffer in bytes. The kernel may return many datagrams at once, up to this
+/// size.
 pub(super) const BUFFER: usize = 1 << 16;
 
 pub(super) struct Socket {
@@ -22,8 +23,8 @@ impl Socket {
         let bound = || {
             let socket = UdpSocket::bind(address)?;
             let state = UdpSocketState::new((&socket).into())?;
-            // A sender's burst is not to be lost before the link has judged it. If the system allows
-            // less, it stays less.
+            // The link must see a sender's burst before any datagram is lost. If the system allows
+            // only a smaller buffer, that is accepted.
             let _ = state.set_recv_buffer_size((&socket).into(), 4 << 20);
             let local = socket.local_addr()?;
             Ok(Socket { socket, state, local })
@@ -31,8 +32,8 @@ impl Socket {
         bound().map_err(|source| RelayError::Bind { address, source })
     }
 
-    /// Calls `each` with the sender, the ECN bits and the content of what has come; `false` if nothing
-    /// has.
+    /// Calls `each` with the sender, the ECN bits and the content of received datagrams. Returns
+    /// `false` if there were none.
     pub(super) fn receive(
         &self,
         buffer: &mut [u8],
@@ -47,7 +48,8 @@ impl Socket {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // Somebody does not listen (any more), or a signal came: not the relay's business.
+            // The other side does not listen (any longer), or a signal interrupted the call. Both
+            // are not errors of the relay.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -67,7 +69,8 @@ impl Socket {
         Ok(true)
     }
 
-    /// Sends; `false` if the system did not take it, as it does when nobody listens there.
+    /// Sends a datagram. Returns `false` if the system rejected it, for example because nothing
+    /// listens at the destination.
     pub(super) fn send(&self, to: SocketAddr, ecn: u8, content: &[u8]) -> bool {
         let transmit = Transmit {
             destination: to,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use equic_lab::{Lab, LabError};
 
-/// Builds a lab, or says loudly that the test is skipped; in CI nothing is skipped.
+/// Builds a lab, or prints that the test is skipped. In CI no test is skipped.
 pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     match Lab::builder(name).clients(clients).build() {
         Err(LabError::Privilege { missing }) => {
@@ -23,7 +23,7 @@ pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     }
 }
 
-/// True if the test is run as root; says loudly that it is skipped if not, and in CI fails.
+/// True if the test runs as root. Otherwise prints that it is skipped, or fails in CI.
 pub(crate) fn root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -33,8 +33,8 @@ pub(crate) fn root(test: &str) -> bool {
     root
 }
 
-/// Runs a test that looks at all labs of the machine, or sweeps them, where there are no others: in a mount
-/// namespace with records and names of its own. Processes that it starts are in there, too.
+/// Runs a test that lists or sweeps all labs of the machine, without other labs: in a mount
+/// namespace with its own records and namespace names. Processes that it starts are in there, too.
 pub(crate) fn alone(test: impl FnOnce() + Send) {
     let work = || {
         if nix::unistd::geteuid().is_root() {
@@ -64,13 +64,13 @@ pub(crate) fn namespaces_of(id: &str) -> Vec<String> {
     names.filter(|name| name.starts_with(&prefix)).collect()
 }
 
-/// Nothing of the lab is left: neither namespace nor record.
+/// Checks that neither a namespace nor a record of the lab exists.
 pub(crate) fn assert_gone(id: &str) {
     assert_eq!(namespaces_of(id), Vec::<String>::new());
     assert!(!std::path::Path::new(&format!("/run/equic-lab/{id}.json")).exists());
 }
 
-/// Waits for a condition, at most 10 s.
+/// Waits for a condition for at most 10 s.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
@@ -79,7 +79,8 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A seed for a randomised test: EQUIC_SEED, or a new one; printed, so that a failure replays.
+/// Returns a seed for a randomised test: EQUIC_SEED, or a new one. Prints it, so that a failure can
+/// be replayed.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),

@@ -1,4 +1,4 @@
-//! Nothing of a lab stays behind, whatever ends its owner.
+//! Tests that a lab is removed completely, whatever ends its owner.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crate::common;
 use equic_lab::{Lab, cleanup_on_signals, spawn};
 
-/// Set in the process that plays the owner.
+/// Environment variable of the process that plays the owner.
 const OWNER: &str = "EQUIC_LAB_TEST_OWNER";
 
 fn sleeper(lab: &Lab) -> Child {
@@ -16,7 +16,7 @@ fn sleeper(lab: &Lab) -> Child {
     spawn(command).unwrap()
 }
 
-/// Not zombie, not gone.
+/// True if the process exists and is not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']))
@@ -73,7 +73,7 @@ fn a_refused_lab_leaves_nothing() {
     });
 }
 
-/// The owner in the tests below: builds a lab, tells its id and a child's pid, and waits.
+/// The owner in the tests below: builds a lab, prints its ID and a child's PID, and waits.
 #[test]
 fn owner() {
     if std::env::var_os(OWNER).is_none() {
@@ -148,7 +148,8 @@ fn sweep_removes_labs_of_the_dead_only() {
 
         send(&owner, nix::sys::signal::Signal::SIGKILL);
         common::eventually("the child dies with its owner", || !runs(child));
-        // The owner is a zombie until we wait for it, once all its threads are gone: dead all the same.
+        // The owner is a zombie until we wait for it. It counts as dead once all its threads have
+        // ended.
         common::eventually("the owner ends", || !runs(owner.id()));
         let sweep = Lab::sweep().unwrap();
         owner.wait().unwrap();
@@ -162,7 +163,7 @@ fn sweep_removes_labs_of_the_dead_only() {
     });
 }
 
-/// A record decides what is deleted, so one that names other namespaces is refused.
+/// A record decides what is deleted, so a record with other namespaces is rejected.
 #[test]
 fn sweep_refuses_forged_records() {
     common::alone(|| {

@@ -1,4 +1,4 @@
-//! Floods arrive as ordered, from the sources ordered, and never leave a lab.
+//! Tests that floods arrive as requested, from the requested sources, and never leave a lab.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -20,7 +20,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 const ANY4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 const ANY6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
 
-/// A server's socket with room for everything a test sends.
+/// Returns a server socket with a large buffer.
 fn sink(namespace: &Namespace, like: IpAddr) -> UdpSocket {
     let socket = namespace.udp_socket(namespace.socket_address(like, 4433)).unwrap();
     setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20)).unwrap();
@@ -111,7 +111,7 @@ fn spoofed_floods_arrive_from_the_prefixes_with_right_checksums() {
             limits: limits(2000),
             seed,
         };
-        // The backlog of a CPU is shared with other tests: not everything need arrive.
+        // The backlog of a CPU is shared with other tests, so some packets may be lost.
         let limits = Limits { pps: NonZeroU64::new(20_000), ..flood.limits };
         let report = run(lab.client(0), &Flood { limits, ..flood }).unwrap();
         assert_eq!((report.sent, report.errors), (2000, 0));
@@ -206,13 +206,13 @@ fn floods_stop_when_told_and_tell_how_they_are() {
         stop.store(told.len() == 3, Ordering::Relaxed);
     };
     let report = lab.client(0).run(|| flood.run(&stop, &mut progress)).unwrap().unwrap();
-    // As it begins, and then by the second.
+    // At the start, and then once per second.
     assert_eq!(told.len(), 3);
     assert!(told[0].sent > 0 && told[1].seconds >= 1.0 && told[2].seconds >= 2.0, "{told:?}");
     assert!(
         told[0].sent < told[1].sent && told[1].sent < told[2].sent && told[2].sent <= report.sent
     );
-    // Never faster than ordered, whatever the machine is busy with.
+    // Never faster than requested, whatever the load of the machine.
     assert!(report.sent as f64 <= 500.0 * report.seconds + 64.0, "{report:?}");
     let series = sampler.stop();
     let growth = series.samples.last().unwrap().since(&series.samples[0]);
@@ -257,7 +257,7 @@ fn raw_frames_go_out_unchanged() {
     }
 }
 
-/// A flood that would work, if it were allowed.
+/// A flood that would work if it were permitted.
 fn plausible(lab: &Lab) -> Flood {
     Flood {
         target: lab.server().socket_address(ANY4, 4433),
@@ -278,7 +278,7 @@ fn refuses_to_run_outside_a_lab() {
         Err(FloodError::InitNamespace | FloodError::NotInLab)
     ));
     assert!(matches!(RawSender::open("lo"), Err(FloodError::InitNamespace | FloodError::NotInLab)));
-    // A namespace, but nobody's lab.
+    // A namespace that does not belong to a lab.
     let elsewhere = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -288,7 +288,7 @@ fn refuses_to_run_outside_a_lab() {
     });
     assert!(matches!(elsewhere.0, Err(FloodError::NotInLab)), "{elsewhere:?}");
     assert!(matches!(elsewhere.1, Err(FloodError::NotInLab)), "{elsewhere:?}");
-    // A lab that is gone is no lab, though the namespace lives on by our descriptor.
+    // A removed lab is not a lab, although our descriptor keeps the namespace alive.
     let client = lab.client(0).clone();
     assert_eq!(run(&client, &flood).unwrap().sent, 10);
     drop(lab);
@@ -347,7 +347,8 @@ fn refuses_foreign_targets_and_interfaces() {
         let error = refusal(flood).to_string();
         assert!(error.contains(expected), "{error:?} does not contain {expected:?}");
     }
-    // Too big for the link: every packet fails, and the flood says why instead of trying on.
+    // Too large for the link: every packet fails, and the flood reports the reason instead of
+    // continuing.
     let big = Payload::Pool(Arc::new(DatagramPool::short_headers(1, 1473, 1).unwrap()));
     let error = refusal(Flood { payload: big, limits: limits(10_000), ..good.clone() }).to_string();
     assert!(error.contains("Message too long"), "{error}");

@@ -1,4 +1,5 @@
-//! A real server believes the Initials: it answers each with a ServerHello and its own flight.
+//! Tests that a real server accepts the Initial packets: it answers each with a ServerHello and its
+//! own flight.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ fn a_server_does_its_whole_part_of_the_handshake() {
         let (reply, data) = answer(&mut endpoint, datagram).unwrap();
         assert_eq!(data.server_name.as_deref(), Some("localhost"));
         assert_eq!(data.protocol.as_deref(), Some(&b"h3"[..]));
-        // An Initial to our Source Connection ID, with the Handshake flight coalesced: full size.
+        // An Initial to our Source Connection ID, coalesced with Handshake packets: a full
+        // datagram.
         assert_eq!(reply[1..6], [0, 0, 0, 1, 8]);
         assert_eq!(reply[6..14], datagram[15..23]);
         assert!(reply.len() >= 1200, "{} bytes", reply.len());
@@ -71,11 +73,11 @@ fn a_server_does_its_whole_part_of_the_handshake() {
 
 #[test]
 fn the_test_above_can_fail() {
-    // Another protocol: the server refuses.
+    // Another protocol: the server rejects it.
     let factory = InitialFactory::new("localhost", &["no-such"]).unwrap();
     let pool = DatagramPool::initials(&factory, 1, 1).unwrap();
     assert!(answer(&mut server("h3"), &pool.datagrams()[0]).is_err());
-    // One bit of the ciphertext: it is no Initial any more.
+    // With one bit of the ciphertext changed, it is not a valid Initial.
     let factory = InitialFactory::new("localhost", &["h3"]).unwrap();
     let pool = DatagramPool::initials(&factory, 1, 1).unwrap();
     let mut broken = pool.datagrams()[0].clone();

@@ -1,5 +1,5 @@
-//! Labs: that they are networks as described and leave nothing behind, what floods send, what relays do, and
-//! that measurements agree with other tools'.
+//! Tests of labs: networks as described, complete removal, contents of floods, effects of relays,
+//! and measurements compared with other tools.
 
 mod cleanup;
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Measurements against tools that measure the same.
+//! Compares measurements with those of other tools.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -7,11 +7,12 @@ use std::process::{Child, Command, Stdio};
 use crate::common;
 use equic_lab::measure::{BpfRuns, BpfStatistics, Calls, SyscallCounter, all_calls};
 
-/// A program whose calls are known: 1000 reads and writes of dd, and files that are not there.
+/// A program with known calls: 1000 reads and writes of dd, and missing files.
 const PROGRAM: &str =
     "dd if=/dev/zero of=/dev/null bs=1 count=1000 status=none; cat /nonexistent/a /nonexistent/b";
 
-/// A shell that becomes `program` once it has read a line; while it waits it can be watched.
+/// Starts a shell that executes `program` after it has read a line. While it waits, it can be
+/// watched.
 fn waiting(program: &str) -> Child {
     let mut shell = Command::new("/bin/sh");
     bare(&mut shell);
@@ -19,7 +20,7 @@ fn waiting(program: &str) -> Child {
     shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Without what makes the loader look in more places, once for the shell and once for the program.
+/// Removes what makes the loader search in more places, for the shell and the program.
 fn bare(command: &mut Command) {
     command.env_clear().env("PATH", "/usr/bin:/bin");
 }
@@ -62,7 +63,8 @@ fn system_calls_are_those_that_strace_counts() {
         for call in calls {
             let own = ours.get(*call).copied().unwrap_or_default();
             let (count, failed) = theirs[*call];
-            // The shell's read of the line is one that was under way: not more, if it was seen whole.
+            // The shell's read of the line was in progress: at most one more, if all of it was
+            // seen.
             let surplus = own.calls - count;
             assert!(surplus <= u64::from(*call == "read") * 8, "{call}: {own:?}, strace {count}");
             assert_eq!(own.errors, failed, "{call}: {own:?}");
@@ -103,7 +105,7 @@ fn runs_of_a_bpf_program_are_counted() {
     let before = BpfRuns::of(gateway.program_id()).unwrap();
     gateway.test_run_repeat(&[0; 64], None, 500).unwrap();
     let runs = BpfRuns::of(gateway.program_id()).unwrap().since(before);
-    // Test runs count when the kernel runs them as packets are run; none is counted twice.
+    // Test runs count if the kernel runs them like packets. None is counted twice.
     assert!(runs.count <= 500, "{runs:?}");
     assert_eq!(runs.mean_ns().is_some(), runs.count > 0);
     let id = gateway.program_id();

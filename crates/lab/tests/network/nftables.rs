@@ -1,4 +1,4 @@
-//! The packet filter the gateway is compared with does what its rules say, and nothing else.
+//! Tests that the packet filter for comparison does what its rules say, and nothing else.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
     send(1, 4433, SHORT, 10);
     send(0, 4433, INITIAL, 100);
     send(0, 53, INITIAL, 20);
-    // Packets do not overtake each other: when these are here, so is all that came through.
+    // Packets are not reordered: when these have arrived, everything that got through has.
     send(0, 4433, SHORT, 20);
     let mut buffer = [0; 1500];
     let (mut initials, mut short) = (0, 0);
@@ -48,7 +48,7 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
             _ => short += 1,
         }
     }
-    // A second may pass between two of them on a busy machine.
+    // On a busy machine, a second may pass between two of them.
     assert!((5..50).contains(&initials), "{initials} of 100 Initials came through");
     for _ in 0..20 {
         elsewhere.recv_from(&mut buffer).unwrap();
@@ -80,7 +80,7 @@ fn initials_of_everybody_together_have_a_rate_too() {
         let socket = lab.client(0).udp_socket((from, 0).into()).unwrap();
         socket.send_to(&[byte; 1200], (server.ip(), 4433)).unwrap();
     };
-    // Each from an address of its own, so that no source has more than one.
+    // Each from a different address, so that no source has more than one.
     for last in 1..=200 {
         send(last, INITIAL);
     }

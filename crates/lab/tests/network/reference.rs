@@ -1,4 +1,4 @@
-//! The programs that `make bench-gateway` compares with do what they are measured for.
+//! Tests that the programs for comparison in `make bench-gateway` do what they are measured for.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,7 +33,7 @@ fn a_known_source_is_dropped_and_nobody_else() {
         for which in LOOKING_UP {
             assert_eq!(verdict(which, &theirs), XDP_DROP, "{which:?} of {known}");
             assert_eq!(verdict(which, &others), XDP_PASS, "{which:?} of {other}");
-            // The same source with a protocol that is not UDP: of IPv4 at 14 + 9, of IPv6 at 14 + 6.
+            // The same source with another protocol than UDP: in IPv4 at 14 + 9, in IPv6 at 14 + 6.
             let mut tcp = theirs.clone();
             tcp[if known.is_ipv4() { 23 } else { 20 }] = 6;
             assert_eq!(verdict(which, &tcp), XDP_PASS, "{which:?} of TCP");
@@ -47,8 +47,8 @@ fn a_known_source_is_dropped_and_nobody_else() {
 fn the_calls_that_are_measured_are_there() {
     let path = concat!(env!("OUT_DIR"), "/reference.bpf.o");
     let file = std::fs::read(path).unwrap();
-    // BPF_JMP | BPF_CALL with BPF_PSEUDO_CALL as source register (RFC 9669 s.4.3): a function of the
-    // program's own; little endian, destination register 0.
+    // BPF_JMP | BPF_CALL with BPF_PSEUDO_CALL as source register (RFC 9669 s.4.3): a call within
+    // the program. Little endian, destination register 0.
     let calls = file.as_chunks::<8>().0.iter().filter(|insn| insn[..4] == [0x85, 0x10, 0, 0]);
     assert_eq!(calls.count() as u32, CALLS);
 }

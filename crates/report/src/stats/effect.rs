@@ -8,28 +8,28 @@ use super::{Interval, RESAMPLES, Sample};
 
 /// Pairs that all resamples of an interval may have together: about a second of work.
 const PAIRS: usize = 100_000_000;
-/// Fewer resamples than this give no interval that is worth its name.
+/// Minimum number of resamples for an interval.
 const FEWEST: usize = 200;
 
 /// A ratio of two samples, with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The second divided by the first: 1.02 is 2 % more.
+    /// The second sample relative to the first: 1.02 is 2 % more.
     pub value: f64,
-    /// Interval in which the ratio lies with 95 % confidence (bootstrap).
+    /// 95 % bootstrap interval of the ratio.
     pub interval: Interval,
 }
 
-/// The shift from one sample to the other by Hodges and Lehmann (1963): the median of all differences
-/// of a value of the second and one of the first. R: `wilcox.test(second, first, conf.int = TRUE)`, for
-/// samples without ties. `None` when one is empty.
+/// Returns the shift from one sample to the other by Hodges and Lehmann (1963): the median of all
+/// differences between a value of the second and one of the first. R: `wilcox.test(second, first,
+/// conf.int = TRUE)`, for samples without ties. Returns `None` if one is empty.
 #[must_use]
 pub fn shift(first: &Sample, second: &Sample) -> Option<f64> {
     median_of_pairs(first.sorted(), second.sorted(), |a, b| b - a)
 }
 
-/// The same for ratios: the median of all quotients of a value of the second and one of the first.
-/// `None` when one is empty or has values that are not above zero.
+/// Returns the median of all quotients of a value of the second sample and one of the first.
+/// Returns `None` if one is empty or has values that are not above zero.
 #[must_use]
 pub fn ratio(first: &Sample, second: &Sample) -> Option<f64> {
     if first.min()? <= 0.0 || second.min()? <= 0.0 {
@@ -73,10 +73,10 @@ pub fn ratio_95<R: Rng + ?Sized>(first: &Sample, second: &Sample, rng: &mut R) -
     Some(Ratio { value, interval })
 }
 
-/// The ratio of figures that were measured in pairs, first and second in the same round: the median of
-/// the rounds' quotients, second by first, with a percentile bootstrap interval over rounds. What slows
-/// a whole round down is in both and falls out. Rounds whose quotient is no finite number are left out;
-/// `None` if none is left.
+/// Returns the ratio of figures that were measured in pairs, first and second in the same round:
+/// the median of the rounds' quotients (second by first), with a percentile bootstrap interval over
+/// rounds. A disturbance of a whole round affects both figures, so it cancels out. Rounds whose
+/// quotient is not finite are ignored. Returns `None` if no round is left.
 #[must_use]
 pub fn paired_ratio_95<R: Rng + ?Sized>(
     pairs: impl IntoIterator<Item = (f64, f64)>,
@@ -88,7 +88,7 @@ pub fn paired_ratio_95<R: Rng + ?Sized>(
 }
 
 fn draw<R: Rng + ?Sized>(from: &[f64], to: &mut Vec<f64>, rng: &mut R) {
-    // u64: the draws are the same on machines of any word size.
+    // A `u64`, so that the draws are the same on machines of any word size.
     let size = from.len() as u64;
     to.clear();
     to.extend((0..size).map(|_| from[rng.random_range(0..size) as usize]));
@@ -143,7 +143,7 @@ mod tests {
         let rounds = 100;
         let mut covered = 0;
         for _ in 0..rounds {
-            // Uniform around 100 and 110: the ratio of the medians is 1.1.
+            // Uniform around 100 and 110, so the ratio of the medians is 1.1.
             let mut draw = |middle: f64| -> Sample {
                 (0..10).map(|_| middle * rng.random_range(0.9..1.1)).collect()
             };
@@ -153,7 +153,7 @@ mod tests {
             assert!(low <= ratio.value && ratio.value <= high, "{ratio:?}");
             covered += u32::from(low <= 1.1 && 1.1 <= high);
         }
-        // 95 of 100; percentile intervals of small samples cover a little less.
+        // Expected are 95 of 100. Percentile intervals of small samples cover a little less.
         assert!((86..=99).contains(&covered), "{covered} of {rounds}");
     }
 

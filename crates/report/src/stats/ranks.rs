@@ -13,7 +13,7 @@
 
 use super::Sample;
 
-/// Samples of so many values have the normal approximation.
+/// Samples of at least this size use the normal approximation.
 pub const EXACT: usize = 50;
 
 /// Result of a test.
@@ -21,14 +21,15 @@ pub const EXACT: usize = 50;
 pub struct Test {
     /// The statistic: U of the first sample, or the sum of the ranks of the differences above zero.
     pub statistic: f64,
-    /// The probability of so much difference or more if there were none, 0 to 1.
+    /// The probability of such a difference or a larger one if there is no real difference. From 0
+    /// to 1.
     pub p: f64,
     /// True if `p` is computed exactly rather than approximated.
     pub exact: bool,
 }
 
-/// Test of whether one of two independent samples tends to larger values than the other. `None` when one is
-/// empty.
+/// Tests whether one of two independent samples tends to have larger values than the other. Returns
+/// `None` if one is empty.
 #[must_use]
 pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
     let (m, n) = (first.len(), second.len());
@@ -55,8 +56,8 @@ pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
     Some(Test { statistic: u, p: normal_p(u - m_f * n_f / 2.0, variance), exact: false })
 }
 
-/// Test of whether the differences of pairs tend to one side of zero; those that are zero are left out. `None`
-/// when none is left.
+/// Tests whether the differences of pairs tend to one side of zero. Differences of zero are
+/// ignored. Returns `None` if no others are left.
 #[must_use]
 pub fn signed_rank(differences: &[f64]) -> Option<Test> {
     let mut all: Vec<(f64, bool)> = differences
@@ -135,14 +136,14 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 }
 
 struct Ranked {
-    /// Sum of the ranks of those that are marked.
+    /// Sum of the ranks of the marked values.
     sum: f64,
     /// Sum of t^3 - t over groups of t equal values.
     ties: f64,
     tied: bool,
 }
 
-/// Ranks counted from 1; equal values share the mean of theirs.
+/// Assigns ranks, counted from 1. Equal values share their mean rank.
 fn ranked(all: &mut [(f64, bool)]) -> Ranked {
     all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mut ranked = Ranked { sum: 0.0, ties: 0.0, tied: false };
@@ -158,7 +159,8 @@ fn ranked(all: &mut [(f64, bool)]) -> Ranked {
     ranked
 }
 
-/// For each sum, how many ways there are to take `taken` different ranks of 1 to `total` with it.
+/// Returns, for each sum, the number of ways to select `taken` different ranks of 1 to `total` with
+/// this sum.
 fn rank_sums(total: usize, taken: usize) -> Vec<f64> {
     let largest = taken * (2 * total - taken + 1) / 2;
     let mut ways = vec![vec![0.0; largest + 1]; taken + 1];
@@ -214,7 +216,7 @@ fn signed_sums(ranks: &[usize]) -> Vec<f64> {
     ways
 }
 
-/// Twice the smaller of the two tails that `at` is part of.
+/// Returns twice the smaller of the two tails that include `at`.
 fn tails(ways: &[f64], at: usize) -> f64 {
     let all: f64 = ways.iter().sum();
     let lower: f64 = ways.iter().take(at + 1).sum();
@@ -222,7 +224,7 @@ fn tails(ways: &[f64], at: usize) -> f64 {
     (2.0 * lower.min(upper) / all).min(1.0)
 }
 
-/// Two-sided, with the correction for continuity: half a step towards the middle.
+/// Returns the two-sided p-value, with the continuity correction: half a step towards the middle.
 fn normal_p(deviation: f64, variance: f64) -> f64 {
     // All values are equal.
     if variance <= 0.0 {

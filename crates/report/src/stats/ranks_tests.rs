@@ -1,5 +1,5 @@
-//! Known samples. The values are those of SciPy 1.17.1 (`mannwhitneyu`, `wilcoxon`, two-sided); those of
-//! Hollander and Wolfe are also in the examples of R's `wilcox.test`.
+//! Known samples. The values are those of SciPy 1.17.1 (`mannwhitneyu`, `wilcoxon`, two-sided). The
+//! examples of R's `wilcox.test` also have those of Hollander and Wolfe.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn check(test: Option<Test>, statistic: f64, p: f64, exact: bool) {
 /// Hollander and Wolfe 1973, p. 69: permeability of human chorioamnion at term and at 12 to 26 weeks.
 const TERM: [f64; 10] = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
 const EARLY: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
-/// The same, p. 29: depression scale before and after therapy, in thousandths.
+/// The same book, p. 29: depression scale before and after therapy, in thousandths.
 const BEFORE: [f64; 9] = [1830.0, 500.0, 1620.0, 2480.0, 1680.0, 1880.0, 1550.0, 3060.0, 1300.0];
 const AFTER: [f64; 9] = [878.0, 647.0, 598.0, 2050.0, 1060.0, 1290.0, 1060.0, 3140.0, 1290.0];
 

@@ -9,7 +9,7 @@ pub struct FlowPoint {
     pub time: f64,
     /// Name of the flow.
     pub flow: String,
-    /// Number among the connections of that flow, from 1.
+    /// Number of the connection within its flow, from 1.
     pub copy: usize,
     /// Protocol of the flow.
     pub protocol: &'static str,
@@ -36,7 +36,7 @@ pub struct PathPoint {
     pub time: f64,
     /// Name of the flow.
     pub flow: String,
-    /// Number among the connections of that flow, from 1.
+    /// Number of the connection within its flow, from 1.
     pub copy: usize,
     /// The path ID (RFC 10069).
     pub path: u32,
@@ -89,7 +89,7 @@ pub struct SharePoint {
 pub struct UnitPoint {
     /// Name of the flow.
     pub flow: String,
-    /// Number among the connections of that flow, from 1.
+    /// Number of the connection within its flow, from 1.
     pub copy: usize,
     /// Protocol of the flow.
     pub protocol: &'static str,
@@ -108,7 +108,7 @@ pub struct PlayingPoint {
     pub time: f64,
     /// Name of the flow.
     pub flow: String,
-    /// Number among the connections of that flow, from 1.
+    /// Number of the connection within its flow, from 1.
     pub copy: usize,
     /// Protocol of the flow.
     pub protocol: &'static str,

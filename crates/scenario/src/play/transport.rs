@@ -69,7 +69,7 @@ pub(super) fn attach(
     }
 }
 
-/// Returns the outcome at the receiver. If only the sender knows of a failure, it is added.
+/// Returns the outcome at the receiver. A failure that only the sender has noticed is added.
 pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     if let Some(Report { completed, bytes, failure, .. }) = report(run, flow, ids) {
         return Outcome { completed, bytes, failure };

@@ -27,7 +27,7 @@ pub struct RunOutcome {
 pub struct FlowOutcome {
     /// Name of the flow in the description.
     pub name: String,
-    /// Number among the connections of that flow, from 1.
+    /// Number of the connection within its flow, from 1.
     pub copy: usize,
     /// Seconds from the start of the handshake to the last byte at the receiver's application.
     /// `None` if it did not complete.

@@ -169,8 +169,8 @@ impl Party {
         report
     }
 
-    /// Reason why the connection failed, or `None` if it did not. The other end may not know of the
-    /// failure.
+    /// Reason why the connection failed, or `None` if it did not. The other end may not have
+    /// noticed the failure.
     pub fn failure(&self) -> Option<&str> {
         self.channel.failure().filter(|_| !self.program.is_done())
     }

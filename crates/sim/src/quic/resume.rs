@@ -53,7 +53,7 @@ fn without(transport: &TransportConfig, resumption: Resumption) -> Result<[Confi
             let session = session.ok_or(QuicError::NoSession)?;
             Arc::make_mut(&mut client.crypto).session = Some(session);
         }
-        // Only EncryptedExtensions, whose size is not set here.
+        // Without Certificate, the server sends EncryptedExtensions of their minimum size.
         Arc::make_mut(&mut server.crypto).sizes.certificate = 0;
         Arc::make_mut(&mut client.crypto).sizes.client_hello += TICKET;
     }

@@ -1,4 +1,4 @@
-//! One measurement: an arm under a flood of one rate, once.
+//! One measurement: one arm under a flood of one rate.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use super::plan::{Arm, ForgedPlan};
 use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part, Placement, now};
 
-/// Datagrams at the server after which the established connections are at work.
+/// Number of datagrams at the server after which the established connections count as active.
 const AT_WORK: u64 = 1_000;
 
 /// Results of one measurement.
 pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
 
-/// Results of the newcomers and of the connections that were there before the flood.
+/// Results of the newcomers, and of the connections from before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Clients {
-    /// Newcomers, and those among them that got their answer.
+    /// Number of newcomers, and of those that got their response.
     pub newcomers: u64,
     pub newcomers_served: u64,
-    /// Durations of these, milliseconds, from the first packet of the handshake to the last byte; null:
-    /// there were none.
+    /// Durations in milliseconds, from the first packet of the handshake to the last byte, or null
+    /// if there were none.
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
-    /// Bytes a second to the connections that were there before the flood, and their requests that failed.
+    /// Bytes per second on the connections from before the flood, and their failed requests.
     pub established_bytes_per_s: f64,
     pub established_failures: u64,
 }
@@ -56,7 +56,7 @@ impl BenchStage<'_, ForgedPlan> {
         let newcomers = Part::start("newcomers", &placement, &args)?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         let others = &mut [&mut server, &mut flood, &mut established];
-        // Should the newcomers not have ended by then, `finish` fails and says so.
+        // If the newcomers have not ended by then, `finish` fails with an error.
         steps::watch(others, patience, || Ok(newcomers.ended()))?;
         let seconds = now()? - begun;
         let newcomers = newcomers.finish()?.samples;
@@ -104,7 +104,7 @@ impl BenchStage<'_, ForgedPlan> {
         }
     }
 
-    /// Starts the connections that are there before the flood, and waits until they are at work.
+    /// Starts the connections from before the flood, and waits until they are active.
     fn established(&self, server: &mut Part, pin: &str) -> Done<Part> {
         let (lab, plan) = (self.lab, self.plan);
         let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
@@ -122,13 +122,13 @@ impl BenchStage<'_, ForgedPlan> {
     }
 }
 
-/// True for a newcomer that got its answer.
+/// True for a newcomer that got its response.
 fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }
 
-/// Bytes of requests that went well and failures among those that ended between two times (seconds of
-/// CLOCK_MONOTONIC).
+/// Returns the bytes of successful requests and the number of failed ones, among those that ended
+/// between two times (seconds of CLOCK_MONOTONIC).
 fn within(samples: &[Sample], from: f64, to: f64) -> (u64, u64) {
     let ended =
         |sample: &&Sample| (from..=to).contains(&((sample.start_ms + sample.duration_ms) / 1000.0));

@@ -1,12 +1,12 @@
-//! `equic lab bench --forged`: a flood of Initials whose source addresses are forged, a new one each.
+//! `equic lab bench --forged`: a flood of Initial packets, each with a new forged source address.
 //!
-//! A limit by source does nothing against it, and a limit in all hits newcomers too. So what is measured
-//! is whether newcomers still get in, each from an address that the server has not seen, what becomes of
-//! connections that were there before, and what the server's CPU spends. The lab, its CPUs and the
+//! A limit per source has no effect against it, and a total limit also affects newcomers. So the
+//! benchmark measures whether newcomers still get in, each from an address that the server has not
+//! seen, what happens to existing connections, and the server's CPU use. The lab, its CPUs and the
 //! baseline are those of the parent module.
 //!
-//! * `plan`: what is chosen, and the command lines of the parts; `cell`: one measurement;
-//! * `quinn`: a server that is not ours, for one of the arms;
+//! * `plan`: parameters, and command lines of the parts; `cell`: one measurement;
+//! * `quinn`: a server on another implementation, for one of the arms;
 //! * `result`: shares, ratios and their intervals; `show`: the table.
 
 mod cell;
@@ -29,7 +29,7 @@ pub(super) use show::{note, table};
 /// The schema of the result.
 pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
-/// Measures every arm at every rate, again and again in random order.
+/// Measures every arm at every rate, in repeated rounds of random order.
 pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Done<Bench> {
     let plan = ForgedPlan::new(args, cpus, lab);
     let stage = BenchStage { lab, plan: &plan };

@@ -1,5 +1,5 @@
-//! Plan of the comparison under forged sources: the arms, their length and the flood's strength, and the
-//! command lines of the parts.
+//! Plan of the comparison under forged sources: the arms, their length, the flood's strength, and
+//! the command lines of the parts.
 
 use equic_lab::nftables::Rules;
 use equic_lab::plan::IFNAME;
@@ -10,34 +10,37 @@ use super::super::args::Args;
 use super::super::arms::Arms;
 use super::super::plan::{CLIENT, POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
 
-/// Prefixes that the forged addresses are from, each with as many: more than 10^7 in all, and none of the lab's.
+/// Prefixes of the forged addresses. They are equally large, have more than 10^7 addresses in
+/// total, and contain none of the lab's.
 const FORGED: [&str; 3] = ["10.0.0.0/10", "10.128.0.0/10", "10.192.0.0/10"];
-/// Between prefixes.
+/// Separator of prefixes.
 const AND: &str = ", ";
-/// Newcomers a second, each from an address of its own.
+/// Newcomers per second. Each has its own address.
 const NEWCOMERS: f64 = 30.0;
-/// Most addresses that newcomers come from; after these the first comes again. A client of a lab has a /24.
+/// Maximum number of addresses of newcomers, which are then reused. A client of a lab has a /24.
 const MOST_ADDRESSES: usize = 240;
 
 /// Protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in super::super) enum Arm {
-    /// The flood goes to somebody else: what the others are compared with.
+    /// The flood has another target. The other arms are compared with this one.
     Elsewhere,
     /// No protection.
     Nothing,
-    /// nftables: a rate of Initials for each source.
+    /// nftables with a rate of Initial packets per source.
     Nftables,
-    /// nftables: that, and a rate of Initials from everybody together.
+    /// nftables with a rate of Initial packets per source, and a total one.
     NftablesInAll,
-    /// The server answers every Initial without a token with a Retry.
+    /// The server answers every Initial packet without a token with a Retry.
     ServerRetry,
-    /// The server is one on quinn, and answers every Initial without a token with quinn's Retry.
+    /// A server on quinn, which answers every Initial packet without a token with quinn's Retry.
     QuinnRetry,
-    /// eQUIC, attached in the driver: a rate of new connections for each source, and one for the service.
+    /// eQUIC, attached in the driver, with a rate of new connections per source and one for the
+    /// service.
     Gateway,
-    /// The same in generic mode, and the program answers every Initial without a token with a Retry.
+    /// eQUIC in generic mode with the same limits. The program answers every Initial packet without
+    /// a token with a Retry.
     GatewayRetry,
 }
 
@@ -68,38 +71,40 @@ impl Arms for Arm {
     }
 }
 
-/// Choices for the comparison; part of the result.
+/// Parameters of the comparison. They are part of the result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct ForgedPlan {
-    /// Number of rounds, in each of which everything is measured once.
+    /// Number of rounds. Each round measures everything once.
     pub rounds: usize,
-    /// Time in which newcomers come, seconds.
+    /// Time in which newcomers start, in seconds.
     pub seconds: f64,
-    /// Initials a second; null is all that the attacker's CPU can send.
+    /// Initial packets per second. Null: as fast as the attacker's CPU can send.
     pub flood_pps: Vec<Option<u64>>,
-    /// Prefixes of the forged sources, with commas between them.
+    /// Prefixes of the forged sources, separated by commas.
     pub forged: String,
-    /// Newcomers a second: one connection with one request each.
+    /// Newcomers per second. Each makes one connection with one request.
     pub newcomers_per_s: f64,
-    /// Connections that are there before the flood, each with one request at a time.
+    /// Number of connections from before the flood. Each has one request at a time.
     pub established: usize,
-    /// Bytes that either asks for.
+    /// Size of each response in bytes.
     pub bytes_per_request: u32,
-    /// A request without an answer for so long has failed, its handshake included; milliseconds.
+    /// Time after which a request without a response has failed, including its handshake, in
+    /// milliseconds.
     pub timeout_ms: u32,
-    /// Limit of the gateway: new connections of a source; in nftables its Initials.
+    /// Limit of the gateway: new connections per source. In nftables, Initial packets per source.
     pub new_per_source: String,
-    /// Limit of the gateway: new connections in all.
+    /// Limit of the gateway: new connections in total.
     pub new_per_service: String,
-    /// Limit of the gateway: Retry packets in all; off, so that it never decides who is served.
+    /// Limit of the gateway: Retry packets in total. Off, so that it never decides which clients
+    /// are served.
     pub answers_per_service: String,
-    /// Limits of nftables: Initials of a source at once; in all, a second and at once. A connection takes
-    /// two to three Initials.
+    /// Limits of nftables: burst of Initial packets per source, and total rate and burst. A
+    /// connection needs two or three Initial packets.
     pub initials_burst: u32,
     pub initials_in_all: (u32, u32),
-    /// The CPU of the server and its legitimate clients.
+    /// CPU of the server and its legitimate clients.
     pub server_cpu: usize,
-    /// The CPU of the flood, and of the soft interrupts it makes.
+    /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
     /// Seed of the order of the measurements and of the intervals.
     pub seed: u64,
@@ -136,7 +141,8 @@ impl ForgedPlan {
         }
     }
 
-    /// `equic serve`, for an arm, or a server on quinn; a gateway is called like the lab.
+    /// Arguments of `equic serve` for an arm, or of a server on quinn. A gateway has the name of
+    /// the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         if arm == Arm::QuinnRetry {
@@ -147,7 +153,8 @@ impl ForgedPlan {
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         args.extend(match arm {
             Arm::ServerRetry => words(&["--retry"]),
-            // Protections in front of the server are compared, so the server's own Retry is off.
+            // The server's own Retry is off, because the arms compare protections in front of the
+            // server.
             Arm::Gateway | Arm::GatewayRetry => {
                 words(&["--retry-threshold", "off", "--gateway", lab.id()])
             }
@@ -160,10 +167,11 @@ impl ForgedPlan {
         args
     }
 
-    /// `equic gateway run`, called like the lab; with Retry or without.
+    /// Arguments of `equic gateway run`, with the name of the lab, with or without Retry.
     pub(super) fn gateway(&self, lab: &Lab, retry: bool) -> Vec<String> {
         let port = PORT.to_string();
-        // On veth, what a program in the driver sends back is lost unless the other end has one, too.
+        // On veth, packets that a program in the driver sends back are lost unless the other end
+        // has a program, too.
         let mode = if retry { "generic" } else { "native" };
         let mut args = words(&["gateway", "run", "--json", "--mode", mode, "--name", lab.id()]);
         args.extend(words(&["--interface", IFNAME, "--port", &port]));
@@ -176,7 +184,7 @@ impl ForgedPlan {
         args
     }
 
-    /// The nearest in nftables.
+    /// Returns the closest equivalent in nftables.
     pub(super) fn rules(&self, in_all: bool) -> Rules {
         Rules {
             port: PORT,
@@ -187,7 +195,8 @@ impl ForgedPlan {
         }
     }
 
-    /// `equic lab load well`: connections that are kept, and ask again when they have their answers.
+    /// Arguments of `equic lab load well` for connections that stay open and repeat their request
+    /// after each response.
     pub(super) fn established(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let (clients, requests) = (self.established.to_string(), u32::MAX.to_string());
         let mut args = self.load(server, pin);
@@ -196,10 +205,11 @@ impl ForgedPlan {
         args
     }
 
-    /// `equic lab load well`: newcomers at a steady pace, whatever becomes of those before, each from the
-    /// next address of its host.
+    /// Arguments of `equic lab load well` for newcomers at a steady rate, whether or not earlier
+    /// ones have succeeded, each from the next address of its host.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
-        // An address for each newcomer that comes before the last of them has its answer, or has failed.
+        // An address for each newcomer that starts before the last of them has its response or has
+        // failed.
         let most = self.newcomers_per_s * (self.seconds + f64::from(self.timeout_ms) / 1000.0);
         // The cast saturates.
         let addresses = (most.ceil() as usize).clamp(1, MOST_ADDRESSES);
@@ -208,7 +218,7 @@ impl ForgedPlan {
         args.extend(words(&["--rate", &self.newcomers_per_s.to_string(), "--retry-pause", "0s"]));
         args.extend(words(&["--duration", &milliseconds(self.seconds)]));
         let [a, b, c, _] = host.ipv4.octets();
-        // From .2 on: .1 is the host's own.
+        // From .2 on, because .1 is the host's own address.
         for last in (2..=u8::MAX).take(addresses) {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
         }
@@ -223,7 +233,7 @@ impl ForgedPlan {
         args
     }
 
-    /// `equic lab flood initial` at a host.
+    /// Arguments of `equic lab flood initial` towards a host.
     pub(super) fn flood(&self, to: &Namespace, pps: Option<u64>, seed: u64) -> Vec<String> {
         let target = format!("{}:{PORT}", to.ipv4);
         let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);

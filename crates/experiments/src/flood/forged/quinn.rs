@@ -1,5 +1,5 @@
-//! A server on quinn and h3 that has every client prove its address by a Retry of quinn's own: what a forged flood leaves
-//! of a server that is not ours, and has no gateway.
+//! A server on quinn and h3 that validates every client's address with quinn's own Retry. It shows
+//! what a forged flood leaves of another implementation without a gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use serde_json::json;
 use crate::failure::{Done, Failure};
 use crate::output::Journal;
 
-/// Most bytes that a request may ask for.
+/// Maximum number of bytes that a request may ask for.
 const MOST: usize = 100_000_000;
-/// Bytes of a body that are handed over at once.
+/// Size of the pieces of a body in bytes.
 const CHUNK: usize = 64 * 1024;
 
 /// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without a token of its own with a Retry.
@@ -34,10 +34,10 @@ pub struct QuinnArgs {
     receive_buffer: Option<u64>,
 }
 
-/// Serves until it is ended.
+/// Runs the server until the process is ended.
 ///
 /// # Errors
-/// If the address cannot be listened on, or there is no certificate.
+/// Fails if the server cannot listen at the address, or if no certificate can be created.
 pub fn serve(args: &QuinnArgs) -> Done {
     crate::signals::runtime(Some(1))?.block_on(carry_out(args))
 }
@@ -45,7 +45,7 @@ pub fn serve(args: &QuinnArgs) -> Done {
 async fn carry_out(args: &QuinnArgs) -> Done {
     let failed = |error| Failure::because(format_args!("cannot listen on {}", args.listen), error);
     let (config, fingerprint) = config()?;
-    // Larger ones are the system's to refuse.
+    // The system rejects larger values.
     let buffer = args.receive_buffer.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let mut sockets = Sockets::bind(args.listen, 1, buffer).map_err(failed)?;
     let socket = sockets.swap_remove(0);
@@ -62,14 +62,14 @@ async fn carry_out(args: &QuinnArgs) -> Done {
         if incoming.remote_address_validated() {
             tokio::spawn(connection(incoming));
         } else {
-            // It fails only for an address that is validated.
+            // This fails only for a validated address.
             let _ = incoming.retry();
         }
     }
     Ok(())
 }
 
-/// A certificate of its own for this run, and what it is known by.
+/// Creates a new certificate for this run. Returns it with its fingerprint.
 fn config() -> Done<(ServerConfig, Fingerprint)> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])
         .map_err(|error| Failure::because("cannot make a certificate", error))?;
@@ -86,7 +86,7 @@ fn config() -> Done<(ServerConfig, Fingerprint)> {
     Ok((ServerConfig::with_crypto(Arc::new(crypto)), fingerprint))
 }
 
-/// All requests of a connection. What becomes of them, the client says.
+/// Handles all requests of a connection. The client reports their results.
 async fn connection(incoming: Incoming) {
     let Ok(connection) = incoming.await else { return };
     let connection = h3_quinn::Connection::new(connection);
@@ -94,7 +94,7 @@ async fn connection(incoming: Incoming) {
     while let Ok(Some(resolver)) = h3.accept().await {
         tokio::spawn(async move {
             if let Ok((request, stream)) = resolver.resolve_request().await {
-                // A client that went away needs no answer.
+                // A client that has disconnected needs no response.
                 let _ = answer(request.uri().path(), stream).await;
             }
         });
@@ -121,7 +121,7 @@ async fn answer(
     stream.finish().await
 }
 
-/// N of `/bytes/N`.
+/// Returns N of `/bytes/N`.
 fn bytes_of(path: &str) -> Option<usize> {
     path.strip_prefix("/bytes/")?.parse().ok().filter(|bytes| *bytes <= MOST)
 }

@@ -1,5 +1,5 @@
-//! From measurements to figures: shares of newcomers, and each arm against the baseline of the same round
-//! and rate.
+//! Computes figures from measurements: shares of newcomers, and each arm compared with the baseline
+//! of the same round and rate.
 
 use equic_report::stats::effect::paired_ratio_95;
 use equic_report::stats::{RESAMPLES, Sample};
@@ -23,11 +23,12 @@ pub(in super::super) struct Figures {
     pub newcomer_p99_ms: Option<f64>,
     pub established_bytes_per_s: Option<f64>,
     pub server_cpu_percent: Option<f64>,
-    /// Newcomers of all rounds.
+    /// Number of newcomers in all rounds.
     pub newcomers: u64,
-    /// Share of newcomers that were served in a round.
+    /// Share of newcomers that were served, per round.
     pub served: Option<Ratio>,
-    /// Bytes a second to connections from before the flood, as a share of the baseline's in the same round.
+    /// Bytes per second on connections from before the flood, as a share of the baseline's in the
+    /// same round.
     pub established: Option<Ratio>,
 }
 
@@ -39,7 +40,7 @@ impl Bench {
 }
 
 fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
-    // A round without newcomers is no number, which a sample leaves out.
+    // Without newcomers, the share is NaN, which a sample ignores.
     let share = |cell: &Cell| cell.clients.newcomers_served as f64 / cell.clients.newcomers as f64;
     let shares: Sample = group.cells().map(share).collect();
     let served = shares.median().zip(shares.bootstrap_95(rng, RESAMPLES, Sample::median));
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!((gateway.newcomers, gateway.newcomer_median_ms), (300, Some(3.0)));
         let base = figures(&Group::of(&cells, Arm::Elsewhere, None), &mut rng);
         assert!(base.established.is_none() && base.served.unwrap().median == 1.0);
-        // An arm that was not measured, and a round in which nobody came, say nothing.
+        // An arm that was not measured, and a round without newcomers, give no figures.
         assert!(figures(&Group::of(&cells, Arm::Nothing, None), &mut rng).served.is_none());
         let mut nobody = cell(0, Arm::Nothing, 0, 0.0);
         nobody.clients.newcomers = 0;

@@ -42,7 +42,7 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Loads, sources and limits, for the line below the table.
+/// Returns the line below the table: loads, sources and limits.
 pub(in super::super) fn note(plan: &ForgedPlan) -> String {
     format!(
         "{} newcomers a second, each from an address of its own, and {} connections from before the \

@@ -1,4 +1,4 @@
-//! Playing one run: who is started when, what is counted meanwhile, and how it ends.
+//! Runs one arm: starts the parts at their times, counts meanwhile, and ends them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,30 +16,30 @@ use super::result::{Block, Gateway};
 use crate::failure::{Done, Failure};
 use crate::part::{Part, Placement, now};
 
-/// Time between two looks at the parts' output.
+/// Time between two polls of the parts' output.
 const LOOK: Duration = Duration::from_millis(20);
 /// Seconds between two readings of the server's counters.
 const TICK: f64 = 0.1;
-/// A run hangs if it takes this many times as long as expected, and [`SPARE`] more.
+/// A run has hung if it takes this many times its expected time, plus [`SPARE`].
 const FACTOR: f64 = 20.0;
-/// Seconds that even the shortest run may take.
+/// Minimum timeout of a run in seconds.
 const SPARE: f64 = 120.0;
 /// The server is quiet when it uses less than this share of its CPU.
 const QUIET: f64 = 0.02;
 
-/// Raw records of one run, before anything is worked out. Times are seconds of CLOCK_MONOTONIC.
+/// Raw records of one run, from which the result is computed. Times are seconds of CLOCK_MONOTONIC.
 pub(super) struct Take {
     /// Time at which the sequential clients were started.
     pub begun: f64,
     /// Time at which the parallel clients were started.
     pub attacked: f64,
-    /// Time at which all clients were done.
+    /// Time at which all clients had finished.
     pub over: f64,
     /// Requests of each sequential client.
     pub sequential: Vec<Vec<Sample>>,
     /// Requests of all parallel clients.
     pub parallel: Vec<Sample>,
-    /// The server along the way.
+    /// The server over time.
     pub looks: Vec<Look>,
     /// System calls of the server, by name.
     pub syscalls: BTreeMap<String, Calls>,
@@ -47,38 +47,38 @@ pub(super) struct Take {
     pub server: Value,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Reason that the cost of a block could not be measured; none if it was.
+    /// Reason why the cost of a block could not be measured, or `None` if it was.
     pub block_missing: Option<String>,
-    /// CPU time of other processes, per cent of the machine.
+    /// CPU time of other processes, in per cent of the machine.
     pub foreign_percent: f64,
 }
 
-/// The server at one time.
+/// State of the server at one time.
 pub(super) struct Look {
     pub at: f64,
     pub cpu_s: f64,
     pub memory: Memory,
 }
 
-/// The lab, the plan and the progress bar that every run needs.
+/// The lab, the plan and the progress bar, which every run needs.
 pub(super) struct ArmContext<'a> {
     pub lab: &'a Lab,
     pub plan: &'a ExperimentPlan,
     pub progress: &'a Progress,
 }
 
-/// Parts that have been started.
+/// The running parts.
 pub(super) struct Cast {
     pub gateway: Option<(Part, Control, bool)>,
     pub server: Part,
-    /// Fingerprint of its certificate.
+    /// Fingerprint of the server's certificate.
     pub pin: String,
     sequential: Vec<Part>,
     parallel: Vec<Part>,
 }
 
 impl ArmContext<'_> {
-    /// Plays a run from the start of its server to its end.
+    /// Runs an arm from the start of its server to its end.
     pub(super) fn play(&self, arm: Arm) -> Done<Take> {
         let before = Machine::look()?;
         let mut cast = self.prepare(arm)?;
@@ -89,7 +89,8 @@ impl ArmContext<'_> {
         take.gateway = cast.gateway.as_ref().map(gateway).transpose()?;
         self.quiet(&cast);
         if arm != Arm::None {
-            // A busy machine may let the quota's holder miss its timeout; the run is good all the same.
+            // On a busy machine, the client that holds the quota may miss its timeout. The run is
+            // still valid.
             match block::measure(self, arm, &cast) {
                 Ok(block) => take.block = Some(block),
                 Err(failure) => take.block_missing = Some(failure.to_string()),
@@ -100,7 +101,7 @@ impl ArmContext<'_> {
         Ok(take)
     }
 
-    /// Time that sequential clients take for their requests when nobody attacks, in seconds.
+    /// Time that sequential clients need for their requests without an attack, in seconds.
     pub(super) fn calm(&self) -> Done<f64> {
         let mut cast = self.prepare(Arm::None)?;
         let requests = self.plan.probe_requests();
@@ -126,7 +127,7 @@ impl ArmContext<'_> {
         Placement { host, cpu: self.plan.other_cpu, nice: false }
     }
 
-    /// Starts gateway and server, and waits until they are ready.
+    /// Starts the gateway and the server, and waits until they are ready.
     fn prepare(&self, arm: Arm) -> Done<Cast> {
         let host = self.lab.server();
         let mut gateway = None;
@@ -155,8 +156,8 @@ impl ArmContext<'_> {
         Ok(())
     }
 
-    /// The paper's attackers. They yield the CPU to the sequential clients: what these lose shall be
-    /// the server's doing, not that of the CPU that all clients share here.
+    /// Starts the paper's attackers. They yield the CPU to the sequential clients, so that these
+    /// suffer only from the server's behaviour, not from the CPU that all clients share here.
     fn attack(&self, cast: &mut Cast) -> Done {
         let hosts = self.lab.clients().iter().skip(SEQUENTIAL).take(PARALLEL);
         for (number, host) in hosts.enumerate() {
@@ -171,7 +172,7 @@ impl ArmContext<'_> {
         Ok(())
     }
 
-    /// Plays from the start of the first sequential client until all clients are done.
+    /// Runs from the start of the first sequential client until all clients have finished.
     fn act(&self, cast: &mut Cast) -> Done<Take> {
         let plan = self.plan;
         let begun = now()?;
@@ -213,7 +214,7 @@ impl ArmContext<'_> {
         Ok(take)
     }
 
-    /// Listens to all parts until `done`, which is told the time since `begun`.
+    /// Reads the output of all parts until `done`, which gets the time since `begun`, returns true.
     fn listen_until(
         &self,
         cast: &mut Cast,
@@ -235,7 +236,7 @@ impl ArmContext<'_> {
         }
     }
 
-    /// Waits until the server has nothing left to do, for as long as its connections live at most.
+    /// Waits until the server is idle, but at most for the lifetime of its connections.
     fn quiet(&self, cast: &Cast) {
         let patience = Duration::from_millis(self.plan.idle_timeout_ms) + Duration::from_secs(1);
         let (deadline, step) = (Instant::now() + patience, Duration::from_millis(100));
@@ -268,7 +269,8 @@ impl ArmContext<'_> {
 }
 
 impl Cast {
-    /// Listens to all parts. Fails if server or gateway have ended, or a client with an error.
+    /// Reads the output of all parts. Fails if the server or the gateway has ended, or a client has
+    /// failed.
     fn listen(&mut self) -> Done {
         self.server.look(false)?;
         if let Some((part, _, _)) = &mut self.gateway {
@@ -293,7 +295,7 @@ fn gateway((_, control, native): &(Part, Control, bool)) -> Done<Gateway> {
     Ok(Gateway { native: *native, packets: runs.count, mean_ns: runs.mean_ns(), dropped })
 }
 
-/// CPU time of the whole machine, and of this process and its children.
+/// CPU time of the whole machine, and of this process with its children.
 struct Machine {
     at: f64,
     busy_s: f64,
@@ -306,15 +308,15 @@ impl Machine {
         let cpus = measure::Sample::take(&[], &[]).cpus;
         Ok(Machine {
             at: now()?,
-            // Soft interrupts are the experiment's packets, for the most part.
+            // Soft interrupts mainly handle the experiment's packets.
             busy_s: cpus.iter().map(|cpu| cpu.busy_seconds - cpu.softirq_seconds).sum(),
             family_s: measure::family_cpu_seconds(),
             cpus: cpus.len(),
         })
     }
 
-    /// CPU time of other processes since `before`, per cent of the machine. All children have to be waited for
-    /// by now: time of one that runs still is taken for that of others.
+    /// CPU time of other processes since `before`, in per cent of the machine. All children must
+    /// have been waited for: otherwise the time of a running child counts as that of others.
     fn foreign_percent_since(&self, before: &Machine) -> f64 {
         let foreign = (self.busy_s - before.busy_s) - (self.family_s - before.family_s);
         let all = (self.at - before.at) * self.cpus.max(1) as f64;

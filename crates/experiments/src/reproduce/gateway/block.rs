@@ -1,10 +1,11 @@
-//! Cost of turning an attempt away.
+//! Cost of rejecting an attempt.
 //!
-//! Two figures. The decision alone: the XDP program under BPF_PROG_TEST_RUN, the server's admission
-//! in a loop ([`decisions`]). And all that an attempt costs the machine that is protected, on the
-//! server of a run, once its clients are done ([`measure`]): a source that holds its quota goes on
-//! trying, and the CPU time of the server process (receiving the datagram, QUIC's work on it, the
-//! decision, the answer if there is one) and of the XDP program is divided by the attempts.
+//! There are two figures. [`decisions`] measures only the decision: the XDP program with
+//! BPF_PROG_TEST_RUN, or the server's admission check in a loop. [`measure`] measures the total
+//! cost of an attempt for the protected machine, on the server of a run after its clients have
+//! finished. A source that holds its quota continues to send attempts. The CPU time of the server
+//! process (receiving the datagram, QUIC processing, the decision, and the answer if there is one)
+//! and of the XDP program is divided by the number of attempts.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,17 +29,17 @@ use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part};
 use crate::signals::runtime;
 
-/// Clients of the lab beside those of the paper: the one this is measured with.
+/// Additional clients of the lab: the one for this measurement.
 pub(super) const EXTRA: usize = 1;
 /// Repetitions of a decision's measurement, and decisions in each.
 const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
-/// Least share of the attempts that has to be turned away: with less, something else was measured.
+/// Minimum share of the attempts that must be rejected. With less, something else was measured.
 const SHARE: f64 = 0.9;
-/// Longest life of a connection over the quota: far longer than any lives.
+/// Maximum lifetime of a connection over the quota, far longer than they live.
 const CLOSED: Duration = Duration::from_secs(1);
 
-/// Nanoseconds of a decision against a source over its quota, for each arm that decides.
+/// Nanoseconds of a decision against a source over its quota, for each arm with a quota.
 pub(super) fn decisions() -> Done<Vec<Decision>> {
     let source: SocketAddr = "198.51.100.7:50000".parse()?;
     let quota = UserSpaceQuota::new(QuotaConfig {
@@ -84,7 +85,7 @@ pub(super) fn decisions() -> Done<Vec<Decision>> {
     Ok(decisions)
 }
 
-/// Takes the CPU time of a decision; each must be a refusal.
+/// Measures the CPU time of a decision. Each must be a refusal.
 fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
     let mut round = || {
         let begun = thread_cpu()?;
@@ -103,7 +104,7 @@ fn thread_cpu() -> Done<Duration> {
     Ok(time.map_err(|error| Failure::because("there is no clock for CPU time", error))?.into())
 }
 
-/// A gateway in which a source holds what it may.
+/// Creates a gateway in which a source is at its limit.
 fn full(arm: Arm, source: SocketAddr) -> Done<(Gateway, Vec<Guard>)> {
     let gateway = Gateway::load(&Config::for_port(PORT), ObjectSource::Embedded)?;
     gateway.control().set("max_connections", &super::plan::QUOTA.to_string())?;
@@ -113,12 +114,12 @@ fn full(arm: Arm, source: SocketAddr) -> Done<(Gateway, Vec<Guard>)> {
     Ok((gateway, held))
 }
 
-/// `strict` compares with `>`, as the paper's algorithm does.
+/// `strict` compares with `>`, like the paper's algorithm.
 fn holders(arm: Arm) -> u32 {
     super::plan::QUOTA + u32::from(arm == Arm::KernelStrict)
 }
 
-/// A version 1 Initial as the program sees one.
+/// Returns a version 1 Initial packet.
 fn initial() -> Vec<u8> {
     let mut datagram = vec![0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 7, 6, 5, 4, 3, 2, 1];
     datagram.extend([0, 0x44, 0x00]);
@@ -126,10 +127,10 @@ fn initial() -> Vec<u8> {
     datagram
 }
 
-/// Measures on the server of a run whose arm turns somebody away.
+/// Measures on the server of a run whose arm has a quota.
 ///
 /// # Errors
-/// Also when the quota could not be held, or too little was turned away.
+/// Also fails if the quota could not be held, or if too few attempts were rejected.
 pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
     let host = stage.lab.client(SEQUENTIAL + PARALLEL);
     let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
@@ -142,7 +143,7 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Blo
         let report: FloodReport = flood.finish()?.reported("report")?;
         report.sent
     };
-    // Whoever is not over the quota any more is let in.
+    // A source that is no longer over its quota would be admitted.
     holder.attempts(Duration::ZERO)?;
     let after = Counters::look(stage, cast)?;
     drop(holder);
@@ -151,7 +152,8 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Blo
         Arm::KernelStrict | Arm::KernelNew => after.dropped - before.dropped,
         Arm::None | Arm::UserEarly => after.delivered - before.delivered,
     };
-    // What overflows the server's socket never reaches the early arm, so that arm has no least share.
+    // Datagrams that overflow the server's socket never reach the early check, so that arm has no
+    // minimum share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
         return Err(Failure::new(format!("only {attempts} of {sent} attempts were turned away")));
@@ -189,9 +191,10 @@ impl Counters {
     }
 }
 
-/// A client that holds its quota, in a thread inside its namespace. It lets go when dropped.
+/// A client that holds its quota, in a thread inside its namespace. Dropping it closes the
+/// connections.
 struct Holder {
-    /// Orders for attempts in vain: the time to try for, and a channel for the number of attempts.
+    /// Orders for rejected attempts: the duration, and a channel for the number of attempts.
     orders: Option<Sender<(Duration, Sender<Done<u64>>)>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -226,7 +229,7 @@ impl Holder {
                 Ok((runtime, client)) => {
                     runtime.block_on(hold(client, url, connections, &ready, inbox));
                 }
-                // Nobody waits: then nobody needs to know.
+                // If the receiver was dropped, the error is not needed.
                 Err(failure) => drop(ready.send(Err(failure))),
             }
         });
@@ -236,8 +239,8 @@ impl Holder {
         Ok(holder)
     }
 
-    /// Opens connections one after the other that the server closes, and says how many. An error if
-    /// the quota is not held any more, also when no time is given to try.
+    /// Opens connections one after the other, which the server closes, and returns their number.
+    /// Fails if the quota is no longer held, even with a duration of zero.
     fn attempts(&self, time: Duration) -> Done<u64> {
         let (reply, answer) = channel();
         let gone = || Failure::new("the client that holds the quota has ended");
@@ -269,14 +272,14 @@ async fn hold(
         match answered(&client, &url).await {
             Ok(connection) => held.push(connection),
             Err(failure) => {
-                // Nobody waits: then nobody needs to know.
+                // If the receiver was dropped, the error is not needed.
                 let _ = ready.send(Err(failure));
                 return;
             }
         }
     }
     let _ = ready.send(Ok(()));
-    // The connections are kept alive by this runtime, so it must not be blocked.
+    // This runtime keeps the connections alive, so it must not be blocked.
     loop {
         match inbox.try_recv() {
             Ok((time, reply)) => {
@@ -293,7 +296,7 @@ async fn hold(
     }
 }
 
-/// A new connection on which the server has answered: it counts it.
+/// Opens a connection and waits for a response, so that the server counts it.
 async fn answered(client: &Client, url: &str) -> Done<equic_http3::Connection> {
     let (target, path) = Target::parse(url)?;
     let connection = client.open(&target).await?;

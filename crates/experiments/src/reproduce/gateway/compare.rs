@@ -1,4 +1,4 @@
-//! The paper's numbers beside ours: what is compared, and what can be said of it.
+//! Comparison of the paper's numbers with ours.
 
 use equic_report::stats::{Interval, RESAMPLES, Sample};
 use rand::SeedableRng as _;
@@ -8,16 +8,16 @@ use super::metrics::{changes, median_with_never};
 use super::plan::Arm;
 use super::result::{Experiment, Run};
 
-/// A median over runs with its 95 % interval (bootstrap).
+/// A median over runs with its 95 % confidence interval (bootstrap).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub median: f64,
     pub interval: Interval,
-    /// Number of values that the estimate is made of.
+    /// Number of values in the estimate.
     pub count: usize,
 }
 
-/// Estimate from some values; the same seed gives the same interval. None: there are no values.
+/// Computes an estimate. The same seed gives the same interval. Returns `None` without values.
 pub(super) fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let sample = Sample::from(values);
     let mut rng = StdRng::seed_from_u64(seed);
@@ -25,15 +25,15 @@ pub(super) fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     Some(Estimate { median: sample.median()?, interval, count: sample.len() })
 }
 
-/// The value at a percentile of one run's samples.
+/// Returns a percentile of one run's samples.
 fn percentile(values: &[f64], p: f64) -> Option<f64> {
     Sample::from(values).percentile(p)
 }
 
-/// One figure of a run.
+/// Computes one figure of a run.
 pub(super) type Metric = fn(&Run) -> Option<f64>;
 
-/// A metric, with its name and unit: a row of the table of all arms.
+/// A metric with its name and unit: a row of the table of all arms.
 pub(super) struct Measured {
     pub name: &'static str,
     pub unit: &'static str,
@@ -139,27 +139,27 @@ pub(super) const MEASURED: [Measured; 19] = [
     },
 ];
 
-/// A claim of the paper: user space against kernel.
+/// A claim of the paper: the change from user space to kernel.
 pub(super) struct Claim {
     pub name: &'static str,
-    /// As the paper writes it.
+    /// As written in the paper.
     pub paper: &'static str,
-    /// The paper's relative change, such as -0.65 for 65 % less; none: it gives none.
+    /// The paper's relative change, such as -0.65 for 65 % less, or `None` if it gives no number.
     pub change: Option<f64>,
     pub of: Of,
 }
 
-/// Source of a claim's figure.
+/// Where the figure of a claim comes from.
 pub(super) enum Of {
     Runs(Metric),
-    /// Time to recover, some runs never do.
+    /// Time to recover. Some runs never recover.
     Recovery,
-    /// The decisions measured beside the runs.
+    /// The decisions, which are measured separately from the runs.
     Decisions,
 }
 
-/// The paper's claims in its order. Its "18 % faster" counts from the experiment's beginning; from the
-/// attack's it is 17 units of its figure 3 instead of 22.
+/// The paper's claims, in its order. Its "18 % faster" counts from the start of the experiment.
+/// From the start of the attack, it is 17 units of its figure 3 instead of 22.
 pub(super) const CLAIMS: [Claim; 14] = [
     Claim {
         name: "Throughput, harmonic mean (figure 4)",
@@ -247,7 +247,7 @@ pub(super) const CLAIMS: [Claim; 14] = [
     },
 ];
 
-/// Two arms that are compared: quota in user space, quota in the kernel.
+/// Pairs of arms for comparison: quota in user space, quota in the kernel.
 pub(super) const PAIRS: [(&str, Arm, Arm); 2] = [
     ("as published", Arm::UserLate, Arm::KernelStrict),
     ("each at its best", Arm::UserEarly, Arm::KernelNew),
@@ -261,25 +261,26 @@ impl Experiment {
         runs
     }
 
-    /// A figure over the runs of an arm.
+    /// Returns a figure over the runs of an arm.
     pub(super) fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
         let values: Vec<f64> = self.of(arm).into_iter().filter_map(metric).collect();
         estimate(&values, self.plan.seed)
     }
 
-    /// Median time to recover; none if most runs did not.
+    /// Median time to recover, or `None` if most runs did not recover.
     pub(super) fn recovery(&self, arm: Arm) -> Option<f64> {
         let times: Vec<_> = self.of(arm).iter().map(|run| run.legitimate.recovery_s).collect();
         median_with_never(&times)
     }
 
-    /// Nanoseconds of the decision alone.
+    /// Nanoseconds of the decision only.
     pub(super) fn decision(&self, arm: Arm) -> Option<Estimate> {
         let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
         estimate(&found.nanoseconds, self.plan.seed)
     }
 
-    /// Change of a claim's figure from one arm to the other: median of the rounds' changes.
+    /// Change of a claim's figure from one arm to the other: the median of the changes in each
+    /// round.
     pub(super) fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
         let seed = self.plan.seed;
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
@@ -301,31 +302,31 @@ impl Experiment {
     }
 }
 
-/// An interval of fewer values than this says nothing.
+/// Minimum number of values for a meaningful interval.
 pub(super) const FEWEST: usize = 5;
 
-/// Verdict on a claim by the change of its figure.
+/// Verdict on a claim, by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimVerdict {
     /// It was measured in fewer than [`FEWEST`] rounds.
     TooFew,
-    /// The same direction, and the paper's size is within the interval.
+    /// The same direction, and the paper's value is within the interval.
     Holds,
-    /// The same direction, by more.
+    /// The same direction, but a larger change.
     More,
-    /// The same direction, by less.
+    /// The same direction, but a smaller change.
     Less,
-    /// The interval includes no change at all.
+    /// The interval includes zero.
     Open,
-    /// The other direction.
+    /// The opposite direction.
     Contradicted,
 }
 
 impl ClaimVerdict {
-    /// Verdict on the paper's change by the one that was measured.
+    /// Returns the verdict on the paper's change, given the measured one.
     pub(super) fn of(paper: f64, ours: &Estimate) -> ClaimVerdict {
         let Interval { low, high } = ours.interval;
-        // A fall is turned into a rise, so that what follows compares rises alone.
+        // Negates decreases, so that the rest compares only increases.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
         if ours.count < FEWEST {
@@ -343,7 +344,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// Words for a table.
+    /// Short form for a table.
     pub(super) fn short(self) -> &'static str {
         match self {
             ClaimVerdict::Holds | ClaimVerdict::More | ClaimVerdict::Less => "holds",
@@ -352,7 +353,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// Words for a sentence about a claim.
+    /// Long form for a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
             ClaimVerdict::TooFew => "is not shown: there are too few rounds",
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.9, -0.8)), ClaimVerdict::More);
         assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.2, -0.1)), ClaimVerdict::Less);
         assert_eq!(ClaimVerdict::of(-0.65, &ours(0.1, 0.2)), ClaimVerdict::Contradicted);
-        // The words that the report prints.
+        // The words in the report.
         assert_eq!(ClaimVerdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
         assert_eq!(ClaimVerdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
         assert_eq!(ClaimVerdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");

@@ -1,24 +1,25 @@
-//! The metrics' definitions: pure functions of samples and times.
+//! Definitions of the metrics, as pure functions of samples and times.
 //!
-//! Times are seconds; windows are of equal width, given as (middle, rate).
+//! Times are in seconds. Windows have equal width, and are given as (middle, rate).
 
 use equic_report::stats::Sample;
 use equic_report::timeline;
 
-/// Part of the rate before the attack that the rate has to come back to, to count as recovered.
+/// Share of the rate before the attack at which the rate counts as recovered.
 pub(super) const RECOVERED: f64 = 0.9;
-/// Number of windows in a row for which the rate has to stay there.
+/// Number of consecutive windows for which the rate must stay there.
 pub(super) const STEADY: usize = 3;
 
-/// Rates in whole windows from `start`; events after the last whole window before `end` are left out.
+/// Returns the rates in whole windows from `start`. Events after the last whole window before `end`
+/// are ignored.
 pub(super) fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(f64, f64)> {
-    // A hair more, so that rounding does not lose a whole window.
+    // The addition prevents that rounding loses a whole window.
     let whole = start + ((end - start) / width + 1e-9).floor() * width;
     timeline::rate(events, start, whole, width).unwrap_or_default()
 }
 
-/// The harmonic mean as the paper takes it, over rates in windows. A window without any makes it 0,
-/// which is its limit; none without windows.
+/// The paper's harmonic mean of the rates in windows. A window without events makes it 0, which is
+/// its limit. Returns `None` without windows.
 pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     if rates.contains(&0.0) {
         return Some(0.0);
@@ -26,19 +27,19 @@ pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     Sample::from(rates).harmonic_mean()
 }
 
-/// The rate before an attack and its recovery.
+/// The rate before an attack, and the time to recover.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Recovery {
-    /// The median of the windows before the attack.
+    /// Median of the windows before the attack.
     pub before: f64,
-    /// From the attack's beginning to the beginning of the first of [`STEADY`] windows in a row at
-    /// [`RECOVERED`] of that or more; none if that did not happen by the end.
+    /// Time from the start of the attack to the start of the first of [`STEADY`] consecutive
+    /// windows with at least [`RECOVERED`] of that rate. `None` if the rate did not recover.
     pub seconds: Option<f64>,
 }
 
-/// Time at which the rate had recovered from an attack that began at `attack`. The first window is left out
-/// if there are others before the attack: the clients were starting. None if there is no window
-/// before the attack.
+/// Computes the recovery from an attack that began at `attack`. Ignores the first window if there
+/// are others before the attack, because the clients were starting then. Returns `None` if there is
+/// no window before the attack.
 pub(super) fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Option<Recovery> {
     let half = width / 2.0;
     let calm = windows.iter().filter(|(at, _)| at + half <= attack + 1e-9).count();
@@ -53,8 +54,8 @@ pub(super) fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Optio
     Some(Recovery { before, seconds: steady })
 }
 
-/// The median where some values never came (none): those are later than all others. None if the
-/// median itself is one that never came, or there is no value.
+/// Median of values of which some never occurred (`None`): these count as larger than all others.
+/// Returns `None` if the median is such a value, or without values.
 pub(super) fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -62,7 +63,7 @@ pub(super) fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
     Some(f64::midpoint(sorted[low], sorted[high])).filter(|median| median.is_finite())
 }
 
-/// `(new - old) / old`, of pairs that were measured in the same round.
+/// Returns `(new - old) / old` for pairs that were measured in the same round.
 pub(super) fn changes(pairs: impl IntoIterator<Item = (Option<f64>, Option<f64>)>) -> Vec<f64> {
     let change = |(old, new): (Option<f64>, Option<f64>)| {
         let (old, new) = (old?, new?);
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(windows(&events, 0.0, 1.3, 0.5), [(0.25, 4.0), (0.75, 2.0)]);
         assert_eq!(windows(&events, 0.0, 0.3 / 0.1 * 0.1, 0.1).len(), 3);
         assert_eq!(windows(&events, 0.0, 0.4, 0.5), []);
-        // From anywhere on, and nothing where there is no time.
+        // With any start, and an empty result without time.
         assert_eq!(windows(&events, 0.5, 1.5, 0.5), [(0.75, 2.0), (1.25, 4.0)]);
         assert_eq!(windows(&events, 1.5, 1.0, 0.5), []);
     }
@@ -102,18 +103,18 @@ mod tests {
 
     #[test]
     fn recovery_is_the_first_of_three_good_windows() {
-        // The attack begins at 4; a single good window at 6 is none.
+        // The attack begins at 4. The single good window at 6 is not a recovery.
         let dip = rates(&[9.0, 100.0, 102.0, 98.0, 10.0, 30.0, 95.0, 50.0, 92.0, 93.0, 99.0, 20.0]);
         let found = recovery(&dip, 1.0, 4.0).unwrap();
         assert_eq!((found.before, found.seconds), (100.0, Some(4.0)));
-        // From inside a window on, the whole windows behind it count.
+        // If the attack begins inside a window, the whole windows after it count.
         assert_eq!(recovery(&dip, 1.0, 3.5).unwrap().seconds, Some(4.5));
         let calm = rates(&[9.0, 100.0, 99.0, 101.0, 97.0]);
         assert_eq!(recovery(&calm, 1.0, 2.0).unwrap().seconds, Some(0.0));
         let lost = rates(&[100.0, 100.0, 1.0, 95.0, 95.0]);
         assert_eq!(recovery(&lost, 1.0, 2.0).unwrap().seconds, None);
         assert_eq!(recovery(&lost, 1.0, 0.5), None);
-        // One window before the attack is all there is to compare with.
+        // The single window before the attack is used for comparison.
         assert_eq!(recovery(&lost, 1.0, 1.0).unwrap().before, 100.0);
     }
 

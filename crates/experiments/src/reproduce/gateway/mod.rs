@@ -1,9 +1,11 @@
-//! The experiment of the eQUIC gateway's paper: a server, four sequential clients and four that begin
-//! requests in parallel later on and suffer the quota; arms in [`plan::Arm`].
+//! The experiment of the eQUIC gateway's paper: a server, four sequential clients, and four clients
+//! that later send requests in parallel and are limited by the quota. See [`plan::Arm`] for the
+//! arms.
 //!
-//! * `plan`: what is chosen, times and their scale, command lines; `search`: how strong the attack is;
-//!   `arm`: playing one run; `block`: what it costs to turn an attempt away.
-//! * `metrics`: the definitions; `result`: the figures of a run, and the whole as it is written.
+//! * `plan`: parameters, times and their scale, command lines; `search`: strength of the attack;
+//!   `arm`: runs one arm; `block`: cost of rejecting an attempt.
+//! * `metrics`: the definitions; `result`: the figures of a run, and the content of the result
+//!   file.
 //! * `compare`: the paper's numbers and ours; `show`: tables, Markdown, notes; `plots`; `progress`.
 
 mod arm;
@@ -47,7 +49,7 @@ use result::{Experiment, Run};
 /// The schema of the result.
 const SCHEMA: &str = "equic.reproduce.gateway/1";
 
-/// Trials of each attack in the search for the one to use; one where there are too few runs to judge by.
+/// Trials of each attack in the search. One trial if there are few runs anyway.
 const TRIALS: u32 = 2;
 
 /// Does the gateway paper's experiment again, and compares. First it looks for an attack that costs a
@@ -80,7 +82,7 @@ pub struct Args {
     plot_only: Option<PathBuf>,
 }
 
-/// Carries one out.
+/// Runs the experiment.
 pub(super) fn run(args: &Args) -> Done {
     if let Some(stored) = &args.plot_only {
         check_fonts()?;
@@ -104,9 +106,9 @@ fn carry_out(args: &Args) -> Done {
     let envelope = Envelope::now()?;
     let plan =
         ExperimentPlan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
-    // Threads, and parts that are not told otherwise, stay off the server's CPU.
+    // Keep all threads, and parts without a CPU of their own, off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    // Labs that killed experiments left behind. One that cannot be removed does no harm.
+    // Remove the labs of killed experiments. A lab that cannot be removed does no harm.
     let _ = Lab::sweep();
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
@@ -127,7 +129,7 @@ fn carry_out(args: &Args) -> Done {
     tell(args, &report)
 }
 
-/// Plays every arm once a round, each round in another random order.
+/// Runs every arm once per round, each round in another random order.
 fn play(stage: &ArmContext<'_>, raw: &Path) -> Done<Vec<Run>> {
     let mut rng = StdRng::seed_from_u64(stage.plan.seed);
     let mut runs = Vec::new();
@@ -146,7 +148,7 @@ fn play(stage: &ArmContext<'_>, raw: &Path) -> Done<Vec<Run>> {
     Ok(runs)
 }
 
-/// A request as it is kept: whose it was, and the sample.
+/// A stored request: its client, and the sample.
 #[derive(Serialize)]
 struct Kept<'a> {
     /// `sequential` or `parallel`.
@@ -155,7 +157,7 @@ struct Kept<'a> {
     sample: &'a Sample,
 }
 
-/// Every request of a run, as compressed JSON lines.
+/// Writes every request of a run as compressed JSON lines.
 fn write_samples(raw: &Path, number: usize, arm: Arm, take: &Take) -> Done {
     let name = serde_json::to_value(arm)?;
     let name = format!("{:02}-{}.jsonl.gz", number + 1, name.as_str().unwrap_or_default());

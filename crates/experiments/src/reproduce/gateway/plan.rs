@@ -1,10 +1,11 @@
-//! Plan of the experiment: the arms, their sizes and times, and the command lines of its parts.
+//! Plan of the experiment: the arms, their sizes and times, and the command lines of the parts.
 //!
-//! The paper's experiment took more than two minutes, for its machine answered some tens of requests a
-//! second. Where the sequential clients would be done before the attack begins, all of its times are
-//! scaled by one factor ([`ExperimentPlan::scale`]), so that they overlap as in its figure 3. Where that would
-//! make an experiment of a few seconds, every client makes more requests ([`ExperimentPlan::pace`]). How strong the
-//! attack is, and how wide the windows of the means are, a search decides before the arms run (`search`).
+//! The paper's experiment took more than two minutes, because its machine answered some tens of
+//! requests per second. If the sequential clients would finish before the attack begins, all times
+//! are scaled by one factor ([`ExperimentPlan::scale`]), so that they overlap as in the paper's
+//! figure 3. If this would make the experiment only a few seconds long, every client makes more
+//! requests ([`ExperimentPlan::pace`]). A search before the runs decides the strength of the attack
+//! and the width of the windows of the means (`search`).
 
 use equic_harness::allowed_cpus;
 use equic_lab::plan::IFNAME;
@@ -15,55 +16,55 @@ use super::Args;
 use super::search::Step;
 use crate::failure::Done;
 
-/// Clients that make one request after the other, one source address each.
+/// Number of clients that make one request after the other. Each has its own source address.
 pub(super) const SEQUENTIAL: usize = 4;
-/// Clients that make many at once: the attackers.
+/// Number of clients that make many requests at the same time: the attackers.
 pub(super) const PARALLEL: usize = 4;
-/// Port that the server listens at.
+/// Port of the server.
 pub(super) const PORT: u16 = 443;
-/// Simultaneous connections of a source: the paper's quota.
+/// Simultaneous connections per source: the paper's quota.
 pub(super) const QUOTA: u32 = 5;
 
 /// Requests of each client in the paper.
 const REQUESTS: u32 = 1000;
 /// Requests of each client with `--quick`.
 const QUICK_REQUESTS: u32 = 200;
-/// Seconds that the sequential clients shall be at work without an attack, at least: there are enough
-/// windows then, each with enough requests, and no timeout is out of proportion.
+/// Minimum time in seconds that the sequential clients need without an attack. It gives enough
+/// windows with enough requests each, and keeps timeouts in proportion.
 const BUSY: f64 = 30.0;
 /// The same seconds with `--quick`.
 const QUICK_BUSY: f64 = 3.5;
-/// The body of an answer in the paper: 256 KB.
+/// Size of a response body in the paper: 256 KB.
 const BYTES: u64 = 256 * 1024;
-/// Times of the paper, in seconds: when the attack begins, ...
+/// Times of the paper, in seconds. This is the start of the attack.
 const START: f64 = 30.0;
-/// ... how long the attackers need to begin all of their requests (figure 3: throughput is back at 22
-/// on an axis of 5 s a unit), ...
+/// Time in which the attackers begin all their requests (figure 3: throughput has recovered at 22
+/// on an axis with 5 s per unit).
 const ATTACK: f64 = 80.0;
-/// ... how long the sequential clients take without an attack (about 30 on that axis), ...
+/// Time that the sequential clients need without an attack (about 30 on that axis).
 const CALM: f64 = 150.0;
-/// ... a unit of figure 3's axis, ...
+/// One unit of the axis of figure 3.
 const WINDOW: f64 = 5.0;
-/// ... and the idle timeout of lsquic.
+/// The idle timeout of lsquic.
 const IDLE: f64 = 30.0;
-/// Most requests that an attacker has under way; each has a socket of its own.
+/// Maximum number of requests of an attacker in progress. Each has its own socket.
 const MOST_SLOTS: f64 = 3000.0;
-/// No timeout is scaled below this: a handshake that loses a packet needs that long.
+/// Minimum of all scaled timeouts: a handshake that loses a packet needs this time.
 const SHORTEST_TIMEOUT: f64 = 2.0;
 
-/// Arms of the experiment: the same server under the same load, with a quota of one kind or none.
+/// Arms of the experiment: the same server under the same load, with one kind of quota or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
     /// No quota.
     None,
-    /// A quota in the server, applied as the paper's server did: once the handshake is complete.
+    /// A quota in the server, applied when the handshake is complete, like in the paper's server.
     UserLate,
-    /// A quota in the server, applied as early as a server can: to the first packet.
+    /// A quota in the server, applied as early as possible: to the first packet.
     UserEarly,
-    /// A quota in the kernel, as published: at the limit everything from the source is dropped.
+    /// A quota in the kernel, as published: at the limit, all packets of the source are dropped.
     KernelStrict,
-    /// A quota in the kernel: at the limit what would open another connection is dropped.
+    /// A quota in the kernel: at the limit, packets that would open another connection are dropped.
     KernelNew,
 }
 
@@ -104,7 +105,7 @@ impl Arm {
     }
 }
 
-/// Choices for the experiment.
+/// Parameters of the experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ExperimentPlan {
     pub runs_per_arm: u32,
@@ -112,52 +113,55 @@ pub(super) struct ExperimentPlan {
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
-    /// Requests of a sequential client; for a parallel one see [`ExperimentPlan::requests_per_attacker`].
+    /// Number of requests of a sequential client. For a parallel one, see
+    /// [`ExperimentPlan::requests_per_attacker`].
     pub requests_per_client: u32,
-    /// Requests of a parallel client, as a multiple of a sequential one's. The paper's attack is 1.
+    /// Requests of a parallel client, as a multiple of a sequential one's. It is 1 in the paper.
     #[serde(default = "one")]
     pub attack: u32,
-    /// Steps by which that was found; none in results from before there was a search.
+    /// Steps of the search for that number. `None` in results from before the search existed.
     #[serde(default)]
     pub search: Vec<Step>,
-    /// Seconds that the sequential clients shall take without an attack, at least; more requests
-    /// are made if they take less. None: the number of requests was given.
+    /// Minimum time in seconds that the sequential clients need without an attack. If they need
+    /// less, they make more requests. `None`: the number of requests was given.
     pub busy_s: Option<f64>,
     pub bytes_per_request: u64,
     pub quota: u32,
-    /// Seconds that the sequential clients take without an attack, as measured beforehand.
+    /// Measured time in seconds that the sequential clients need without an attack.
     pub calm_s: f64,
-    /// The paper's times are multiplied with this.
+    /// Factor of all times of the paper.
     pub scale: f64,
-    /// Time at which the parallel clients begin, seconds.
+    /// Start of the parallel clients, in seconds.
     pub start_s: f64,
-    /// Seconds in which the parallel clients begin all of their requests.
+    /// Time in seconds in which the parallel clients begin all their requests.
     pub attack_s: f64,
-    /// Requests that each parallel client begins a second.
+    /// Requests that each parallel client begins per second.
     pub rate_per_parallel_client: f64,
-    /// Most requests that each parallel client has under way.
+    /// Maximum number of requests in progress of each parallel client.
     pub slots_per_parallel_client: usize,
-    /// Width of the windows rates are taken in: those of figure 3, and of the time to recover.
+    /// Width of the windows for rates, as in figure 3, and for the time to recover.
     pub window_s: f64,
-    /// Width of the windows that the mean rates are of; the same in results from before there was a search.
+    /// Width of the windows for mean rates. `None` in results from before the search existed, which
+    /// used `window_s`.
     #[serde(default)]
     pub mean_window_s: Option<f64>,
-    /// Idle timeout of the server's connections, milliseconds.
+    /// Idle timeout of the server's connections, in milliseconds.
     pub idle_timeout_ms: u64,
-    /// Time after which a client's request has failed, milliseconds.
+    /// Time after which a client's request has failed, in milliseconds.
     pub timeout_ms: u64,
-    /// Seconds for which the cost of a block is measured after each run.
+    /// Duration of the measurement of a block's cost after each run, in seconds.
     pub block_s: f64,
-    /// Packets a second meanwhile.
+    /// Packets per second in that measurement.
     pub block_pps: u64,
-    /// The CPU the server runs on.
+    /// CPU of the server.
     pub server_cpu: usize,
-    /// The CPU of everything else.
+    /// CPU of all other parts.
     pub other_cpu: usize,
 }
 
 impl ExperimentPlan {
-    /// A plan with the paper's times: those for this machine follow from a measurement ([`ExperimentPlan::pace`]).
+    /// Creates a plan with the paper's times. The times for this machine follow from a measurement
+    /// ([`ExperimentPlan::pace`]).
     pub(super) fn new(args: &Args, seed: u64) -> Done<ExperimentPlan> {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
@@ -192,12 +196,12 @@ impl ExperimentPlan {
         Ok(plan.pace(CALM))
     }
 
-    /// The plan with the number of requests and the times that suit sequential clients that take `calm_s`
-    /// without an attack.
+    /// Returns the plan with the number of requests and the times for sequential clients that need
+    /// `calm_s` without an attack.
     pub(super) fn pace(mut self, mut calm_s: f64) -> ExperimentPlan {
         if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
             let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
-            // Up to the next multiple of 50: a number that is easily read.
+            // Rounded up to a multiple of 50, for readability.
             let requests = (requests / 50.0).ceil() * 50.0;
             calm_s *= requests / f64::from(self.requests_per_client);
             // The cast saturates.
@@ -220,11 +224,11 @@ impl ExperimentPlan {
         paced.attacked(attack)
     }
 
-    /// The plan with an attack of so many times the requests that the others make, in the same time.
+    /// Returns the plan with `attack` times the requests of the other clients, in the same time.
     pub(super) fn attacked(self, attack: u32) -> ExperimentPlan {
         let requests = self.requests_per_client.saturating_mul(attack);
         let rate = f64::from(requests) / self.attack_s;
-        // All that can be under way when nothing is answered, and a fifth more.
+        // The number of requests in progress if none is answered, plus a fifth.
         let slots = rate * self.timeout_ms as f64 / 1000.0 * 1.2;
         let slots = slots.ceil().clamp(8.0, MOST_SLOTS) as usize;
         ExperimentPlan {
@@ -235,27 +239,27 @@ impl ExperimentPlan {
         }
     }
 
-    /// Requests of a parallel client.
+    /// Number of requests of a parallel client.
     pub(super) fn requests_per_attacker(&self) -> u32 {
         self.requests_per_client.saturating_mul(self.attack)
     }
 
-    /// Width of the windows that mean rates are of, in seconds.
+    /// Width of the windows for mean rates, in seconds.
     pub(super) fn mean_window_s(&self) -> f64 {
         self.mean_window_s.unwrap_or(self.window_s)
     }
 
-    /// Requests of each client when the pace is taken.
+    /// Requests of each client in the measurement of the pace.
     pub(super) fn probe_requests(&self) -> u32 {
         (self.requests_per_client / 5).clamp(10, 200)
     }
 
-    /// Expected length of a run, in seconds.
+    /// Expected length of a run in seconds.
     pub(super) fn run_s(&self) -> f64 {
         1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
     }
 
-    /// `equic serve`, for an arm; `gateway` is the name of the one to feed.
+    /// Arguments of `equic serve` for an arm. `gateway` is the name of the gateway to join.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let idle = format!("{}ms", self.idle_timeout_ms);
@@ -268,7 +272,7 @@ impl ExperimentPlan {
             &listen,
             "--idle-timeout",
             &idle,
-            // The paper's server asks for no Retry.
+            // The paper's server does not use Retry.
             "--retry-threshold",
             "off",
         ]);
@@ -276,14 +280,14 @@ impl ExperimentPlan {
         args.extend(match arm {
             Arm::None => Vec::new(),
             Arm::UserLate => words(&["--user-quota", &quota, "--user-at-limit", "close"]),
-            // Ignoring is the least a server can do, and what the gateway does.
+            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
             Arm::UserEarly => words(&["--user-quota", &quota, "--user-at-limit", "ignore"]),
             Arm::KernelStrict | Arm::KernelNew => words(&["--gateway", lab.id()]),
         });
         args
     }
 
-    /// `equic gateway run`, called like the lab.
+    /// Arguments of `equic gateway run`, with the name of the lab.
     pub(super) fn gateway(&self, policy: &str, lab: &Lab) -> Vec<String> {
         let (port, quota) = (PORT.to_string(), self.quota.to_string());
         words(&[
@@ -303,14 +307,15 @@ impl ExperimentPlan {
         ])
     }
 
-    /// `equic lab load well`: a sequential client that makes `requests`.
+    /// Arguments of `equic lab load well` for a sequential client that makes `requests`.
     pub(super) fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
         let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(self.measured(requests));
         args
     }
 
-    /// `equic lab load parallel`: a client that begins requests at its rate, whatever becomes of them.
+    /// Arguments of `equic lab load parallel` for a client that begins requests at its rate,
+    /// whatever their results.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
         let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
@@ -335,7 +340,7 @@ impl ExperimentPlan {
         ])
     }
 
-    /// `equic lab flood initial`, to measure what a block costs.
+    /// Arguments of `equic lab flood initial`, for measuring the cost of a block.
     pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());
@@ -375,7 +380,7 @@ fn words(words: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// With a number of requests that was asked for.
+    /// A plan with a given number of requests.
     fn given() -> ExperimentPlan {
         ExperimentPlan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
     }
@@ -388,10 +393,10 @@ mod tests {
         let fast = given().pace(15.0);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(fast.start_s, 3.0) && near(fast.window_s, 0.5) && near(fast.attack_s, 8.0));
-        // Sequential clients are at work when the attack begins and when it ends.
+        // Sequential clients are active when the attack begins and when it ends.
         assert!(fast.start_s + fast.attack_s < fast.calm_s);
         assert!(near(fast.rate_per_parallel_client * fast.attack_s, 200.0));
-        // Not below what QUIC needs.
+        // Not below the minimum.
         assert_eq!(given().pace(1.0).idle_timeout_ms, 2000);
     }
 
@@ -413,7 +418,7 @@ mod tests {
         assert!((strong.rate_per_parallel_client - 8.0 * rate).abs() < 1e-9);
         assert_eq!((strong.attack_s, strong.requests_per_attacker()), (attack_s, 1600));
         assert_eq!(strong.requests_per_client, 200);
-        // Everything that can be under way in a timeout of 6 s.
+        // All requests that can be in progress in a timeout of 6 s.
         assert_eq!(strong.slots_per_parallel_client, 720);
         assert_eq!(strong.attacked(1_000).slots_per_parallel_client, 3000);
     }

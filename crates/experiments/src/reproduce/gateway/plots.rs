@@ -1,4 +1,4 @@
-//! The paper's figures, from our numbers.
+//! The paper's figures, with our numbers.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::plan::Arm;
 use super::result::{Experiment, Run};
 use crate::failure::Done;
 
-/// Draws all of them into a folder, as SVG and PNG; gives their names.
+/// Draws all figures into a folder, as SVG and PNG. Returns their names.
 pub(super) fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
     let plots: [(&'static str, Result<Svg, PlotError>); 9] = [
         ("figure3-throughput", throughput(experiment, false)),
@@ -37,8 +37,9 @@ fn subtitle(experiment: &Experiment) -> String {
     )
 }
 
-/// For each window that at least half of an arm's runs have, the median of the runs. Sequential
-/// clients have windows until the last of them is done, everybody until all are.
+/// Returns, for each window that at least half of an arm's runs have, the median of the runs. The
+/// windows end when the last sequential client has finished, or, with `everybody`, when all clients
+/// have.
 fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let end = |run: &Run| if everybody { run.seconds } else { run.sequential_done_s };
@@ -56,7 +57,7 @@ fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
     points
 }
 
-/// Figure 3. The paper counts all clients' connections; `everybody` does, too.
+/// Figure 3. The paper counts all clients' connections, and so does `everybody`.
 fn throughput(experiment: &Experiment, everybody: bool) -> Result<Svg, PlotError> {
     let plan = &experiment.plan;
     let title = if everybody {
@@ -99,7 +100,7 @@ fn bar(estimate: Option<Estimate>, factor: f64) -> Bar {
     })
 }
 
-/// All arms everywhere, so that each has its colour in every figure.
+/// Every figure has all arms, so that each arm has the same colour everywhere.
 fn bars(
     experiment: &Experiment,
     (title, axis): (&str, Axis),
@@ -125,7 +126,7 @@ fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
     bars(experiment, head, &groups, 1.0)
 }
 
-/// Figure 4, right: all of it.
+/// Figure 4, right: the total cost.
 fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
     let groups: [(&str, Metric); 3] = [
         ("in all", |r| Some(r.block?.nanoseconds())),
@@ -136,7 +137,7 @@ fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
     bars(experiment, head, &groups, 1e-9)
 }
 
-/// Figure 4, right: the decision alone.
+/// Figure 4, right: only the decision.
 fn decision(experiment: &Experiment) -> Result<Svg, PlotError> {
     let bars = Arm::ALL.map(|arm| bar(experiment.decision(arm), 1e-9));
     BarPlot::new(

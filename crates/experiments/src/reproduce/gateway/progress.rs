@@ -1,4 +1,5 @@
-//! Progress of the experiment: a bar with the time left on a terminal, a line for each run elsewhere.
+//! Progress of the experiment: a bar with the remaining time on a terminal, otherwise a line per
+//! run.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
@@ -13,17 +14,17 @@ use super::search::Step;
 use crate::failure::Done;
 use crate::output;
 
-/// Steps of the bar for a run.
+/// Steps of the bar per run.
 const STEPS: f64 = 100.0;
 
-/// Shows how far the experiment is.
+/// Shows the progress of the experiment.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// True if to print a line for each run.
+    /// True to print a line for each run.
     lines: bool,
     runs: u32,
     done: Cell<u32>,
-    /// Seconds a run is expected to take.
+    /// Expected length of a run in seconds.
     expected: Cell<f64>,
     begun: Cell<Instant>,
 }
@@ -31,12 +32,12 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(plan: &ExperimentPlan, json: bool) -> Progress {
         let runs = plan.runs_per_arm * Arm::ALL.len() as u32;
-        // Drawn on standard error, so that standard output can go elsewhere.
+        // The bar is drawn on standard error, so that standard output can be redirected.
         let bar = std::io::stderr().is_terminal().then(|| {
             let steps = f64::from(runs) * STEPS;
             let bar =
                 ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-            // The template is a constant; if it is wrong, the default style does, too.
+            // The template is a constant. If it is invalid, the default style is used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -54,14 +55,14 @@ impl Progress {
         }
     }
 
-    /// A trial of an attack of so many times the paper's begins.
+    /// Begins a trial with `attack` times the paper's attack.
     pub(super) fn trial(&self, attack: u32) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("looking what an attack {attack} times the paper's costs"));
         }
     }
 
-    /// An attack has been tried.
+    /// Shows the result of a trial.
     pub(super) fn tried(&self, step: &Step) -> Done {
         self.tell(format!(
             "an attack {} times the paper's costs a server without a quota {} of its throughput",
@@ -70,13 +71,13 @@ impl Progress {
         ))
     }
 
-    /// The first run begins; each is expected to take so long, in seconds.
+    /// Begins the runs. Each is expected to take `run_s` seconds.
     pub(super) fn begin(&self, run_s: f64) {
         self.expected.set(run_s);
         self.begun.set(Instant::now());
     }
 
-    /// A run has begun.
+    /// Begins a run.
     pub(super) fn run(&self, arm: Arm) {
         let Some(bar) = &self.bar else { return };
         let done = f64::from(self.done.get());
@@ -93,14 +94,14 @@ impl Progress {
         ));
     }
 
-    /// A run is on for `seconds`.
+    /// Updates the bar: the run has been active for `seconds`.
     pub(super) fn within_run(&self, seconds: f64) {
         let Some(bar) = &self.bar else { return };
         let part = (seconds / self.expected.get()).min(0.99);
         bar.set_position(((f64::from(self.done.get()) + part) * STEPS) as u64);
     }
 
-    /// A run is over, and this is what it came to.
+    /// Ends a run, and shows its result.
     pub(super) fn done(&self, run: &Run) -> Done {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;

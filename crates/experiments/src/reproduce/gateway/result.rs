@@ -1,4 +1,4 @@
-//! The result: what one run came to in figures, and the whole as it is written to `result.json`.
+//! The result: the figures of one run, and the content of `result.json`.
 
 use std::collections::BTreeMap;
 
@@ -16,55 +16,56 @@ use super::plan::{Arm, ExperimentPlan};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Experiment {
     pub plan: ExperimentPlan,
-    /// Cost of a decision alone, measured beside the runs.
+    /// Cost of only a decision, measured separately from the runs.
     pub decisions: Vec<Decision>,
-    /// Runs, in the order in which they were played.
+    /// Runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
 
-/// Cost of one decision "over the quota", without anything around it.
+/// Cost of one decision "over the quota", without the processing around it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Decision {
-    /// Arm that decides so.
+    /// Arm whose decision was measured.
     pub arm: Arm,
-    /// `BPF_PROG_TEST_RUN` of the XDP program, or the server's admission called in a loop.
+    /// `BPF_PROG_TEST_RUN` of the XDP program, or the server's admission check in a loop.
     pub method: String,
-    /// Nanoseconds of a decision; one mean of many for each repetition.
+    /// Nanoseconds per decision: one mean per repetition.
     pub nanoseconds: Vec<f64>,
 }
 
-/// One run. Times count from when the sequential clients were started, in seconds.
+/// One run. Times are in seconds since the start of the sequential clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub arm: Arm,
-    /// All arms are played once a round, in random order.
+    /// Round of the run. Each round has all arms once, in random order.
     pub round: u32,
-    /// Time at which the parallel clients began, seconds.
+    /// Time at which the parallel clients began, in seconds.
     pub attack_s: f64,
-    /// Time at which the parallel clients began their last request, seconds.
+    /// Time at which the parallel clients began their last request, in seconds.
     pub attack_end_s: f64,
-    /// Time at which the first sequential client had made its requests, seconds: rates count until then.
+    /// Time at which the first sequential client had finished, in seconds. Rates are counted until
+    /// then.
     pub first_done_s: f64,
-    /// Time at which the last sequential client had made its requests, seconds.
+    /// Time at which the last sequential client had finished, in seconds.
     pub sequential_done_s: f64,
-    /// Time at which all clients had made their requests, seconds.
+    /// Time at which all clients had finished, in seconds.
     pub seconds: f64,
     pub legitimate: Legitimate,
     pub attackers: Outcomes,
-    /// Middle of a window, requests a second answered to sequential clients, and to all.
+    /// Middle of a window, and requests per second answered to sequential clients, and to all.
     pub timeline: Vec<(f64, f64, f64)>,
     pub server: Server,
     /// System calls of the server, by name.
     pub syscalls: BTreeMap<String, Calls>,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Reason that the cost of a block could not be measured; none if it was.
+    /// Reason why the cost of a block could not be measured, or `None` if it was.
     pub block_missing: Option<String>,
-    /// CPU time of other processes meanwhile, per cent of all of the machine's CPUs.
+    /// CPU time of other processes in the run, in per cent of all CPUs of the machine.
     pub foreign_percent: f64,
 }
 
-/// Numbers of requests by their results.
+/// Numbers of requests, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outcomes {
     pub requests: u64,
@@ -78,25 +79,27 @@ pub(super) struct Outcomes {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Legitimate {
     pub outcomes: Outcomes,
-    /// Over the whole experiment, until the first of them is done.
+    /// For the whole experiment, until the first of them has finished.
     pub whole: Served,
-    /// While the attack lasts.
+    /// During the attack.
     pub attacked: Served,
-    /// Median rate before the attack, requests a second.
+    /// Median rate before the attack, in requests per second.
     pub before_per_s: Option<f64>,
-    /// Seconds from the attack's beginning until the rate is back; none: it was not, until the end.
+    /// Time from the start of the attack to the recovery of the rate, in seconds. `None` if it did
+    /// not recover.
     pub recovery_s: Option<f64>,
-    /// Percentiles 0 to 100 of the duration of requests begun while the attack lasted, milliseconds.
+    /// Percentiles 0 to 100 of the duration of requests that began during the attack, in
+    /// milliseconds.
     pub percentiles_ms: Vec<f64>,
 }
 
-/// Rates and durations over a stretch of time. Durations are of requests that went well, from the
-/// first packet of the handshake to the last byte.
+/// Rates and durations in an interval. Durations are those of successful requests, from the first
+/// packet of the handshake to the last byte.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Served {
     /// Harmonic mean of the rates in windows.
     pub harmonic_per_s: Option<f64>,
-    /// Arithmetic mean of the same.
+    /// Arithmetic mean of the same rates.
     pub mean_per_s: Option<f64>,
     pub harmonic_ms: Option<f64>,
     pub mean_ms: Option<f64>,
@@ -104,48 +107,50 @@ pub(super) struct Served {
     pub p99_ms: Option<f64>,
 }
 
-/// The server's use of CPU and memory, and its counters.
+/// The server's CPU and memory use, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Server {
-    /// CPU time until all clients were done, seconds.
+    /// CPU time until all clients had finished, in seconds.
     pub cpu_s: f64,
-    /// Per cent of one CPU, in each interval between two looks since the attack began.
+    /// CPU use in per cent of one CPU, in each interval between two readings since the start of the
+    /// attack.
     pub cpu_percent: Vec<f64>,
-    /// Proportional set size at each of these looks, MB.
+    /// Proportional set size at each of these readings, in MB.
     pub pss_mb: Vec<f64>,
-    /// Resident set size at each of these looks, MB.
+    /// Resident set size at each of these readings, in MB.
     pub rss_mb: Vec<f64>,
-    /// Its counters at its end.
+    /// Counters of the server at its end.
     pub stats: Value,
 }
 
-/// Counts of the gateway until all clients were done.
+/// Counters of the gateway until all clients had finished.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Gateway {
-    /// Attached in the driver.
+    /// True if it was attached in the driver.
     pub native: bool,
-    /// Packets it saw, passed and dropped alike.
+    /// Packets that it processed, both passed and dropped.
     pub packets: u64,
-    /// Mean time of the program over all of these, nanoseconds (the kernel's run-time statistics).
+    /// Mean run time of the program for these packets, in nanoseconds (the kernel's run-time
+    /// statistics).
     pub mean_ns: Option<f64>,
     /// Packets dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// Cost of turning away an attempt, measured after the run on the same server: a source that holds
-/// its quota goes on trying.
+/// Cost of rejecting an attempt, measured after the run on the same server: a source that holds its
+/// quota continues to send attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Block {
-    /// Attempts that were turned away.
+    /// Number of rejected attempts.
     pub attempts: u64,
-    /// CPU time of the server for each attempt, nanoseconds.
+    /// CPU time of the server per attempt, in nanoseconds.
     pub server_ns: f64,
-    /// CPU time of the XDP program for each attempt, nanoseconds; none: the arm has none.
+    /// CPU time of the XDP program per attempt, in nanoseconds. `None` if the arm has none.
     pub kernel_ns: Option<f64>,
 }
 
 impl Block {
-    /// CPU time of server and XDP program for each attempt, nanoseconds.
+    /// CPU time of the server and the XDP program per attempt, in nanoseconds.
     pub(super) fn nanoseconds(&self) -> f64 {
         self.server_ns + self.kernel_ns.unwrap_or(0.0)
     }
@@ -182,7 +187,7 @@ fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }
 
-/// Four significant digits: more is noise, and takes room.
+/// Rounds to four significant digits: more would be noise, and take space.
 fn short(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -192,7 +197,7 @@ fn short(value: f64) -> f64 {
 }
 
 impl Run {
-    /// Works out the figures of a run.
+    /// Computes the figures of a run.
     pub(super) fn new(arm: Arm, round: u32, plan: &ExperimentPlan, take: &Take) -> Run {
         let since = |time: f64| time - take.begun;
         let latest = |times: &mut dyn Iterator<Item = f64>| times.fold(take.begun, f64::max);
@@ -215,7 +220,7 @@ impl Run {
         let samples: Vec<Sample> = all().cloned().collect();
         let served = |from: f64, to: f64| {
             let during = samples.iter().filter(|s| (from..to).contains(&since(begun(s))));
-            // Where less than a window is left, that is the window.
+            // If less than a window is left, it becomes the window.
             let width = plan.mean_window_s().min(to - from);
             let rates = windows(&completions, from, to, width);
             served(during, &rates.into_iter().map(|window| window.1).collect::<Vec<f64>>())

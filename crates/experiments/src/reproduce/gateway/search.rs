@@ -1,13 +1,14 @@
-//! Strength of the attack and width of the windows of mean rates: found before the arms run.
+//! Search for the strength of the attack, and the width of the windows of mean rates, before the
+//! runs.
 //!
-//! The paper's attackers make as many requests as the others. A server of today hardly notices that, and
-//! what a quota is worth cannot be told from an attack that costs nothing. So the attack is doubled until
-//! the arm without a quota loses at least half of its throughput in every trial of a step. Nothing but
-//! that arm is looked at, so no quota is favoured.
+//! The paper's attackers make as many requests as the other clients. Today's servers hardly notice
+//! that, and an attack without effect cannot show the benefit of a quota. So the attack is doubled
+//! until the arm without a quota loses at least half of its throughput in every trial of a step.
+//! The search uses only that arm, so it favours no quota.
 //!
-//! A harmonic mean is 0 as soon as a window has no answer. Windows are therefore twice as wide as the
-//! longest time without an answer to a sequential client that was seen in the trials of the attack that
-//! was chosen: never narrower than the paper's (scaled), and at least [`FEWEST_WINDOWS`] fit the attack.
+//! A harmonic mean is 0 if a window has no response. So windows are twice as wide as the longest
+//! time without a response to a sequential client in the trials of the selected attack. They are
+//! never narrower than the paper's (scaled), and at least [`FEWEST_WINDOWS`] fit into the attack.
 
 use equic_load::Outcome;
 use serde::{Deserialize, Serialize};
@@ -18,23 +19,23 @@ use super::progress::Progress;
 use super::result::Run;
 use crate::failure::Done;
 
-/// Loss of throughput, as a share, that the attack has to cause in the arm without a quota.
+/// Loss of throughput, as a share, that the attack must cause in the arm without a quota.
 pub(super) const LOSS: f64 = 0.5;
-/// Windows in the time of the attack, at least.
+/// Minimum number of windows in the attack.
 const FEWEST_WINDOWS: f64 = 4.0;
 
 /// A trial of the arm without a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trial {
-    /// Requests a second answered to sequential clients before the attack (median of windows), and the
-    /// mean under attack.
+    /// Requests per second answered to sequential clients: before the attack (median of windows),
+    /// and the mean under attack.
     pub before_per_s: f64,
     pub attacked_per_s: f64,
-    /// Longest time without an answer to any of them, seconds.
+    /// Longest time without a response to any of them, in seconds.
     pub silence_s: f64,
 }
 
-/// An attack that was tried.
+/// A tried attack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Step {
     /// Requests of an attacker, as a multiple of a sequential client's.
@@ -43,7 +44,8 @@ pub(super) struct Step {
 }
 
 impl Trial {
-    /// Figures of a run. Without an answer before the attack the rate is 0, and the attack costs nothing.
+    /// Computes the figures of a run. Without a response before the attack, the rate is 0 and the
+    /// loss is zero.
     fn of(run: &Run, take: &Take) -> Trial {
         Trial {
             before_per_s: run.legitimate.before_per_s.unwrap_or(0.0),
@@ -52,14 +54,14 @@ impl Trial {
         }
     }
 
-    /// Share of the throughput that the attack costs; below 0 if it rose.
+    /// Share of the throughput lost by the attack. Negative if the throughput rose.
     pub(super) fn loss(&self) -> f64 {
         if self.before_per_s > 0.0 { 1.0 - self.attacked_per_s / self.before_per_s } else { 0.0 }
     }
 }
 
 impl Step {
-    /// The least that the attack cost in a trial.
+    /// Smallest loss in a trial.
     pub(super) fn loss(&self) -> f64 {
         self.trials.iter().map(Trial::loss).fold(f64::INFINITY, f64::min)
     }
@@ -69,7 +71,7 @@ impl Step {
     }
 }
 
-/// Longest time between two answers to sequential clients, from the first to the last of a run.
+/// Longest time between two responses to sequential clients, from the first to the last of a run.
 fn silence(take: &Take) -> f64 {
     let answered = take.sequential.iter().flatten().filter(|sample| sample.outcome == Outcome::Ok);
     let mut times: Vec<f64> =
@@ -82,7 +84,8 @@ fn longest_gap(sorted: &[f64]) -> f64 {
     sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
 }
 
-/// Doubles the attack from 1 to `most` until a step is enough. Gives all steps; the last is the one to use.
+/// Doubles the attack from 1 to `most` until the loss is sufficient. Returns all steps. The last is
+/// the selected one.
 fn double(most: u32, mut trials: impl FnMut(u32) -> Done<Vec<Trial>>) -> Done<Vec<Step>> {
     let mut steps = Vec::new();
     let mut attack = 1;
@@ -100,11 +103,11 @@ fn double(most: u32, mut trials: impl FnMut(u32) -> Done<Vec<Trial>>) -> Done<Ve
 /// Width of the windows of mean rates, in seconds.
 fn mean_window(plan: &ExperimentPlan, trials: &[Trial]) -> f64 {
     let silence = trials.iter().map(|trial| trial.silence_s).fold(0.0, f64::max);
-    // In this order: the paper's is the least even where that leaves fewer windows.
+    // In this order: the paper's width is the minimum, even if fewer windows fit then.
     (2.0 * silence).min(plan.attack_s / FEWEST_WINDOWS).max(plan.window_s)
 }
 
-/// The plan with the attack and the windows that a search on this lab finds.
+/// Returns the plan with the attack and the windows found by a search in this lab.
 pub(super) fn search(
     plan: ExperimentPlan,
     most: u32,
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_attack_doubles_until_half_is_lost_in_every_trial() {
-        // 80 and 60 left; then 40, but 55 in the second trial; then 45 and 50.
+        // Shares left: 80 and 60; then 40, but 55 in the second trial; then 45 and 50.
         let left = [(1, [80.0, 60.0]), (2, [40.0, 55.0]), (4, [45.0, 50.0]), (8, [1.0, 1.0])];
         let play = |attack| {
             let (_, left) = left.iter().find(|(of, _)| *of == attack).unwrap();
@@ -149,10 +152,10 @@ mod tests {
         let steps = double(32, play).unwrap();
         assert_eq!(steps.iter().map(|step| step.attack).collect::<Vec<_>>(), [1, 2, 4]);
         assert!((steps[2].loss() - 0.5).abs() < 1e-9 && !steps[1].enough());
-        // It ends at the most that is allowed, whether that is a power of 2 or not.
+        // The search ends at the maximum, whether or not it is a power of 2.
         let steps = double(6, |_| Ok(vec![trial(90.0)])).unwrap();
         assert_eq!(steps.iter().map(|step| step.attack).collect::<Vec<_>>(), [1, 2, 4, 6]);
-        // Neither no trial nor a server that was down before is a loss.
+        // No trial, or a server that was down before, does not count as a loss.
         let down = Trial { before_per_s: 0.0, attacked_per_s: 0.0, silence_s: 0.0 };
         assert!(!Step { attack: 1, trials: Vec::new() }.enough());
         assert!(!Step { attack: 1, trials: vec![down] }.enough());

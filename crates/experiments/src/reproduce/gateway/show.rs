@@ -1,5 +1,4 @@
-//! The result for a person: tables for a terminal and for a README, and what has to be known to read
-//! them.
+//! The result for people: tables for a terminal and for a README, with explanatory notes.
 
 use std::fmt::Write as _;
 
@@ -13,10 +12,10 @@ use super::plan::{Arm, ExperimentPlan};
 use super::result::Experiment;
 use super::search::LOSS;
 
-/// Foreign load above this (per cent of the machine) is worth a note.
+/// If other processes use more than this (in per cent of the machine), a note mentions it.
 const DISTURBED: f64 = 5.0;
 
-/// Three significant digits, thousands apart.
+/// Formats three significant digits, with thousands separators.
 pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => {
@@ -40,7 +39,7 @@ fn change(estimate: Estimate) -> String {
     )
 }
 
-/// The paper beside ours, each with what the interval says of the claim.
+/// Returns the paper's figures and ours, each with the verdict on the claim.
 fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
     let rows = CLAIMS.iter().map(|claim| {
         let ours = PAIRS.map(|(_, from, to)| {
@@ -60,7 +59,7 @@ fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
     rows.collect()
 }
 
-/// How the strength of the attack and the windows of the means were found.
+/// Describes how the strength of the attack and the windows of the means were found.
 fn searched(plan: &ExperimentPlan) -> Option<String> {
     let last = plan.search.last()?;
     let tried: Vec<String> = plan
@@ -85,7 +84,7 @@ fn searched(plan: &ExperimentPlan) -> Option<String> {
     ))
 }
 
-/// Name of a row, and a cell for each arm: the median, and the interval where it is wanted.
+/// Returns the rows with a cell per arm: the median, and optionally the interval.
 fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>)> {
     let cell = |estimate: Option<Estimate>| {
         estimate.map_or_else(
@@ -101,7 +100,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         )
     };
     let named = |name: &str, unit: &str| {
-        // A rate has its unit in its name.
+        // The name of a rate includes its unit.
         if matches!(unit, "" | "/s") { name.to_owned() } else { format!("{name}, {unit}") }
     };
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -126,7 +125,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
     rows
 }
 
-/// For the terminal: what the paper says, and what every arm came to.
+/// Tables for the terminal: the paper's claims, and the figures of every arm.
 pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     let mut against = Table::new([
         Column::text("kernel against user space"),
@@ -210,7 +209,7 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     notes
 }
 
-/// Sentence about each claim of the paper.
+/// Returns a sentence about each claim of the paper.
 pub(super) fn verdicts(experiment: &Experiment) -> Vec<String> {
     let mut sentences = Vec::new();
     for claim in &CLAIMS {
@@ -237,7 +236,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Everything as Markdown, for the experiment's README.
+/// Returns everything as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let experiment = &report.data;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Data that is kept of the experiment: every figure of every round.
+//! Stored data of the experiment: every figure of every round.
 
 use equic_bench::result::Row;
 use serde::{Deserialize, Serialize};
@@ -12,18 +12,18 @@ pub(super) struct Highway {
     pub parts: Vec<Measured>,
 }
 
-/// Choices for the experiment.
+/// Parameters of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settings {
-    /// Rounds of each part.
+    /// Number of rounds of each part.
     pub runs: u32,
-    /// Bytes of a transfer.
+    /// Size of a transfer in bytes.
     pub bytes: u64,
     /// Seed of the order of the cells.
     pub seed: u64,
-    /// Names of the implementations; empty: all that are built.
+    /// Names of the implementations. Empty: all that are built.
     pub implementations: Vec<String>,
-    /// More arguments of each run.
+    /// Additional arguments of each run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<String>,
     /// `GLIBC_TUNABLES` of all programs.
@@ -34,9 +34,9 @@ pub(super) struct Settings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// The command that measures this part alone.
+    /// The command that measures only this part.
     pub command: String,
-    /// Seconds since 1970-01-01 UTC.
+    /// Start time in seconds since the Unix epoch.
     pub started: f64,
     pub ended: f64,
     /// A row for each implementation and setting.
@@ -44,14 +44,14 @@ pub(super) struct Measured {
 }
 
 impl Highway {
-    /// A part, if it was measured.
+    /// Returns a part, or `None` if it was not measured.
     pub(super) fn part(&self, part: Part) -> Option<&Measured> {
         self.parts.iter().find(|one| one.part == part)
     }
 }
 
 impl Measured {
-    /// Names of the implementations that were measured, in the order of the list of implementations.
+    /// Names of the measured implementations, in the order of the list of implementations.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -62,12 +62,12 @@ impl Measured {
         names
     }
 
-    /// The settings, in the order they were named.
+    /// The settings, in the order in which they were given.
     pub(super) fn values(&self) -> Vec<&'static str> {
         self.part.values().to_vec()
     }
 
-    /// Figures of an implementation at a setting; none if it was not measured.
+    /// Figures of an implementation with a setting, or `None` if it was not measured.
     pub(super) fn row(&self, name: &str, value: &str) -> Option<&Row> {
         let knob = self.part.knob();
         self.rows.iter().find(|row| {

@@ -1,9 +1,10 @@
-//! The experiment of "QUIC on the Highway": what buffers, offloads and AES instructions do for QUIC and for
-//! TCP, and how far implementations are apart.
+//! The experiment of "QUIC on the Highway": the effect of buffers, offloads and AES instructions on
+//! QUIC and TCP, and the differences between implementations.
 //!
-//! * `part`: what is run, each an `equic bench run` that can be typed. `data`: what is kept of it.
-//! * `change`: from one setting to another, round by round. `paper`: the paper's figures. `verdict`: what
-//!   held. `show`: tables and Markdown; `plots`.
+//! * `part`: the runs. Each is an `equic bench run` that users can also run. `data`: the stored
+//!   data.
+//! * `change`: effect of a setting, round by round. `paper`: the paper's figures. `verdict`: the
+//!   confirmed findings. `show`: tables and Markdown; `plots`.
 
 mod change;
 mod data;
@@ -29,7 +30,7 @@ use part::Part;
 
 /// The schema of the result.
 const SCHEMA: &str = "equic.reproduce.highway/1";
-/// The file of the choices in the folder of the runs.
+/// File with the parameters in the folder of the runs.
 const SETTINGS: &str = "settings.json";
 
 /// Does the experiment of "QUIC on the Highway" again, and compares. It takes about half an hour;
@@ -76,7 +77,7 @@ fn amount(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "write a number of bytes such as 1000000, 100M or 2GiB".to_owned())
 }
 
-/// Carries out the experiment.
+/// Runs the experiment.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     if let Some(stored) = &args.plot_only {
@@ -108,7 +109,7 @@ pub(super) fn run(args: &Args) -> Done {
     tell(args, &report)
 }
 
-/// The choices: those of before when a folder is gone on with.
+/// Returns the parameters: the stored ones if an earlier run is resumed.
 fn settings(args: &Args, raw: &Path) -> Done<Settings> {
     let file = raw.join(SETTINGS);
     let failed = |what: &str, why: &dyn std::fmt::Display| {
@@ -132,7 +133,8 @@ fn settings(args: &Args, raw: &Path) -> Done<Settings> {
         seed: args.seed,
         implementations: args.implementations.clone(),
         more: args.more.clone(),
-        // Else a slow copy in the C library is what would be measured of TCP.
+        // Otherwise the TCP measurements would be dominated by a slow copy routine in the C
+        // library.
         tunables: tunables.unwrap_or_else(|_| copies::WITHOUT_REP_MOVSB.to_owned()),
     };
     let text = serde_json::to_string_pretty(&settings)?;

@@ -1,5 +1,5 @@
-//! Figures of the paper, on 10G links: the means of its raw data, which `equic bench import-tumi8`
-//! computes again. Its figures of the largest buffers are of 1.7 MB.
+//! Figures of the paper, for 10G links: the means of its raw data, which `equic bench import-tumi8`
+//! recomputes. Its largest buffers are 1.7 MB.
 
 use super::part::Part;
 
@@ -8,11 +8,11 @@ use super::part::Part;
 pub(super) struct Claim {
     pub part: Part,
     pub name: &'static str,
-    /// Mbit/s before: the first setting of the part.
+    /// Mbit/s with the first setting of the part.
     pub from: f64,
-    /// The setting it was compared with.
+    /// The other setting.
     pub value: &'static str,
-    /// Mbit/s then.
+    /// Mbit/s with the other setting.
     pub to: f64,
 }
 
@@ -20,7 +20,7 @@ const fn claim(part: Part, name: &'static str, from: f64, value: &'static str, t
     Claim { part, name, from, value, to }
 }
 
-/// All changes that are compared.
+/// All compared changes.
 pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Buffers, "lsquic", 2702.0, "1696000", 3242.0),
     claim(Part::Buffers, "quiche", 1675.0, "1696000", 2627.0),
@@ -30,7 +30,7 @@ pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Aes, "quiche", 2628.0, "off", 1297.0),
 ];
 
-/// Goodput of clients with their own servers, Mbit/s.
+/// Goodput of clients with their own servers, in Mbit/s.
 pub(super) const SPREAD: [(&str, f64); 7] = [
     ("lsquic", 3004.0),
     ("quiche", 2506.0),
@@ -41,7 +41,7 @@ pub(super) const SPREAD: [(&str, f64); 7] = [
     ("TCP with TLS", 7783.0),
 ];
 
-/// The paper's changes that a part measures.
+/// Returns the paper's changes that a part measures.
 pub(super) fn claims(part: Part) -> impl Iterator<Item = &'static Claim> {
     CLAIMS.iter().filter(move |claim| claim.part == part)
 }

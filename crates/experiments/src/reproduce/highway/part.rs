@@ -1,4 +1,4 @@
-//! The parts: each is a run of `equic bench` of its own, in which everything is interleaved.
+//! The parts. Each is a separate run of `equic bench`, in which everything is interleaved.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,12 +15,13 @@ use crate::output;
 
 /// Advice after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
-/// QUIC implementations that are measured.
+/// The measured QUIC implementations.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
-/// QUIC implementations in which AES instructions can be switched off: quinn with a library that has a switch.
+/// QUIC implementations whose AES instructions can be disabled. For quinn, a variant with another
+/// crypto library.
 const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
 
-/// Setting that a part of the experiment varies.
+/// The setting that a part of the experiment varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Part {
@@ -30,7 +31,7 @@ pub(super) enum Part {
     Aes,
 }
 
-/// A chosen name that no part knows, if there is one, and all names that are known.
+/// Returns a selected name that no part knows, if any, and all known names.
 pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
     let mut known: Vec<&'static str> =
         Part::ALL.into_iter().flat_map(|part| part.names(&[])).collect();
@@ -43,7 +44,7 @@ pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
 impl Part {
     pub(super) const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
 
-    /// Name of its folder and its plot.
+    /// Name of the part's folder and plot.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Part::Buffers => "buffers",
@@ -63,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Name of the setting that is swept.
+    /// Name of the varied setting.
     pub(super) const fn knob(self) -> &'static str {
         match self {
             Part::Buffers => "rcvbuf",
@@ -73,8 +74,8 @@ impl Part {
         }
     }
 
-    /// Its settings, of which the first is what the others are compared with. SO_RCVBUF of 106 kB is what
-    /// Linux gives who asks for nothing: the kernel counts twice what is asked for, and its
+    /// Values of the setting. The first is the reference for the others. An SO_RCVBUF of 106 kB is
+    /// Linux' default, because the kernel doubles the requested value and its
     /// `net.core.rmem_default` is 212,992.
     pub(super) const fn values(self) -> &'static [&'static str] {
         match self {
@@ -85,7 +86,7 @@ impl Part {
         }
     }
 
-    /// Names of the implementations that the part measures, among those chosen.
+    /// Names of the selected implementations that the part measures.
     fn names(self, chosen: &[String]) -> Vec<&'static str> {
         let all: &[&str] = match self {
             Part::Aes => &SWITCHABLE,
@@ -96,7 +97,7 @@ impl Part {
         all.iter().chain(tcp).copied().filter(is_chosen).collect()
     }
 
-    /// The arguments of `equic`; none: nobody that takes part was chosen.
+    /// Arguments of `equic`, or `None` if no participating implementation was selected.
     fn arguments(self, settings: &Settings) -> Option<Vec<String>> {
         let names = self.names(&settings.implementations);
         if names.is_empty() {
@@ -111,7 +112,7 @@ impl Part {
         Some(words.into_iter().chain(sizes).chain(more).map(str::to_owned).collect())
     }
 
-    /// Measures it, or what is left of it, in its folder below `raw`.
+    /// Measures the part, or what is left of it, in its folder below `raw`.
     pub(super) fn carry_out(
         self,
         settings: &Settings,
@@ -119,7 +120,7 @@ impl Part {
         quiet: bool,
         stop: &AtomicBool,
     ) -> Done<Option<Measured>> {
-        // The signal may have come while there was no run that it could be handed on to.
+        // The signal may have arrived while no run could receive it.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").mend(AGAIN));
         }
@@ -144,7 +145,7 @@ impl Part {
     }
 }
 
-/// Waits for a run, and hands a signal on to it.
+/// Waits for a run, and forwards a signal to it.
 fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);

@@ -1,4 +1,4 @@
-//! The result for a person: tables for a terminal and for a README.
+//! The result for people: tables for a terminal and for a README.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ use super::paper::{SPREAD, claims};
 use super::part::Part;
 use super::verdict::{BUFFERS, changes, verdicts};
 
-/// Figures of one part.
+/// Scale of the figures of one part.
 const SCALE: Scale = Scale { unit: "Gbit/s", factor: 1e-9, digits: 2 };
 
-/// A table for each part, and one of the paper's figures.
+/// Returns a table for each part, and one of the paper's figures.
 pub(super) fn tables(highway: &Highway) -> Vec<Table> {
     let mut tables: Vec<Table> =
         highway.parts.iter().map(|measured| table(highway, measured)).collect();
@@ -79,7 +79,7 @@ fn table(highway: &Highway, measured: &Measured) -> Table {
     table
 }
 
-/// The settings that a part's last but one column compares.
+/// The settings that the second-to-last column of a part compares.
 const fn compared(part: Part) -> [&'static str; 2] {
     match part {
         Part::Buffers => BUFFERS,
@@ -94,8 +94,8 @@ fn heading(part: Part, value: &str) -> String {
     }
 }
 
-/// Rounds that went wrong, without those whose every attempt was disturbed: these say nothing of whom
-/// they disturbed.
+/// Number of failed rounds. Rounds in which other load disturbed every attempt do not count,
+/// because they say nothing about the implementation.
 fn failed(row: &Row) -> usize {
     row.failed() - disturbed(row)
 }
@@ -118,7 +118,7 @@ fn cell(row: &Row) -> String {
     }
 }
 
-/// Datagrams that found the client's buffer full, in a transfer.
+/// Datagrams per transfer that were dropped because the client's buffer was full.
 fn drops(row: Option<&Row>) -> String {
     let drops = row.and_then(|row| row.medians.client_udp_drops);
     drops.map_or_else(|| MISSING.to_owned(), |drops| number::count(drops.round() as u64))
@@ -176,7 +176,7 @@ fn notes(highway: &Highway) -> Vec<String> {
     notes
 }
 
-/// Everything as Markdown, for the experiment's README.
+/// Returns everything as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Highway>) -> String {
     let highway = &report.data;
     let mut text = String::new();

@@ -8,11 +8,11 @@ use super::part::Part;
 
 /// The implementation that QUIC is compared with.
 pub(super) const TCP: &str = "tcp";
-/// The usual receive buffer of Linux, and an order of magnitude more.
+/// Linux' default receive buffer, and an order of magnitude more.
 pub(super) const BUFFERS: [&str; 2] = ["106000", "1696000"];
 
-/// Each implementation with what a setting does to it, compared with another; without those that were not
-/// measured at both.
+/// Returns each implementation with the effect of a setting, compared with another one.
+/// Implementations without both are skipped.
 pub(super) fn changes<'a>(
     highway: &Highway,
     measured: &'a Measured,
@@ -25,7 +25,7 @@ pub(super) fn changes<'a>(
     measured.names().into_iter().filter_map(change).collect()
 }
 
-/// A sentence for each finding; a finding for which nothing was measured has none.
+/// Returns a sentence for each finding that was measured.
 pub(super) fn verdicts(highway: &Highway) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(measured) = highway.part(Part::Buffers) {
@@ -78,7 +78,7 @@ fn held(all: bool, none: bool) -> &'static str {
     }
 }
 
-/// Says it if TCP loses more than each of the others, beyond the intervals.
+/// Says whether TCP loses significantly more than each of the others.
 fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let (_, tcp) = changes.iter().find(|(name, _)| *name == TCP)?;
     let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();
@@ -135,7 +135,7 @@ mod tests {
         let none = ask(&[("a", same), ("b", less)]);
         assert!(none.contains("did not hold") && none.contains("Slower: b -40 %"), "{none}");
         assert_eq!(buffers(&[]), None);
-        // Surely more, but by less than a hundredth.
+        // Significantly more, but by less than one per cent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
     }
 

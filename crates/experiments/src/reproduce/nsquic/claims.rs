@@ -1,11 +1,12 @@
-//! The thesis' findings, and what came of them: with today's QUIC against today's TCP, and with Google's QUIC against
-//! what ns-3 had at that time.
+//! The thesis' findings and their verdicts: with today's QUIC against today's TCP, and with
+//! Google's QUIC against ns-3's TCP of that time.
 
 use super::data::{Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer, Finding, Held};
 
-/// Arms by their names in the grids: today's QUIC and TCPs; Google's QUIC and TCP as ns-3 had it.
+/// Arms by their names in the grids: today's QUIC and TCPs, Google's QUIC, and ns-3's TCP of that
+/// time.
 pub(super) const QUIC: &str = "QUIC CUBIC";
 pub(super) const CUBIC: &str = "TCP CUBIC";
 pub(super) const TODAY: [&str; 6] =
@@ -14,7 +15,7 @@ pub(super) const GOOGLE: &str = "Google QUIC";
 pub(super) const THEN: &str = "ns-3 CUBIC";
 pub(super) const NS3: [&str; 2] = ["ns-3 NewReno", THEN];
 
-/// Every finding for which something was played.
+/// Returns every finding for which data exists.
 pub(super) fn findings(all: &NsQuic) -> Vec<Finding> {
     let findings = [
         faster(all),
@@ -31,8 +32,8 @@ pub(super) fn findings(all: &NsQuic) -> Vec<Finding> {
     findings.into_iter().filter(played).collect()
 }
 
-/// Points at which an arm is faster than each of the others, beyond the intervals, and all points at which that can
-/// be told.
+/// Returns the number of points at which an arm is significantly faster than each of the others,
+/// and the number of points that allow a comparison.
 fn points_ahead(measured: &Measured, arm: &str, others: &[&str]) -> (usize, usize) {
     let (mut ahead, mut all) = (0, 0);
     for row in measured.rows.iter().filter(|row| row.is("arm", arm)) {
@@ -46,7 +47,7 @@ fn points_ahead(measured: &Measured, arm: &str, others: &[&str]) -> (usize, usiz
             continue;
         }
         all += 1;
-        // Who has not always completed was slower.
+        // An arm with incomplete connections counts as slower.
         ahead += usize::from(times.iter().flatten().all(|time| own.is_below(time)));
     }
     (ahead, all)
@@ -79,7 +80,7 @@ fn faster(all: &NsQuic) -> Finding {
     }
 }
 
-/// Geometric mean of how many times faster an arm is than another, over all points that `wanted` takes.
+/// Geometric mean of the speed-up of an arm over another, over all points that `wanted` accepts.
 fn times(
     measured: &Measured,
     arm: &str,
@@ -95,7 +96,7 @@ fn times(
     (!ratios.is_empty()).then(|| (ratios.iter().sum::<f64>() / ratios.len() as f64).exp())
 }
 
-/// Values of an axis, each with a figure; those without one are left out.
+/// Returns the values of an axis, each with a figure. Values without a figure are skipped.
 fn along<'a>(
     measured: &'a Measured,
     axis: &str,
@@ -105,7 +106,7 @@ fn along<'a>(
     values.filter_map(|value| Some((value, of(value)?))).collect()
 }
 
-/// Figures with their values of an axis, such as `1.20 at 1 MB, 1.30 at 10 MB`.
+/// Formats figures with their values of an axis, such as `1.20 at 1 MB, 1.30 at 10 MB`.
 fn listed(figures: &[(&str, f64)], at: &str) -> String {
     let shown: Vec<String> =
         figures.iter().map(|(value, figure)| format!("{figure:.2} {at} {value}")).collect();
@@ -364,7 +365,8 @@ mod tests {
         assert!(finding.sentence().contains("QUIC's: 9.00 at 1 MB"), "{}", finding.sentence());
     }
 
-    /// The paper had Linux' TCP, not ns-3's: its setting is played with today's TCP beside both.
+    /// The paper used Linux' TCP, not ns-3's, so its setting runs with today's TCP in both
+    /// comparisons.
     #[test]
     fn the_setting_of_imc17_is_not_about_the_defaults_of_ns3() {
         let shared = |arm: &str, share: f64| {
@@ -403,7 +405,7 @@ mod tests {
         assert!(today.figures.contains("at 1 of 2 points"), "{}", today.figures);
         assert!(today.figures.ends_with("TCP CUBIC at 2"), "{}", today.figures);
         assert_eq!((finding.judgement(), finding.then), ("in part", None));
-        // What was not played is not told.
+        // Findings without data are omitted.
         let claims: Vec<_> = findings(&all).iter().map(|one| one.figure).collect();
         assert_eq!(claims, ["always", "grows"]);
     }

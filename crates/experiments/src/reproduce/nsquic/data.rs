@@ -1,4 +1,4 @@
-//! Data that is kept of the experiment: a row for each cell of each grid, with means over seeds.
+//! Stored data of the experiment: a row for each cell of each grid, with means over seeds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,11 +17,11 @@ pub(super) struct NsQuic {
     pub parts: Vec<Measured>,
 }
 
-/// A part that was played.
+/// The result of a part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// Runs that were played, and those of the whole grid.
+    /// Number of runs, and of those in the whole grid.
     pub runs: usize,
     pub of: usize,
     pub axes: Vec<Axis>,
@@ -42,30 +42,32 @@ pub(super) struct Row {
     /// Values of the axes.
     pub point: BTreeMap<String, String>,
     pub flows: Vec<Flow>,
-    /// Jain's fairness index of the goodput of all connections of a run; none with one connection.
+    /// Jain's fairness index of the goodput of all connections of a run. `None` with one
+    /// connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jain: Option<Mean>,
-    /// Goodput of the first flow divided by that of the second; none with one flow.
+    /// Goodput of the first flow divided by that of the second. `None` with one flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Mean>,
 }
 
-/// Connections of one description.
+/// A group of equal connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Flow {
     pub name: String,
-    /// Connections over all seeds, and those that completed.
+    /// Number of connections over all seeds, and of completed ones.
     pub connections: usize,
     pub completed: usize,
-    /// Seconds to completion, of those that completed.
+    /// Completion time in seconds, of the completed connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Mean>,
-    /// Bits per second.
+    /// Goodput in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput: Option<Mean>,
 }
 
-/// A mean over seeds with its 95 % interval. Where the sample gives no interval, both ends are the mean.
+/// A mean over seeds with its 95 % interval. If the sample gives no interval, both ends are the
+/// mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mean {
     pub mean: f64,
@@ -74,7 +76,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// The mean of the values of all seeds; none if there is none.
+    /// Returns the mean over all seeds, or `None` without values.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Mean> {
         let sample: Sample = values.into_iter().collect();
         let mean = sample.mean()?;
@@ -83,25 +85,26 @@ impl Mean {
         Some(Mean { mean: digits(mean), low: digits(low), high: digits(high) })
     }
 
-    /// True if it is less than the other, beyond both intervals.
+    /// True if it is smaller than the other, and the intervals do not overlap.
     pub(super) fn is_below(&self, other: &Mean) -> bool {
         self.high < other.low
     }
 }
 
-/// The value with five significant digits: what is stored is to be small, and intervals say less.
+/// Rounds to five significant digits, which keeps the stored file small and exceeds the precision
+/// of the intervals.
 fn digits(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 impl NsQuic {
-    /// A part, if it was played.
+    /// Returns a part, or `None` if it did not run.
     pub(super) fn part(&self, part: Part) -> Option<&Measured> {
         self.parts.iter().find(|one| one.part == part)
     }
 
-    /// This result, if its other parts can stand beside what is played by `scale`: an error if it is of another size
-    /// or of another number of seeds.
+    /// Returns this result if its parts can be combined with runs of `scale`. Fails if the size or
+    /// the number of seeds differs.
     pub(super) fn fitting(self, scale: &Scale) -> Done<NsQuic> {
         if self.scale.size != scale.size || self.scale.seeds != scale.seeds {
             let why = "the result to keep is of another size, or of another number of seeds";
@@ -112,7 +115,7 @@ impl NsQuic {
         Ok(self)
     }
 
-    /// Adds the parts of another result that this one does not have.
+    /// Adds the parts of another result that are missing in this one.
     pub(super) fn keep(&mut self, other: NsQuic) {
         let added = other.parts.into_iter().filter(|one| !self.scale.parts.contains(&one.part));
         self.parts.extend(added.collect::<Vec<_>>());
@@ -123,13 +126,13 @@ impl NsQuic {
 }
 
 impl Measured {
-    /// Values of an axis; none if there is no such axis.
+    /// Values of an axis. Empty if there is no such axis.
     pub(super) fn values(&self, axis: &str) -> &[String] {
         let found = self.axes.iter().find(|one| one.name == axis);
         found.map_or(&[], |axis| &axis.values)
     }
 
-    /// The row of an arm at a point: axes that are not named have any value.
+    /// Returns the row of an arm at a point. Axes that are not named may have any value.
     pub(super) fn row(&self, arm: &str, point: &[(&str, &str)]) -> Option<&Row> {
         self.rows
             .iter()
@@ -159,20 +162,20 @@ impl Row {
         self.point.get(axis).is_some_and(|own| own == value)
     }
 
-    /// Seconds to completion of its only flow, if every connection completed.
+    /// Completion time in seconds of the only flow, if every connection completed.
     pub(super) fn completion(&self) -> Option<Mean> {
         let flow = self.flows.first().filter(|flow| flow.completed == flow.connections)?;
         flow.completion
     }
 
-    /// Time of the other divided by that of this: how many times faster this one is. None: one of the two did not
-    /// always complete.
+    /// Speed-up over the other row: its completion time divided by this one's. `None` if some
+    /// connections did not complete.
     pub(super) fn times_faster_than(&self, other: &Row) -> Option<f64> {
         Some(other.completion()?.mean / self.completion()?.mean)
     }
 }
 
-/// Fields of a line of rows.csv behind those of the axes, which begin with the number of the cell.
+/// First field of a line of rows.csv after those of the axes: the number of the cell.
 const FIRST: &str = "cell";
 
 /// A connection of a run.
@@ -183,7 +186,7 @@ struct Line {
     goodput: f64,
 }
 
-/// The rows of a sweep.
+/// Reads the rows of a sweep.
 pub(super) fn read(path: &Path) -> Done<Vec<Row>> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), why)

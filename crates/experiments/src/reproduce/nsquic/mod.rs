@@ -1,9 +1,10 @@
-//! The nsQUIC thesis again: its grid in virtual time, with the QUIC and the TCP of this tree, and with what ns-3 had
-//! at that time.
+//! The experiments of the nsQUIC thesis: its grid in virtual time, with the QUIC and TCP of this
+//! project, and with those that ns-3 had at that time.
 //!
-//! * `part`: the grids, each an `equic sim sweep` that can be typed. `scale`: how much of them is played.
-//! * `data`: what is kept of it. `claims`: the thesis' findings, and what came of them; `verdict`: how they are judged.
-//!   `show`: tables and Markdown; `plots`.
+//! * `part`: the grids. Each is an `equic sim sweep` that users can also run. `scale`: which part
+//!   of them runs.
+//! * `data`: the stored data. `claims`: the thesis' findings with verdicts; `verdict`: the rules
+//!   for these. `show`: tables and Markdown; `plots`.
 
 mod claims;
 mod data;
@@ -73,7 +74,7 @@ pub struct Args {
     plot_only: Option<PathBuf>,
 }
 
-/// Carries out the experiment.
+/// Runs the experiment.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     super::make_folder(&args.out)?;
@@ -90,7 +91,7 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
     let scale = Scale { size, seeds: args.seeds, large_seeds: args.large_seeds, parts };
-    // Read before hours are spent: it may not fit.
+    // Read it before spending hours, because it may not fit.
     let kept = match &args.keep {
         Some(stored) => Some(super::read::<NsQuic>(stored, SCHEMA)?.data.fitting(&scale)?),
         None => None,
@@ -98,7 +99,7 @@ pub(super) fn run(args: &Args) -> Done {
     let stop = super::until_signal()?;
     let mut parts = Vec::new();
     for part in Part::ALL {
-        // The signal may have come while there was no sweep that it could be handed on to.
+        // The signal may have arrived while no sweep could receive it.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").mend("the same command goes on from there"));
         }

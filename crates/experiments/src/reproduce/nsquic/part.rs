@@ -1,4 +1,4 @@
-//! The parts: each is a grid that `equic sim sweep` plays, whole or with fewer values of its axes.
+//! The parts. Each is a grid for `equic sim sweep`, complete or with fewer values of its axes.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -79,7 +79,7 @@ impl Part {
         }
     }
 
-    /// Its whole grid, as the file in experiments/nsquic has it.
+    /// The whole grid, as in its file in experiments/nsquic.
     pub(super) const fn grid(self) -> &'static str {
         macro_rules! file {
             ($name:literal) => {
@@ -100,7 +100,8 @@ impl Part {
         }
     }
 
-    /// Plays it, or what is left of it, in its folder below `raw`; none: this scale leaves it out.
+    /// Runs it, or what is left of it, in its folder below `raw`. Returns `None` if this scale
+    /// omits it.
     pub(super) fn carry_out(
         self,
         scale: &Scale,
@@ -120,7 +121,7 @@ impl Part {
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }
-        // A group of its own: Ctrl-C ends this process, and this process ends the sweep.
+        // Its own process group: Ctrl-C ends this process, which then ends the sweep.
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         wait(command, self, stop)?;
         let rows = data::read(&folder.join("rows.csv"))?;
@@ -129,18 +130,18 @@ impl Part {
     }
 }
 
-/// A grid, perhaps with fewer values than the whole one has.
+/// A grid, possibly with fewer values than the whole one.
 pub(super) struct Grid {
     /// The file.
     pub text: String,
-    /// Runs of this grid and of the whole one.
+    /// Number of runs of this grid, and of the whole one.
     pub runs: usize,
     pub of: usize,
-    /// Names of the axes with the values of this grid, and the number of those of the whole one.
+    /// Names of the axes with the values of this grid, and the number of values in the whole one.
     pub axes: Vec<data::Axis>,
 }
 
-/// Waits for a sweep, and ends it when a signal came.
+/// Waits for a sweep, and ends it after a signal.
 fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);

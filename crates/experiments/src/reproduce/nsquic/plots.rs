@@ -10,7 +10,7 @@ use super::part::Part;
 use super::show::arms;
 use crate::failure::Done;
 
-/// A figure along an axis of a part's grid: name of its files, and the axis with its title and unit.
+/// A figure along an axis of a part's grid: name of its files, and the axis with title and unit.
 struct Along {
     part: Part,
     name: &'static str,
@@ -19,7 +19,8 @@ struct Along {
     unit: &'static str,
 }
 
-/// The figures that show completion along an axis of a large grid, at 1 MB, 10 Mb/s, 50 ms and without loss else.
+/// The figures of completion along an axis of a large grid. The other axes are at 1 MB, 10 Mb/s, 50
+/// ms and no loss.
 const ALONG: [Along; 8] = {
     const fn along(
         part: Part,
@@ -42,7 +43,7 @@ const ALONG: [Along; 8] = {
     ]
 };
 
-/// The point at which all figures meet.
+/// The common point of all figures.
 const BASE: [(&str, &str); 4] = [
     ("flow.size", "1 MB"),
     ("network.link.rate", "10 Mb/s"),
@@ -56,7 +57,7 @@ pub(super) fn part(plot: &str) -> Option<Part> {
     along.or_else(|| Part::ALL.into_iter().find(|part| plot.starts_with(part.name())))
 }
 
-/// Draws all of them into a folder, as SVG and PNG; gives their names.
+/// Draws all figures into a folder, as SVG and PNG. Returns their names.
 pub(super) fn write(all: &NsQuic, out: &Path) -> Done<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for along in &ALONG {
@@ -90,7 +91,7 @@ fn seconds() -> Axis {
     Axis::new("time to completion", "s")
 }
 
-/// The number of a value such as `10 Mb/s`, in units without a prefix; percent as they are.
+/// Parses a value such as `10 Mb/s` to a number without unit prefix. Percentages are unchanged.
 fn number(value: &str) -> Option<f64> {
     let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
     let factor = match unit {
@@ -161,7 +162,7 @@ fn bar(mean: Option<Mean>) -> Bar {
     })
 }
 
-/// Bars of all arms, in groups by the values of an axis.
+/// Draws bars of all arms, grouped by the values of an axis.
 fn bars(
     plot: (&str, &str, Axis),
     measured: &Measured,

@@ -1,4 +1,4 @@
-//! Share of each grid that is played: the whole, or fewer seeds and values.
+//! Which part of each grid runs: all of it, or fewer seeds and values.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -15,24 +15,24 @@ pub(super) enum Size {
     Full,
 }
 
-/// Choices for the experiment: its extent.
+/// Parameters of the experiment: its extent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scale {
-    /// Size that the values of the axes come from.
+    /// Size that determines the values of the axes.
     pub size: Size,
-    /// Seeds of each cell, in place of those of the size.
+    /// Seeds of each cell, instead of the size's default.
     pub seeds: Option<u64>,
-    /// Seeds of each cell of the two grids of 210 MB, in place of either.
+    /// Seeds of each cell of the two grids of 210 MB, instead of the other settings.
     #[serde(default)]
     pub large_seeds: Option<u64>,
-    /// Parts that are played.
+    /// Parts to run.
     pub parts: Vec<Part>,
 }
 
-/// Values of an axis that are kept.
+/// Values of an axis to keep.
 type Kept = (&'static str, &'static [&'static str]);
 
-/// The axes of the two large grids, for a few seconds and for some minutes.
+/// The axes of the two large grids, for a run of a few seconds.
 const QUICK: [Kept; 5] = [
     ("arm", &["QUIC CUBIC", "Google QUIC", "TCP CUBIC", "TCP BBR", "ns-3 NewReno"]),
     ("flow.size", &["100 KB", "1 MB"]),
@@ -46,12 +46,13 @@ const MEDIUM: [Kept; 4] = [
     ("network.link.delay", &["10 ms", "50 ms", "200 ms"]),
     ("network.link.loss", &["0 %", "0.1 %", "1 %", "10 %"]),
 ];
-/// The same without the size that takes most of the time.
+/// For a run of some minutes: without the size that takes most of the time.
 const MEDIUM_DUMBBELL: [Kept; 4] =
     [("flow.size", &["10 KB", "100 KB", "1 MB"]), MEDIUM[1], MEDIUM[2], MEDIUM[3]];
 
 impl Scale {
-    /// Seeds of a part, and the axes of which fewer values are kept; none: the part is left out.
+    /// Returns the seeds of a part, and the axes with fewer values. Returns `None` if the part is
+    /// omitted.
     fn of(&self, part: Part) -> Option<(Option<u64>, &'static [Kept])> {
         const FEW_NODES: &[Kept] = &[
             ("nodes", &["4", "10"]),
@@ -78,7 +79,7 @@ impl Scale {
         Some((chosen.or(seeds), kept))
     }
 
-    /// The grid of a part; none: it is left out.
+    /// Returns the grid of a part, or `None` if it is omitted.
     pub(super) fn grid(&self, part: Part) -> Option<Grid> {
         let (seeds, kept) = self.of(part)?;
         let mut table: Table = part.grid().parse().expect("a test reads all grids");
@@ -109,7 +110,7 @@ impl Scale {
     }
 }
 
-/// A value of an axis as results name it.
+/// Returns a value of an axis as named in results.
 fn label(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

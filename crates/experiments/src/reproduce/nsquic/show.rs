@@ -1,4 +1,4 @@
-//! The result for a person: tables for a terminal and for a README.
+//! The result for people: tables for a terminal and for a README.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ use super::data::{Mean, Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer};
 
-/// The tables of a terminal, one for each part that has one.
+/// Tables for a terminal, for each part that has one.
 pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
     let mut tables = vec![extent(all)];
     tables.extend(all.parts.iter().filter_map(table));
     tables
 }
 
-/// Table of the runs that were played of each grid, beside those that the grid has.
+/// Table of the runs of each grid that were made, and of all runs in the grid.
 fn extent(all: &NsQuic) -> Table {
     let columns = [
         Column::text("grid"),
@@ -55,7 +55,7 @@ fn extent(all: &NsQuic) -> Table {
     table
 }
 
-/// Completion of an arm: the mean and its interval, or how many came to an end.
+/// Formats the completion of an arm: the mean with its interval, or how many connections completed.
 fn completion(row: Option<&Row>) -> String {
     let Some(flow) = row.and_then(|row| row.flows.first()) else { return MISSING.to_owned() };
     match flow.completion {
@@ -64,18 +64,18 @@ fn completion(row: Option<&Row>) -> String {
     }
 }
 
-/// A mean with its interval, if that is more than a point.
+/// Formats a mean, with its interval if that is not a point.
 fn shown(mean: Mean, how: impl Fn(f64) -> String) -> String {
     let [low, high] = [mean.low, mean.high].map(&how);
     if low == high { how(mean.mean) } else { format!("{} ({low} to {high})", how(mean.mean)) }
 }
 
-/// All arms of a grid that were played, in its order.
+/// Names of all arms of a grid with results, in its order.
 pub(super) fn arms(measured: &Measured) -> Vec<&str> {
     measured.values("arm").iter().map(String::as_str).collect()
 }
 
-/// The table of a part: an axis down, arms across.
+/// Returns the table of a part: an axis in rows, arms in columns.
 fn table(measured: &Measured) -> Option<Table> {
     let (axis, fixed) = axis(measured.part)?;
     let mut columns = vec![Column::text(heading(axis))];
@@ -110,7 +110,7 @@ fn table(measured: &Measured) -> Option<Table> {
     Some(table)
 }
 
-/// Words for an axis.
+/// Returns the title of an axis.
 pub(super) fn heading(axis: &str) -> &str {
     match axis {
         "flow.size" => "size",
@@ -122,10 +122,10 @@ pub(super) fn heading(axis: &str) -> &str {
     }
 }
 
-/// A point of a grid: axes with a value each.
+/// A point of a grid: a value for each of some axes.
 type GridPoint = &'static [(&'static str, &'static str)];
 
-/// The axis that a part's table goes along, and the values of the others.
+/// Returns the axis of a part's table, and the values of the others.
 fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
     const SIZE: GridPoint = &[
         ("network.link.rate", "10 Mb/s"),
@@ -151,7 +151,7 @@ fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
     })
 }
 
-/// The thesis' figures beside these.
+/// Table of the thesis' figures and ours.
 fn beside(all: &NsQuic) -> Table {
     let columns = [
         Column::text("the thesis"),
@@ -183,7 +183,7 @@ fn beside(all: &NsQuic) -> Table {
     table
 }
 
-/// Everything as Markdown, for the experiment's README.
+/// Returns everything as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     let all = &report.data;
     let mut text = String::new();
@@ -241,7 +241,7 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     text
 }
 
-/// What the cells of a part's table are.
+/// Describes the cells of a part's table.
 const fn contents(part: Part) -> &'static str {
     match part {
         Part::Within => "Jain's fairness index of two connections",
@@ -250,7 +250,7 @@ const fn contents(part: Part) -> &'static str {
     }
 }
 
-/// The command without the folder that this program is in.
+/// Returns the command without the folder of the program.
 fn command(report: &Report<NsQuic>) -> String {
     let words = report.command.iter().skip(1).map(String::as_str);
     std::iter::once("equic").chain(words).collect::<Vec<_>>().join(" ")

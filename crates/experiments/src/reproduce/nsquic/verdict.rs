@@ -1,14 +1,14 @@
-//! Judgement of a finding of the thesis.
+//! Verdict on a finding of the thesis.
 
-/// Answer to a finding, for one of the two comparisons.
+/// Answer about a finding, for one of the two comparisons.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
     pub held: Held,
-    /// Figures that it follows from.
+    /// Figures that support the answer.
     pub figures: String,
 }
 
-/// Answer to the question whether a finding holds.
+/// Whether a finding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Yes,
@@ -23,19 +23,20 @@ pub(super) struct Finding {
     pub claim: &'static str,
     /// The thesis' figure.
     pub figure: &'static str,
-    /// Today's QUIC against today's TCP, and Google's QUIC against ns-3's TCP of that time; none: not played.
+    /// Answers for today's QUIC against today's TCP, and for Google's QUIC against ns-3's TCP of
+    /// that time. `None`: not measured.
     pub today: Option<Answer>,
     pub then: Option<Answer>,
-    /// TCP that Google's QUIC is compared with in `then`.
+    /// The TCP that Google's QUIC is compared with in `then`.
     pub against: Against,
 }
 
-/// TCP beside Google's QUIC.
+/// A TCP for comparison with Google's QUIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Against {
-    /// As ns-3 had it at that time.
+    /// ns-3's TCP of that time.
     Ns3,
-    /// Today's: what is told of was not measured in ns-3.
+    /// Today's TCP, because the finding was not measured with ns-3.
     Today,
 }
 
@@ -48,7 +49,8 @@ impl Held {
         }
     }
 
-    /// Judges by the share of cases in which the finding holds: nearly all, nearly none, or in between.
+    /// Judges by the share of cases in which the finding holds: nearly all, nearly none, or in
+    /// between.
     pub(super) fn by(share: f64) -> Held {
         match share {
             share if share >= 0.95 => Held::Yes,
@@ -59,7 +61,7 @@ impl Held {
 }
 
 impl Finding {
-    /// Words that the README has for this verdict.
+    /// Words for this verdict in the README.
     pub(super) fn judgement(&self) -> &'static str {
         let (today, then) = (self.today.as_ref(), self.then.as_ref());
         match (today.map(|one| one.held), then.map(|one| one.held)) {

@@ -1,4 +1,5 @@
-//! Costs of plugins: the CPU time of transfers in memory with and without them, and the time until they run.
+//! Costs of plugins: CPU time of in-memory transfers with and without them, and the time until they
+//! run.
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{Extension, SchedulerArm, extended, loading, schedule, signed};
@@ -10,7 +11,7 @@ use crate::failure::Done;
 /// Plugins whose loading is measured.
 const LOADED: [&str; 3] = ["monitor", "lowest-latency", "fec-xor"];
 
-/// Measures all of them, in some two minutes; `quick`: little, for tests.
+/// Measures all of them, in about two minutes. `quick` is for tests.
 pub(super) fn measure(quick: bool) -> Done<Costs> {
     let (bytes, rounds) = if quick { (300_000, 2) } else { (20_000_000, 40) };
     let schedulers = schedulers(rounds, bytes)?;
@@ -20,8 +21,8 @@ pub(super) fn measure(quick: bool) -> Done<Costs> {
     Ok(Costs { bytes, schedulers, extensions, loading: loading? })
 }
 
-/// CPU times of arms in so many rounds, in turns: what else the machine does strikes all. `run` is given an arm's number and a
-/// seed.
+/// Measures the CPU times of arms in interleaved rounds, so that other load affects all arms
+/// equally. `run` gets an arm's index and a seed.
 fn interleaved(
     names: Vec<&'static str>,
     rounds: u64,
@@ -32,7 +33,7 @@ fn interleaved(
     let count = arms.len();
     for round in 0..rounds {
         for turn in 0..count {
-            // The first is not always the same one.
+            // Start with another arm in each round.
             let at = (turn + round as usize) % count;
             arms[at].seconds.push(cpu_seconds(|| run(at, round + 1))?);
         }
@@ -69,7 +70,7 @@ fn words(extension: Extension) -> &'static str {
     }
 }
 
-/// Names of those that have a figure in PQUIC's paper.
+/// Names of the arms with a figure in PQUIC's paper.
 pub(super) const MONITORING: &str = "plugin monitor";
 pub(super) const ONE_PATH: &str = "several paths agreed on, one open";
 pub(super) const TWO_PATHS: &str = "two paths, native scheduler";

@@ -1,4 +1,4 @@
-//! Records of the experiments: every run.
+//! Stored data of the experiments: every run.
 
 use equic_plugin_kit::paper::{Marking, Timer};
 use equic_report::stats::Sample;
@@ -7,14 +7,14 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
-/// Results of the parts that were played; those of others are empty.
+/// Results of the parts. Those of parts that did not run are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plugins {
-    /// True of the small experiment (`--quick`).
+    /// True for the small experiment (`--quick`).
     pub quick: bool,
     /// Requests whose packet is lost, by path.
     pub figure3: Vec<Requests>,
-    /// Downloads over a router that marks or drops, by congestion control.
+    /// Downloads through a router that marks or drops, by congestion control.
     pub figure4: Vec<Downloads>,
     /// Downloads over two asymmetric paths, without and with fewer acknowledgements.
     #[serde(default)]
@@ -27,19 +27,19 @@ pub(super) struct Plugins {
     /// Cost of plugins, as CPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// Points of the figures in real time.
+    /// Real-time results for one point of each figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real_time: Option<RealTime>,
 }
 
-/// CPU time of transfers in memory, and time until plugins run.
+/// CPU time of in-memory transfers, and time until plugins run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Costs {
-    /// Bytes of each transfer.
+    /// Size of each transfer in bytes.
     pub bytes: u64,
-    /// Ways to choose a path; the first is the native one.
+    /// Path schedulers. The first is the native one.
     pub schedulers: Vec<CostArm>,
-    /// Extensions; the first is none.
+    /// Extensions. The first is none.
     pub extensions: Vec<CostArm>,
     pub loading: Vec<LoadTimes>,
 }
@@ -48,12 +48,13 @@ pub(super) struct Costs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CostArm {
     pub name: String,
-    /// CPU time of both ends, of each round.
+    /// CPU time of both ends, for each round.
     pub seconds: Vec<f64>,
 }
 
 impl CostArm {
-    /// Bytes carried in a second of CPU time, divided by those of an arm of the same rounds; none: there are no rounds.
+    /// Ratio of the bytes per second of CPU time to those of another arm in the same rounds. `None`
+    /// without rounds.
     pub(super) fn throughput(&self, usual: &CostArm) -> Option<Ratio> {
         let rounds = self.seconds.iter().copied().zip(usual.seconds.iter().copied());
         paired_ratio_95(rounds, &mut StdRng::seed_from_u64(1))
@@ -64,22 +65,22 @@ impl CostArm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct LoadTimes {
     pub plugin: String,
-    /// Bytes of its bundle, signed.
+    /// Size of its signed bundle in bytes.
     pub bundle: usize,
-    /// From the bytes of its bundle, of each round.
+    /// Time from the bundle's bytes to a running plugin, for each round.
     pub first_us: Vec<f64>,
-    /// Once it is compiled, on another connection, of each round.
+    /// The same for another connection, when the plugin is already compiled, for each round.
     pub again_us: Vec<f64>,
 }
 
-/// Points of the figures over namespaces, by the clock.
+/// Real-time results in namespaces, for one point of each figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RealTime {
     pub figure3: Requests,
     pub figure4: Downloads,
     pub figure5: AckPaths,
     pub figure6: Caps,
-    /// Time by which 99 % of the packets of each figure were late at most.
+    /// Lateness that 99 % of the packets of each figure did not exceed.
     pub late_ms: [f64; 4],
 }
 
@@ -88,9 +89,9 @@ pub(super) struct RealTime {
 pub(super) struct Requests {
     /// Mean round-trip time.
     pub rtt_ms: u64,
-    /// Time by which a packet is later or earlier than the mean at most.
+    /// Maximum deviation of a packet's delay from the mean.
     pub jitter_ms: u64,
-    /// Longest delay of acknowledgements, the paper's WDT.
+    /// Longest delay of acknowledgements: the paper's WDT.
     pub ack_delay_ms: u64,
     pub arms: Vec<RequestArm>,
 }
@@ -99,7 +100,7 @@ pub(super) struct Requests {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RequestArm {
     pub timer: TimerName,
-    /// Time of each request until its answer is there.
+    /// Time from each request to its response.
     pub completion_ms: Vec<f64>,
 }
 
@@ -119,9 +120,9 @@ pub(super) enum TimerName {
 pub(super) struct Downloads {
     pub controller: String,
     pub bytes: u64,
-    /// Rate of the bottleneck, in bits a second.
+    /// Rate of the bottleneck in bits per second.
     pub rate: u64,
-    /// Round-trip time without the queue, of each run.
+    /// Round-trip time without queueing, for each run.
     pub rtt_ms: Vec<u64>,
     pub arms: Vec<DownloadArm>,
 }
@@ -131,9 +132,9 @@ pub(super) struct Downloads {
 pub(super) struct DownloadArm {
     pub marking: MarkingName,
     pub completion_s: Vec<f64>,
-    /// Packets that the server gave up, of each run.
+    /// Packets that the server declared lost, for each run.
     pub lost: Vec<u64>,
-    /// Mean time that the server's packets waited for the bottleneck, of each run.
+    /// Mean queueing delay of the server's packets at the bottleneck, for each run.
     pub waited_ms: Vec<f64>,
 }
 
@@ -151,20 +152,20 @@ pub(super) enum MarkingName {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AckPaths {
     pub bytes: u64,
-    /// Rates to the client and to the server by path, in bits a second.
+    /// Rates to the client and to the server by path, in bits per second.
     pub down: [u64; 2],
     pub up: [u64; 2],
     /// True if the server asks for fewer acknowledgements (ACK_FREQUENCY).
     pub ack_frequency: bool,
-    /// Round-trip time of both paths, of each run.
+    /// Round-trip time of both paths, for each run.
     pub rtt_ms: Vec<u64>,
     /// Acknowledgements on the path of their packets.
     pub same: AckArm,
-    /// All acknowledgements on the first path, by plugin.
+    /// All acknowledgements on the first path, by a plugin.
     pub first: AckArm,
 }
 
-/// Downloads with acknowledgements on one path or the other.
+/// Downloads with one choice of path for acknowledgements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct AckArm {
     pub completion_s: Vec<f64>,
@@ -175,22 +176,23 @@ pub(super) struct AckArm {
 /// A download over two paths, one of which is capped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Caps {
-    /// Rate of each path, in bits a second.
+    /// Rate of each path in bits per second.
     pub rate: u64,
     pub rtt_ms: u64,
-    /// Time at which the client pushes each cap, in milliseconds, and the cap in bytes a second.
+    /// Time at which the client pushes each cap in milliseconds, and the cap in bytes per second.
     pub caps: Vec<(u64, u64)>,
     pub interval_ms: u64,
-    /// Time for which it goes on.
+    /// Length of the download in milliseconds.
     #[serde(default)]
     pub length_ms: u64,
-    /// Bytes of UDP payload a second by interval, of the path without a cap and of the one with it.
+    /// Bytes of UDP payload per second in each interval, on the path without a cap and on the
+    /// capped one.
     pub rates: Vec<[f64; 2]>,
 }
 
 impl Caps {
-    /// For each cap: the cap, and the mean rate from a second after it was pushed (of a short experiment: half of the time)
-    /// until the next one, in bytes a second.
+    /// Returns each cap with the mean rate, in bytes per second. The rate is measured from one
+    /// second after the push (in a short experiment, half of the time) until the next push.
     pub(super) fn held(&self) -> Vec<(u64, f64)> {
         let end = self.interval_ms * self.rates.len() as u64;
         let held = self.caps.iter().enumerate().map(|(at, (from, cap))| {
@@ -208,23 +210,24 @@ impl Caps {
 /// Size of a plugin, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Size {
-    /// Name of the plugin in this tree.
+    /// Name of the plugin in this project.
     pub plugin: String,
-    /// The paper's name for it.
+    /// Name in the paper.
     pub paper: String,
-    /// Size in the paper, in kilobytes.
+    /// Size in the paper in kilobytes.
     pub paper_kb: f64,
-    /// Lines of C, comments among them.
+    /// Lines of C, including comments.
     pub lines: usize,
-    /// The object that clang makes.
+    /// Size of the object file of clang.
     pub object: usize,
-    /// Size of what is pushed if the client does not have it: manifest and object, unsigned, in bytes.
+    /// Size of the pushed data if the client does not have the plugin: manifest and object,
+    /// unsigned, in bytes.
     pub bundle: usize,
-    /// The instructions in it.
+    /// Size of its instructions.
     pub code: usize,
 }
 
-/// The median of some values; none if there are none.
+/// Returns the median of some values, or `None` without values.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     values.iter().copied().collect::<Sample>().median()
 }
@@ -253,7 +256,7 @@ impl From<Marking> for MarkingName {
 }
 
 impl DownloadArm {
-    /// An arm without runs.
+    /// Creates an arm without runs.
     pub(super) fn of(marking: MarkingName) -> DownloadArm {
         let (completion_s, lost, waited_ms) = Default::default();
         DownloadArm { marking, completion_s, lost, waited_ms }

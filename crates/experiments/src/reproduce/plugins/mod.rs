@@ -1,9 +1,10 @@
-//! "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) again: its experiments with plugins of this tree, in
-//! virtual time, with today's QUIC beside that of the paper's time.
+//! The experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) with
+//! plugins of this project, in virtual time. They compare today's QUIC with that of the paper's
+//! time.
 //!
-//! * `part`: the figures and tables that are done again; `costs` and `live`: those that are measured, by CPU time and by the
-//!   clock. `data`: what is kept of them.
-//! * `verdict`: what came of the paper's claims. `show`: tables and Markdown; `plots`.
+//! * `part`: the repeated figures and tables; `costs` and `live`: measurements of CPU time and in
+//!   real time. `data`: the stored data.
+//! * `verdict`: verdicts on the paper's claims. `show`: tables and Markdown; `plots`.
 
 mod costs;
 mod data;
@@ -59,7 +60,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// True if a part is to be played: without a choice all but those in real time.
+    /// True if a part must run. Without a selection, all parts run except the one in real time.
     fn has(&self, part: Part) -> bool {
         match part {
             Part::RealTime => self.real_time || self.parts.contains(&part),
@@ -68,7 +69,7 @@ impl Args {
     }
 }
 
-/// Carries out the experiments.
+/// Runs the experiments.
 pub(super) fn run(args: &Args) -> Done {
     check_fonts()?;
     super::make_folder(&args.out)?;
@@ -86,7 +87,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
     if parts.contains(&Part::RealTime) {
-        // Rather now than after all the others.
+        // Fail now, not after all other parts.
         Lab::builder("plugins").build()?.close()?;
     }
     until_interrupted(|| parts.iter().try_for_each(|part| part.carry_out(&mut data)))?;

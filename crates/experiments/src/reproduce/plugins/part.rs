@@ -32,20 +32,22 @@ pub(super) enum Part {
     RealTime,
 }
 
-/// Mean round-trip time of requests, in milliseconds: the paper's.
+/// Mean round-trip time of requests in milliseconds, as in the paper.
 pub(super) const REQUEST_RTT: u64 = 10;
 
-/// Paths of requests: jitter and longest delay of acknowledgements, in milliseconds. The paper does not name its delay:
-/// picoquic of that time had 10 ms, RFC 9000 s.18.2 has 25 ms.
+/// Paths of requests: jitter and longest delay of acknowledgements, in milliseconds. The paper does
+/// not give the delay. picoquic of that time had 10 ms, RFC 9000 s.18.2 has 25 ms.
 const PATHS: [(u64, u64); 4] = [(0, 10), (0, 25), (4, 10), (4, 25)];
 
-/// Rate of the bottleneck of downloads. The paper's text does not say it: with 4 Mb/s 5 MB take 10 s at least.
+/// Rate of the bottleneck of downloads in bits per second. The paper's text does not give it. At 4
+/// Mb/s, 5 MB take at least 10 s.
 pub(super) const RATE: u64 = 4_000_000;
 
-/// Round-trip time of the first download, in milliseconds; each further one has a millisecond more, or they would be alike.
+/// Round-trip time of the first download in milliseconds. Each further one has one more, because
+/// the downloads would be identical otherwise.
 pub(super) const DOWNLOAD_RTT: u64 = 100;
 
-/// Plugins of table 2: name here, name and size in the paper.
+/// Plugins of table 2: name here, name in the paper, size in the paper.
 const SIZES: [(&str, &str, f64); 4] = [
     ("tail-loss-probe", "TLP", 2.6),
     ("ecn", "ECN", 5.6),
@@ -53,11 +55,12 @@ const SIZES: [(&str, &str, f64); 4] = [
     ("cap-path", "Pacing Rate", 0.5),
 ];
 
-/// Rates of the two asymmetric paths to the client and to the server. The paper's text does not say them; with these
-/// 20 MB take about as long as there, and acknowledgements of all that comes on the second path are more than it takes back.
+/// Rates of the two asymmetric paths to the client and to the server, in bits per second. The
+/// paper's text does not give them. With these, 20 MB take about as long as in the paper, and the
+/// acknowledgements of all packets on the second path exceed its rate to the server.
 pub(super) const ASYMMETRIC: [[u64; 2]; 2] = [[2_000_000, 30_000_000], [10_000_000, 300_000]];
 
-/// Round-trip time of the first download over them, in milliseconds; each further one has a millisecond more.
+/// Round-trip time of the first download over them, in milliseconds. Each further one has one more.
 pub(super) const ASYMMETRIC_RTT: u64 = 40;
 
 impl Part {
@@ -71,7 +74,7 @@ impl Part {
         Part::RealTime,
     ];
 
-    /// Plays it, and adds what came of it.
+    /// Runs the part, and adds its result.
     pub(super) fn carry_out(self, data: &mut Plugins) -> Done {
         let quick = data.quick;
         match self {
@@ -178,7 +181,8 @@ fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Done<AckPaths> {
     Ok(AckPaths { bytes, down, up, ack_frequency, rtt_ms, same, first })
 }
 
-/// The paper's caps on a path of 80 Mb/s, before anything is measured; or a twentieth of it all, in a third of the time.
+/// The paper's caps on a path of 80 Mb/s, without results. If `quick`, a twentieth of the rates in
+/// a third of the time.
 pub(super) fn planned_caps(quick: bool) -> Caps {
     let (rate, unit, step) =
         if quick { (4_000_000, 50_000, 1_000) } else { (80_000_000, 1_000_000, 3_000) };
@@ -200,7 +204,7 @@ fn caps(quick: bool) -> Done<Caps> {
     Ok(Caps { rates, ..plan })
 }
 
-/// A value with three places: what is stored is to be small.
+/// Rounds to three decimals, to keep the stored file small.
 pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -216,7 +220,7 @@ fn size(plugin: &str, paper: &str, paper_kb: f64) -> Done<Size> {
         lines: source.lines(),
         object: object.len(),
         bundle: source.bundle(None).map_err(failed)?.len(),
-        // An instruction of eBPF has eight bytes (RFC 9669 s.3).
+        // An eBPF instruction has eight bytes (RFC 9669 s.3).
         code: 8 * source.load().map_err(failed)?.instructions(),
     })
 }

@@ -1,4 +1,4 @@
-//! The result for a person: tables for a terminal and for a README.
+//! The result for people: tables for a terminal and for a README.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::data::{
 };
 use super::verdict::{change, findings};
 
-/// The tables, each with the start of the names of the plots that belong to it.
+/// Returns the tables, each with the prefix of the names of its plots.
 pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     let mut tables = Vec::new();
     if !all.figure3.is_empty() {
@@ -46,7 +46,8 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     tables
 }
 
-/// The paper's figure of an arm, "The Case for Protocol Plugins" for schedulers and PQUIC's for the others.
+/// The paper's figure of an arm: from "The Case for Protocol Plugins" for schedulers, from PQUIC's
+/// paper for the others.
 fn of_paper(name: &str) -> &'static str {
     match name {
         _ if name == SchedulerArm::Nothing.name() => "-6.1 %",
@@ -97,7 +98,7 @@ fn loading(costs: &Costs) -> Table {
     table
 }
 
-/// Each point beside the same one in virtual time.
+/// Table of each point in real time and in virtual time.
 fn real_time(all: &Plugins, points: &RealTime) -> Table {
     let columns = [
         Column::text("figure"),
@@ -145,7 +146,7 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
     table
 }
 
-/// A median with the least and the largest value, where these differ from it.
+/// Formats a median, with the smallest and the largest value if they differ from it.
 fn shown(values: &[f64], places: usize) -> String {
     let sample: Sample = values.iter().copied().collect();
     let (Some(low), Some(median), Some(high)) = (sample.min(), sample.median(), sample.max())
@@ -269,7 +270,7 @@ fn sizes(all: &Plugins) -> Table {
     table
 }
 
-/// Everything as Markdown, for the experiment's README.
+/// Returns everything as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     let all = &report.data;
     let mut text = String::new();
@@ -317,7 +318,7 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     text
 }
 
-/// The command without the folder that this program is in.
+/// Returns the command without the folder of the program.
 fn command(report: &Report<Plugins>) -> String {
     let words = report.command.iter().skip(1).map(String::as_str);
     std::iter::once("equic").chain(words).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! The paper's claims, each with a judgement from the data.
+//! The paper's claims, each with a verdict from the data.
 
 use equic_report::stats::effect::Ratio;
 
@@ -8,13 +8,13 @@ use super::data::{
     TimerName, median,
 };
 
-/// A claim of the paper, and what came of it.
+/// A claim of the paper, with our result.
 pub(super) struct Finding {
-    /// The claim, with the place of it in the paper.
+    /// The claim, with its location in the paper.
     pub claim: String,
     /// The paper's figure.
     pub paper: &'static str,
-    /// Ours.
+    /// Our figure.
     pub ours: String,
     pub judgement: &'static str,
 }
@@ -28,7 +28,7 @@ impl Finding {
     }
 }
 
-/// Findings of the parts that were played.
+/// Returns the findings of the parts with results.
 pub(super) fn findings(all: &Plugins) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(tail_loss_probe(&all.figure3));
@@ -42,7 +42,7 @@ pub(super) fn findings(all: &Plugins) -> Vec<Finding> {
     findings
 }
 
-/// The same claims by points in real time.
+/// Returns the same claims for the points in real time.
 fn real_time(all: &RealTime) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     findings.extend(tail_loss_probe(std::slice::from_ref(&all.figure3)));
@@ -55,18 +55,19 @@ fn real_time(all: &RealTime) -> Vec<Finding> {
     findings
 }
 
-/// A figure of PQUIC, and the most that the same is to cost here.
+/// A figure of PQUIC, and the target for the same cost here.
 struct Aim {
     /// Name of the arm.
     arm: &'static str,
     claim: &'static str,
     paper: &'static str,
-    /// Share of the throughput.
+    /// Maximum cost, as a share of the throughput.
     most: f64,
 }
 
-/// PQUIC's goodput ("Pluginizing QUIC", SIGCOMM 2019): 1104 Mb/s without a plugin, 1037 with monitoring, 757 with several paths,
-/// 517 with forward error correction by XOR. The last is to cost half of that.
+/// PQUIC's goodput ("Pluginizing QUIC", SIGCOMM 2019): 1104 Mb/s without a plugin, 1037 with
+/// monitoring, 757 with several paths, 517 with forward error correction by XOR. The target for the
+/// last is half of that cost.
 const AIMS: [Aim; 4] = [
     Aim {
         arm: MONITORING,
@@ -127,19 +128,19 @@ fn costs(all: &Costs) -> Vec<Finding> {
     findings
 }
 
-/// A ratio as a change in percent, with its 95 % interval.
+/// Formats a ratio as a change in percent, with its 95 % interval.
 pub(super) fn change(ratio: &Ratio) -> String {
     let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
     let (low, high) = (percent(ratio.interval.low), percent(ratio.interval.high));
     format!("{} % ({low} to {high})", percent(ratio.value))
 }
 
-/// From the least to the largest, in a unit.
+/// Formats the range from the smallest to the largest value, with a unit.
 fn range(values: &[f64], unit: &str) -> String {
     range_to(values, 1, unit)
 }
 
-/// As [`range`], with so many places.
+/// Like [`range`], with this many decimals.
 fn range_to(values: &[f64], places: usize, unit: &str) -> String {
     let [low, high] = ends(values).map(|end| format!("{end:.places$}"));
     if low == high { format!("{low} {unit}") } else { format!("{low} to {high} {unit}") }
@@ -155,7 +156,8 @@ fn medians(all: &[Requests], one: TimerName, other: TimerName) -> [Vec<f64>; 2] 
     [one, other].map(|timer| all.iter().filter_map(|path| path.median(timer)).collect())
 }
 
-/// How many of the paths have the second timer faster than the first, by a millisecond or more.
+/// Judges on how many of the paths the second timer is faster than the first, by at least a
+/// millisecond.
 fn judge(slower: &[f64], faster: &[f64]) -> &'static str {
     let count = slower.iter().zip(faster).filter(|(slow, fast)| **fast + 1.0 <= **slow).count();
     match count {
@@ -216,7 +218,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             match (median(&mark.waited_ms), median(&drop.waited_ms)) {
                 (Some(mark), Some(drop)) =>
                     format!(", {mark:.0} ms in the queue on average against {drop:.0} ms"),
-                // It is not known in real time.
+                // Unknown in real time.
                 _ => String::new(),
             }
         ))
@@ -269,7 +271,7 @@ fn caps(one: &Caps) -> Finding {
     let words: Vec<String> = (held.iter())
         .map(|(cap, rate)| format!("{:.2} MB/s under {} MB/s", rate / 1e6, *cap as f64 / 1e6))
         .collect();
-    // A path carries no more than its rate, whatever the cap.
+    // A path never carries more than its rate, whatever the cap.
     let is_held = |(cap, rate): &(u64, f64)| {
         let most = (*cap as f64).min(one.rate as f64 / 8.0);
         *rate <= 1.05 * most && *rate >= 0.7 * most

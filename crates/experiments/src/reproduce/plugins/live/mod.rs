@@ -1,5 +1,6 @@
-//! Points of the figures in real time: client and server on hosts with network namespaces of their own, with the kernel's sockets,
-//! TLS and the clock, and the simulator's network between them.
+//! Real-time results for one point of each figure: client and server on hosts with their own
+//! network namespaces, with the kernel's sockets, TLS and the real clock. The simulator's network
+//! connects them.
 //!
 //! * `stage`: hosts, network and endpoints; `session`: a connection between them.
 
@@ -23,16 +24,16 @@ use crate::signals::runtime;
 use session::Session;
 use stage::{Both, LiveNetwork};
 
-/// Threads for both ends.
+/// Number of threads for both ends.
 const THREADS: usize = 2;
-/// Longest time for one download.
+/// Timeout of a download.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest delay of acknowledgements of the requests, in milliseconds.
+/// Longest delay of acknowledgements of requests, in milliseconds.
 const ACK_DELAY: u64 = 10;
-/// The most that waits to be sent or acknowledged where there are two paths, in bytes, as in virtual time.
+/// Limit on unsent and unacknowledged data with two paths, in bytes, as in virtual time.
 const WINDOW: u64 = 16 << 20;
 
-/// Plays a point of each figure, all in some two minutes.
+/// Runs one point of each figure, all in about two minutes.
 pub(super) fn play(quick: bool) -> Done<RealTime> {
     runtime(Some(THREADS))?.block_on(async {
         let (figure3, first) = requests(if quick { 2 } else { 20 }).await?;
@@ -44,7 +45,7 @@ pub(super) fn play(quick: bool) -> Done<RealTime> {
     })
 }
 
-/// Time by which 99 % of the packets were late at most, in milliseconds.
+/// Lateness that 99 % of the packets did not exceed, in milliseconds.
 fn late(one: &Lateness) -> f64 {
     rounded(one.quantile(0.99).unwrap_or_default().as_secs_f64() * 1e3)
 }
@@ -53,19 +54,19 @@ fn milliseconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64() * 1e3)
 }
 
-/// A link that is alike in both directions.
+/// Returns a link with equal directions.
 fn alike(direction: Direction) -> Both {
     Both { to_server: direction.clone(), to_client: direction }
 }
 
-/// Bytes that a link of so many bits a second carries in a time.
+/// Bytes that a link of this rate (bits per second) carries in a time.
 fn bytes_in(rate: u64, time: Duration) -> u64 {
     (rate as f64 * time.as_secs_f64() / 8.0) as u64
 }
 
-/// Without jitter, with the shorter delay of acknowledgements.
+/// Without jitter, and with the shorter delay of acknowledgements.
 async fn requests(runs: usize) -> Done<(Requests, f64)> {
-    // No rate of its own: packets of requests are few.
+    // The rate does not matter, because requests have few packets.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
     let stage = LiveNetwork::set(&[alike(link)])?;
     let transport = TransportConfig {
@@ -91,7 +92,7 @@ async fn requests(runs: usize) -> Done<(Requests, f64)> {
     Ok((requests, late(&lateness)))
 }
 
-/// With NewReno, over the first of the paths; RED goes by the queue as it is.
+/// With NewReno, over the first of the paths. RED uses the instantaneous queue length.
 async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
     let rtt = Duration::from_millis(DOWNLOAD_RTT);
     let product = bytes_in(RATE, rtt);
@@ -132,7 +133,7 @@ async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
     Ok((Downloads { controller, bytes, rate: RATE, rtt_ms, arms }, most))
 }
 
-/// Windows that are larger than what two paths hold with their queues.
+/// Windows larger than the capacity of two paths including their queues.
 fn wide(ack_frequency: bool) -> TransportConfig {
     let streams = StreamConfig {
         max_stream_window: WINDOW,
@@ -176,14 +177,14 @@ async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
     Ok((AckPaths { bytes, down, up, ack_frequency: false, rtt_ms, same, first }, most))
 }
 
-/// The client pushes each cap to the server, in the place of the one before, while data flows.
+/// The client pushes each cap to the server while data flows. It replaces the cap before.
 async fn caps(quick: bool) -> Done<(Caps, f64)> {
     let plan = planned_caps(quick);
     let rtt = Duration::from_millis(plan.rtt_ms);
     let queue = Queue::DropTail(Limit::Bytes(bytes_in(plan.rate, rtt)));
     let links = [(); 2].map(|()| alike(Direction::new(plan.rate, rtt / 2).queue(queue)));
     let stage = LiveNetwork::set(&links)?;
-    // Compiled before the clock runs.
+    // Compile them before the clock starts.
     let caps: Done<Vec<_>> = (plan.caps.iter())
         .map(|(at, rate)| Ok((Duration::from_millis(*at), cap(*rate).map_err(failed)?)))
         .collect();
@@ -199,7 +200,7 @@ async fn caps(quick: bool) -> Done<(Caps, f64)> {
         let until = begun + Duration::from_millis(interval * plan.interval_ms);
         tokio::time::sleep_until(until.into()).await;
         let now = (Instant::now(), Session::sent(&session.server));
-        // By the clock: on a busy machine the interval is longer.
+        // Use the real interval, which is longer on a busy machine.
         let seconds = now.0.duration_since(before.0).as_secs_f64().max(1e-3);
         rates.push(
             [0, 1].map(|path: usize| ((now.1[path] - before.1[path]) as f64 / seconds).round()),

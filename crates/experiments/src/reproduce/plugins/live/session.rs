@@ -1,4 +1,4 @@
-//! A connection between the ends of a stage: requests, downloads, plugins.
+//! A connection between the ends of a stage: requests, downloads, and plugins.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use tokio::time::{sleep, timeout};
 use super::stage::{Exchange, LiveNetwork};
 use crate::failure::{Done, Failure};
 
-/// Longest wait for plugins, and for a request.
+/// Timeout for plugins and for a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Silence before a request, in which all that came before it is acknowledged.
+/// Pause before a request, in which everything before it is acknowledged.
 const SILENCE: Duration = Duration::from_millis(100);
-/// Bytes of a request, and of its answer.
+/// Size of a request and of its response, in bytes.
 const REQUEST: [usize; 2] = [100, 1_000];
-/// Bytes that are written and read at a time.
+/// Size of the pieces that are written and read, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// State of one end's plugins.
+/// State of the plugins at one end.
 pub(super) struct End {
     pub(super) standings: watch::Receiver<Vec<Update>>,
     pub(super) exchange: Exchange,
 }
 
 impl End {
-    /// Waits until it is known what becomes of each plugin.
+    /// Waits until the state of each plugin is final.
     async fn settled(&mut self) -> Done {
         let over = |one: &Update| {
             matches!(one.progress, Progress::Active | Progress::NotOffered(_) | Progress::Over(..))
@@ -39,7 +39,7 @@ impl End {
         }
     }
 
-    /// True once the plugin that was injected last runs.
+    /// True if the most recently injected plugin runs.
     fn runs(&self) -> bool {
         self.standings.borrow().last().is_some_and(|one| one.progress == Progress::Active)
     }
@@ -54,20 +54,20 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Waits until both ends know what becomes of each plugin; the last one has to run.
+    /// Waits until the state of each plugin is final at both ends. The last one must run.
     ///
     /// # Errors
-    /// It does not.
+    /// Fails if it does not run.
     pub(super) async fn settled(&mut self) -> Done {
         self.client_end.settled().await?;
         self.server_end.settled().await?;
         self.running()
     }
 
-    /// Fails unless the last plugin runs still, as both ends see it.
+    /// Checks at both ends that the last plugin still runs.
     ///
     /// # Errors
-    /// It does not.
+    /// Fails if it does not.
     pub(super) fn running(&self) -> Done {
         if self.client_end.runs() && self.server_end.runs() {
             return Ok(());
@@ -76,7 +76,7 @@ impl Session {
         Err(Failure::new(format!("the plugin does not run: {standings:?}")))
     }
 
-    /// The client offers a plugin in the place of the one that it offered before, if there is one.
+    /// Lets the client offer a plugin, which replaces the one that it offered before, if any.
     pub(super) fn offer(&self, push: Arc<Push>) -> Done {
         let last = self.client_end.standings.borrow().last().and_then(|one| one.id);
         let kept = self.client_end.exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -86,7 +86,7 @@ impl Session {
         Ok(self.client.tell_hook(hook, &[])?)
     }
 
-    /// Sends a request whose packet is lost, and gives the time until its answer is there.
+    /// Sends a request whose packet is lost. Returns the time until its response has arrived.
     pub(super) async fn lost_request(&self, stage: &LiveNetwork) -> Done<Duration> {
         let answering = tokio::spawn(answer(self.server.clone()));
         sleep(SILENCE).await;
@@ -107,7 +107,7 @@ impl Session {
         Ok(took)
     }
 
-    /// Downloads so many bytes from the server, and gives the time until the last one is read.
+    /// Downloads this many bytes from the server. Returns the time until the last one was read.
     pub(super) async fn download(&self, bytes: u64, limit: Duration) -> Done<Duration> {
         let begun = Instant::now();
         let sending = tokio::spawn(write(self.server.clone(), bytes));
@@ -125,9 +125,9 @@ impl Session {
         Ok(took)
     }
 
-    /// Begins a download that does not end before the connection does.
+    /// Begins a download that lasts as long as the connection.
     pub(super) fn download_on(&self) {
-        // Both end with the connection, and by its error.
+        // Both tasks end with an error when the connection ends.
         drop(tokio::spawn(write(self.server.clone(), u64::MAX)));
         let client = self.client.clone();
         drop(tokio::spawn(async move {
@@ -149,7 +149,8 @@ impl Session {
 async fn answer(server: Connection) -> Done {
     let (mut send, mut receive) = server.accept_bi().await?;
     let (mut buffer, mut read) = ([0; REQUEST[0]], 0);
-    // The client does not end the stream: that might be a packet of its own, which is not lost.
+    // The client does not end the stream, because that might need another packet, which would not
+    // be lost.
     while read < REQUEST[0] {
         let Some(count) = receive.read(&mut buffer).await? else { break };
         read += count;
@@ -169,7 +170,7 @@ async fn write(server: Connection, bytes: u64) -> Done {
         left -= length;
     }
     stream.finish()?;
-    // Until all of it is acknowledged: a stream that is dropped takes its data along.
+    // Wait until everything is acknowledged, because dropping the stream discards its data.
     stream.stopped().await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A client and a server on hosts of their own, with the simulator's network between them in real time.
+//! A client and a server on separate hosts, connected by the simulator's network in real time.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use super::session::{End, Session};
 use crate::failure::{Done, Failure};
 use crate::identity::{Identity, NAME};
 
-/// Time for CONNECTION_CLOSE to leave before the hosts go.
+/// Time for sending CONNECTION_CLOSE before the hosts are removed.
 const FAREWELL: Duration = Duration::from_millis(50);
 
 /// Both directions of a link.
@@ -29,22 +29,23 @@ pub(super) struct Both {
     pub(super) to_client: Direction,
 }
 
-/// The hosts, the network, whose time runs, and an endpoint on each host.
+/// The hosts, the running network, and an endpoint on each host.
 pub(super) struct LiveNetwork {
     pub(super) live: Live,
     client: Endpoint,
     server: Endpoint,
     /// Address of the server.
     to: SocketAddr,
-    /// Address of the client on its second link; none: there is one link.
+    /// Address of the client on its second link, or `None` if there is one link.
     second: Option<IpAddr>,
     identity: Identity,
-    /// Last, so that it goes last.
+    /// The last field, so that it is dropped last.
     lab: Lab,
 }
 
 impl LiveNetwork {
-    /// Sets it up with one link, or with two between which paths choose. Inside a runtime.
+    /// Sets up the network with one link, or with two for multipath. Must be called inside a
+    /// runtime.
     pub(super) fn set(links: &[Both]) -> Done<LiveNetwork> {
         let network = network(links)?;
         let ends = [(network.clients[0], network.servers[0])];
@@ -76,8 +77,8 @@ impl LiveNetwork {
         Ok(LiveNetwork { live, client, server, to, second, identity, lab })
     }
 
-    /// Connects over the first link, and opens a path over the second if there is one. The server pushes `push`, if anything,
-    /// and both ends take what the other offers.
+    /// Connects over the first link, and opens a path over the second if there is one. The server
+    /// pushes `push`, if any, and both ends accept the other's offers.
     pub(super) async fn connect(
         &self,
         transport: TransportConfig,
@@ -116,7 +117,7 @@ impl LiveNetwork {
         Ok(session)
     }
 
-    /// Ends it, and says how late packets were.
+    /// Ends everything. Returns the lateness of packets.
     pub(super) async fn strike(self) -> Done<Lateness> {
         let LiveNetwork { lab, live, client, server, .. } = self;
         client.close(VarInt::from_u32(0), "");
@@ -141,7 +142,8 @@ fn network(links: &[Both]) -> Done<Named> {
     Ok(named)
 }
 
-/// The exchange of an end that pushes these plugins, and takes all that the experiments push.
+/// Creates the exchange of an end that pushes these plugins, and accepts all plugins of the
+/// experiments.
 fn exchange(push: Vec<Arc<Push>>) -> Done<(ExchangeConfig, End)> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     let (tell, standings) = watch::channel(Vec::new());
@@ -153,7 +155,7 @@ fn exchange(push: Vec<Arc<Push>>) -> Done<(ExchangeConfig, End)> {
     Ok((config, End { standings, exchange: Arc::default() }))
 }
 
-/// Keeps the latest of each plugin.
+/// Stores the latest state of each plugin.
 fn note(all: &mut Vec<Update>, update: &Update) {
     match all.iter_mut().find(|one| one.hash == update.hash) {
         Some(known) => *known = Update { id: update.id.or(known.id), ..update.clone() },
@@ -161,10 +163,10 @@ fn note(all: &mut Vec<Update>, update: &Update) {
     }
 }
 
-/// The exchange of an end, once its connection is there.
+/// The exchange of an end, once it is connected.
 pub(super) type Exchange = Arc<Mutex<Option<(HookId, ExchangeHandle)>>>;
 
-/// Puts the exchange on a new connection, and keeps a handle of it for the end.
+/// Attaches the exchange to a new connection, and stores a handle of it for the end.
 fn attach(
     config: ExchangeConfig,
     end: &End,
@@ -173,7 +175,8 @@ fn attach(
     move |connection: &mut NewConnection<'_>| {
         let attach =
             |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
-        // Nothing else is attached that it could be in the way of; if it fails, no plugin ever runs, and that is seen.
+        // Nothing else is attached, so there can be no conflict. If it fails, no plugin ever runs,
+        // which the experiment detects.
         let attached = ExchangeHook::attach(Arc::clone(&config), attach).ok();
         *kept.lock().unwrap_or_else(PoisonError::into_inner) = attached;
     }
