@@ -83,7 +83,7 @@ fn wrong_usage() {
             USAGE,
             "--idle-timeout <DURATION>': allowed is 100ms to",
         ),
-        (&["serve", "--idle-timeout", "99999999999s"], USAGE, "or zero for never"),
+        (&["serve", "--idle-timeout", "9999999999s"], USAGE, "or zero for never"),
         (&["serve", "--max-handshakes", "0"], USAGE, "1 or more"),
         (&["get", "--scheduler", "redundant", "https://localhost/"], USAGE, "--path ADDR"),
         (&["get", "--path", "::1,cost=x", "https://localhost/"], USAGE, "cost=NUMBER"),
