@@ -275,10 +275,13 @@ impl Table {
     }
 }
 
+/// Points of hooks, with the places of the hooks.
+type Placed = Vec<(u8, AttachPoint)>;
+
 /// Points and frame types of all hooks, by what they are looked up by.
 struct Index {
     /// Points of an operation and a frame type, with the places of their hooks in ascending order.
-    points: BTreeMap<(Operation, Option<u64>), Vec<(u8, AttachPoint)>>,
+    points: BTreeMap<(Operation, Option<u64>), Placed>,
     /// Place of the first hook that declared a frame type as its own.
     owners: BTreeMap<u64, u8>,
 }
