@@ -13,11 +13,16 @@ use crate::context::failed;
 use crate::counters::Counters;
 use crate::ends::{NAME, environment, relay, start};
 use crate::probe::{Probe, probe};
-use crate::process::Order;
+use crate::process::{Order, Rest};
 use crate::site::{Endpoint, Host, Site};
 use crate::sweep;
 use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
+
+/// What is wrong with a client of idle connections that never reported them.
+const NOT_HELD: &str = "the client never said that it holds its connections";
+/// Bytes that a server sends at least in a QUIC handshake: a datagram with an Initial packet (RFC 9000 s.14.1).
+const SERVER_INITIAL: u64 = 1200;
 
 pub use crate::context::{CellContext, CellError, CellSpec, Measurement, Splits};
 
@@ -49,29 +54,15 @@ impl Cell<'_> {
             let ends = (&mut self.server, &mut self.client);
             return transfer::measure(context, spec, logs, ends, &mut self.notes);
         }
-        let listen = [
-            ("--listen", std::net::SocketAddr::new(context.address, 0).to_string()),
-            ("--cert", context.server.file("cert.pem")),
-            ("--key", context.server.file("priv.key")),
-        ];
-        let order = self.order("server", spec.server, &context.server, &listen, Vec::new())?;
-        let server = self.server.insert(start("server", context, &order)?);
-        let address = ready(context, server)?;
-        let probe = self.probe(&address)?;
+        let (address, probe, rest) = self.serve()?;
         let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
-        let Some(rest) = server.settle() else {
-            return Err(died(server, "server"));
-        };
         let server_idle_memory = rest.anonymous;
         let server_pid = server.pid();
         let (relay, connect) = self.relayed(&address)?;
         let before = (context.server.counters(), context.client.counters());
 
         let capture = capture::begin(context, &[&address, &connect])?;
-        let work = spec.workload.arguments(&context.size);
-        let usual =
-            if spec.workload == Workload::Requests { Some("h3") } else { first(spec.client) };
-        let order = self.ask(connect, work, usual)?;
+        let order = self.work(connect)?;
         let mut calls = match (context.count_calls, context.server.host, server_pid) {
             (true, Host::Here(Some(host)), Some(pid)) => CallCounter::start(host, pid),
             _ => None,
@@ -93,21 +84,13 @@ impl Cell<'_> {
         let answer = understand(client, &told.lines)?;
         let wrong = |(failure, why)| CellError::Failed(failure, why);
         spec.workload.check(&context.size, &answer).map_err(wrong)?;
-        // Clocks of two machines may run a little differently.
-        if answer.seconds > 1.01 * process_seconds {
-            let why = format!(
-                "{} in a process of {}",
-                number::seconds(answer.seconds),
-                number::seconds(process_seconds)
-            );
-            return failed(Failure::Lied, why);
-        }
+        lived(&answer, process_seconds)?;
         if server.has_ended() {
             return Err(died(server, "server"));
         }
         let after = (context.server.counters(), context.client.counters());
         let rises = (rise(before.0, after.0), rise(before.1, after.1));
-        believable(spec.workload, &answer, rises)?;
+        believable(spec, &answer, rises)?;
         let stopped = end(server, "server", ENDING)?;
         let server_effective = effective(server);
         self.notes.extend(capture.map(Capture::finish));
@@ -117,28 +100,24 @@ impl Cell<'_> {
 
         let start_cpu =
             (context.probe.then_some(rest.cpu_seconds), probe.map(|one| one.cpu_seconds));
-        let work = |all: f64, start: Option<f64>| start.map(|start| all - start);
         let seen = Seen {
             process: process_seconds,
             probe: probe.map(|one| one.process_seconds),
             passage: told.passage,
-            alone: clock::alone(context),
-            server_cpu: clock::on_cpus(
-                work(stopped.cpu_seconds, Some(rest.cpu_seconds)),
-                &context.server,
-            ),
-            client_cpu: clock::on_cpus(work(ended.cpu_seconds, start_cpu.1), &context.client),
+            ..Seen::computed(
+                context,
+                Some(stopped.cpu_seconds - rest.cpu_seconds),
+                start_cpu.1.map(|start| ended.cpu_seconds - start),
+            )
         };
         let doubt = clock::check(spec.workload, &context.size, &answer, &seen);
         let doubt = doubt.map_err(|why| CellError::Failed(Failure::Lied, why))?;
+        let answer = Answer { seconds: clock::bounded(answer.seconds, &seen), ..answer };
 
         let value = match (spec.workload.value(&answer), told.held) {
             (Some(value), _) => value,
             (None, Some(held)) => (held as f64 - server_idle_memory as f64) / answer.count as f64,
-            (None, None) => {
-                let why = "the client never said that it holds its connections";
-                return failed(Failure::Lied, why);
-            }
+            (None, None) => return failed(Failure::Lied, NOT_HELD),
         };
         let figures = Figures {
             value,
@@ -170,6 +149,25 @@ impl Cell<'_> {
         };
         let server_held_memory = told.held;
         Ok(Measurement { figures, answer, server_idle_memory, server_held_memory, profile: None })
+    }
+
+    /// Starts the server, and runs the probe. Returns the server's address, and the server at rest.
+    fn serve(&mut self) -> Result<(String, Option<Probe>, Rest), CellError> {
+        let (context, spec) = (self.context, self.spec);
+        let listen = [
+            ("--listen", std::net::SocketAddr::new(context.address, 0).to_string()),
+            ("--cert", context.server.file("cert.pem")),
+            ("--key", context.server.file("priv.key")),
+        ];
+        let order = self.order("server", spec.server, &context.server, &listen, Vec::new())?;
+        let server = self.server.insert(start("server", context, &order)?);
+        let address = ready(context, server)?;
+        let probe = self.probe(&address)?;
+        let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
+        let Some(rest) = server.settle() else {
+            return Err(died(server, "server"));
+        };
+        Ok((address, probe, rest))
     }
 
     /// The relay that is in the way of the server at this address, if one is, and where the client connects.
@@ -208,6 +206,15 @@ impl Cell<'_> {
         let order = self.ask(address.to_owned(), work, usual)?;
         let Some(server) = &mut self.server else { return failed(Failure::Start, "no server") };
         probe(self.context, &order, server)
+    }
+
+    /// The command of the client for its work.
+    fn work(&mut self, address: String) -> Result<Order, CellError> {
+        let spec = self.spec;
+        let work = spec.workload.arguments(&self.context.size);
+        let usual =
+            if spec.workload == Workload::Requests { Some("h3") } else { first(spec.client) };
+        self.ask(address, work, usual)
     }
 
     /// The command of the client. `usual` is the protocol that it speaks if it is not told.
@@ -305,22 +312,42 @@ impl Cell<'_> {
     }
 }
 
+/// Checks that the client lived as long as it says that its work took.
+fn lived(answer: &Answer, process_seconds: f64) -> Result<(), CellError> {
+    // Clocks of two machines may run a little differently.
+    if answer.seconds <= 1.01 * process_seconds {
+        return Ok(());
+    }
+    let shown = number::seconds;
+    let why = format!("{} in a process of {}", shown(answer.seconds), shown(process_seconds));
+    failed(Failure::Lied, why)
+}
+
 /// Protocol that a client speaks unless it is told otherwise.
 fn first(client: &Implementation) -> Option<&str> {
     client.speaks.first().map(String::as_str)
 }
 
-/// True if as many bytes came by as the client says: one that says more has not fetched them.
+/// Checks that as many bytes came by as what the client says takes: one that says more has not done it.
 fn believable(
-    what: Workload,
+    spec: &CellSpec<'_>,
     answer: &Answer,
     (server, client): (Option<Counters>, Option<Counters>),
 ) -> Result<(), CellError> {
-    let receiver = if what == Workload::Upload { server } else { client };
+    let receiver = if spec.workload == Workload::Upload { server } else { client };
+    let connects =
+        matches!(spec.workload, Workload::Handshakes | Workload::Resumed | Workload::Ttfb);
+    let least = match connects && spec.protocol == "perf" {
+        true => answer.count.saturating_mul(SERVER_INITIAL),
+        false => answer.bytes,
+    };
     match receiver {
-        Some(Counters { received, .. }) if received < answer.bytes => {
-            let bytes = answer.bytes;
-            let why = format!("{bytes} bytes, it says, and {received} came by its interfaces");
+        Some(Counters { received, .. }) if received < least => {
+            let Answer { bytes, count, .. } = answer;
+            let why = format!(
+                "{bytes} bytes in {count} completions, it says: that takes {least} bytes, and {received} came by \
+                 its interfaces"
+            );
             failed(Failure::Lied, why)
         }
         _ => Ok(()),

@@ -91,14 +91,30 @@ pub(crate) struct Seen {
     pub client_cpu: Option<f64>,
 }
 
-/// True if the ends have interfaces of their own.
-pub(crate) fn alone(context: &CellContext<'_>) -> bool {
-    matches!((context.server.host, context.client.host), (Host::Here(Some(_)), Host::Here(Some(_))))
+impl Seen {
+    /// What the CPU times of both ends for their work, in seconds, say; the rest is not known.
+    pub(crate) fn computed(
+        context: &CellContext<'_>,
+        server_cpu_seconds: Option<f64>,
+        client_cpu_seconds: Option<f64>,
+    ) -> Seen {
+        let on_cpus = |seconds: Option<f64>, site: &Site<'_>| {
+            seconds.filter(|_| !site.cpus.is_empty()).map(|all| all / site.cpus.len() as f64)
+        };
+        let hosts = (context.server.host, context.client.host);
+        Seen {
+            alone: matches!(hosts, (Host::Here(Some(_)), Host::Here(Some(_)))),
+            server_cpu: on_cpus(server_cpu_seconds, &context.server),
+            client_cpu: on_cpus(client_cpu_seconds, &context.client),
+            ..Seen::default()
+        }
+    }
 }
 
-/// CPU time of an end as the time that its CPUs take for it.
-pub(crate) fn on_cpus(cpu_seconds: Option<f64>, site: &Site<'_>) -> Option<f64> {
-    cpu_seconds.filter(|_| !site.cpus.is_empty()).map(|seconds| seconds / site.cpus.len() as f64)
+/// The time that figures are made of: the client's, but no less than the bytes came for, where nobody else uses the
+/// interfaces.
+pub(crate) fn bounded(seconds: f64, seen: &Seen) -> f64 {
+    seconds.max(seen.passage.filter(|_| seen.alone).unwrap_or(0.0))
 }
 
 /// Compares the client's time with what was seen. Returns why it is doubted, if it is.
@@ -136,6 +152,11 @@ pub(crate) fn check(
         return Ok(Some(format!("the client says {claim}, its bytes came for {}", shown(seconds))));
     }
     let Some(probe) = seen.probe else { return Ok(None) };
+    // A long time for one byte would hide any.
+    if probe > 2.0 * seen.process + SLACK {
+        let (process, start) = (shown(seen.process), shown(probe));
+        return Ok(Some(format!("1 byte takes the client {start}, all bytes {process}")));
+    }
     let (left, allowed) = (seen.process - probe - work, (0.25 * work + probe).max(SLACK));
     let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
     Ok((left > allowed + known).then(|| {
@@ -184,11 +205,16 @@ mod tests {
         let process = Seen { passage: None, ..shared };
         assert_eq!(checked(Workload::Download, 0.284, process), Ok(true));
         assert_eq!(checked(Workload::Download, 1.42, process), Ok(false));
-        // A clock that starts late is doubted.
+        // A clock that starts late is doubted, and bounded.
+        assert_eq!((bounded(1.2, &seen), bounded(1.4, &seen)), (1.35, 1.4));
+        assert_eq!(bounded(1.2, &Seen { alone: false, ..seen }), 1.2);
         assert_eq!(
             checked(Workload::Download, 1.2, Seen { server_cpu: None, client_cpu: None, ..seen }),
             Ok(true)
         );
+        // One byte that takes longer than all bytes explains nothing.
+        let slow = Seen { probe: Some(4.0), ..process };
+        assert_eq!(checked(Workload::Download, 0.284, slow), Ok(true));
         // What is not known does not accuse.
         assert_eq!(
             checked(Workload::Download, 0.001, Seen { process: 60.0, ..Seen::default() }),

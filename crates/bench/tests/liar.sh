@@ -89,6 +89,11 @@ clumsy)
 	[ "$bytes" = 1 ] && exit 1
 	answer "$bytes" 1
 	;;
+# Handshakes that nobody saw.
+counts)
+	sleep 0.5
+	say 8000000000000 1000000000000 0.5
+	;;
 # Bytes that never came by.
 boasts) say "$bytes" 1 ;;
 # Longer than its process lived.

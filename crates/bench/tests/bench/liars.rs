@@ -183,6 +183,12 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
 }
 
 #[test]
+fn handshakes_of_which_no_bytes_came_are_no_figure() {
+    let why = failed(Scene::new().run("counts", Workload::Handshakes));
+    is(why, Failure::Lied, "takes 1200000000000000 bytes");
+}
+
+#[test]
 fn payload_is_what_the_server_told_last() {
     let told = |how: &str| measured(Scene::new().download(how)).figures.server_effective.unwrap();
     assert_eq!((told("honest").max_payload, told("learns").max_payload), (1452, 1440));
@@ -325,7 +331,7 @@ fn a_program_that_is_not_there() {
     let command = vec!["/nonexistent/program".to_owned()];
     let (none, never) = (SweepPoint::new(), AtomicBool::new(false));
     let outcome = Scene::new().run_command(command, Workload::Download, 1000, &none, &never);
-    is(failed(outcome), Failure::Start, "cannot be started");
+    is(failed(outcome), Failure::Missing, "cannot be started");
 }
 
 #[test]
