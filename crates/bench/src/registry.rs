@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BenchError, Places};
+use crate::BenchError;
+pub use crate::places::Places;
 
 /// The implementation that the others are compared with.
 pub const OURS: &str = "equic";

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use equic_lab::Namespace;
 
-use crate::Places;
 use crate::counters::Counters;
 use crate::process::{Ended, Order, ProcessPlacement, Program, Rest};
+use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
 

@@ -34,7 +34,7 @@ pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     let axis = Axis::from_zero(most, LEFT, WIDTH - RIGHT);
     // Only a legend needs room above the bars.
     let known = |row: &&&Row| profiles.iter().any(|profile| profile.key == row.key);
-    let top = if shown.iter().any(|row| known(&row)) { LEGEND } else { TOP };
+    let top = if shown.iter().any(known) { LEGEND } else { TOP };
     let bottom = top + ROW * shown.len() as f64;
     let title = format!("CPU time, {}", show::axis(scale.unit, true));
     let mut shapes = x_axis(&axis, top, bottom, &title);
