@@ -378,8 +378,8 @@ typedef struct equic_options {
          */
         const char *service;
         /**
-         * Ports and addresses of the server, separated by commas or blanks: `443`, or `192.0.2.1:443,
-         * [2001:db8::1]:443`. NULL: `port`, on every address.
+         * Ports and addresses of the server, separated by commas or blanks: `443`, or
+         * `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on every address.
          */
         const char *listen;
         /**
@@ -627,8 +627,8 @@ enum equic_error equic_gateway_open_file(const char *path, struct equic_gateway 
 /**
  * Joins a gateway of another process, to report the connections of this process. The quota applies
  * to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
- * program. With NULL, there must be exactly one gateway. `name` identifies this process in `equic
- * gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
+ * program. With NULL, there must be exactly one gateway. `name` identifies this process in
+ * `equic gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
  * Reporting needs no capabilities.
  *
  * When the gateway ends, the library joins the next one automatically, and reports all open

@@ -189,8 +189,8 @@ pub unsafe extern "C" fn equic_gateway_open_file(
 
 /// Joins a gateway of another process, to report the connections of this process. The quota applies
 /// to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
-/// program. With NULL, there must be exactly one gateway. `name` identifies this process in `equic
-/// gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
+/// program. With NULL, there must be exactly one gateway. `name` identifies this process in
+/// `equic gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
 /// Reporting needs no capabilities.
 ///
 /// When the gateway ends, the library joins the next one automatically, and reports all open

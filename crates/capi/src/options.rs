@@ -56,8 +56,8 @@ pub struct equic_options {
     pub name: *const c_char,
     /// Name of the service in settings and reports. NULL: "quic".
     pub service: *const c_char,
-    /// Ports and addresses of the server, separated by commas or blanks: `443`, or `192.0.2.1:443,
-    /// [2001:db8::1]:443`. NULL: `port`, on every address.
+    /// Ports and addresses of the server, separated by commas or blanks: `443`, or
+    /// `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on every address.
     pub listen: *const c_char,
     /// UDP port, used if `listen` is NULL. The default is 443.
     pub port: u16,

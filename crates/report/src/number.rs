@@ -1,7 +1,7 @@
 //! Numbers for people: three significant digits, a space, and a unit.
 //!
-//! Measured quantities are formatted by [`si`] and similar functions: `1.23 k/s`, `4.50 ms`, `12.3
-//! MB`. Counts are formatted exactly by [`count`], with separators: `1,234,567`. Prefixes are
+//! Measured quantities are formatted by [`si`] and similar functions: `1.23 k/s`, `4.50 ms`,
+//! `12.3 MB`. Counts are formatted exactly by [`count`], with separators: `1,234,567`. Prefixes are
 //! decimal (k = 1,000). A value that is not finite, or was not measured, is [`MISSING`].
 //!
 //! Three digits everywhere keep a column comparable. Rounding never overstates a result: 99.97 % is
@@ -15,8 +15,8 @@ pub const MISSING: &str = "-";
 const LARGE: [&str; 6] = ["", "k", "M", "G", "T", "P"];
 const SMALL: [&str; 4] = ["", "m", "\u{b5}", "n"];
 
-/// Formats `value` with three significant digits and a decimal prefix before `unit`: `si(1234.0,
-/// "/s")` is `1.23 k/s`, `si(0.0045, "s")` is `4.50 ms`, `si(12.0, "")` is `12.0`.
+/// Formats `value` with three significant digits and a decimal prefix before `unit`:
+/// `si(1234.0, "/s")` is `1.23 k/s`, `si(0.0045, "s")` is `4.50 ms`, `si(12.0, "")` is `12.0`.
 #[must_use]
 pub fn si(value: f64, unit: &str) -> String {
     if !value.is_finite() {

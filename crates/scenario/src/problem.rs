@@ -36,8 +36,8 @@ pub enum ScenarioError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// All mistakes, in the order of the text. Each is displayed on one line: `file:line: key: what
-    /// is wrong`.
+    /// All mistakes, in the order of the text. Each is displayed on one line:
+    /// `file:line: key: what is wrong`.
     #[error("{}", listed(path.as_deref(), problems))]
     Problems {
         /// The file, or `None` if the text is not from a file.

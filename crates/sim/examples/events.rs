@@ -1,5 +1,5 @@
-//! Measures the speed of the network simulation, by number of flows: `cargo run --release -p
-//! equic-sim --example events [flows ...]`.
+//! Measures the speed of the network simulation, by number of flows:
+//! `cargo run --release -p equic-sim --example events [flows ...]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 

@@ -1,5 +1,5 @@
-//! Simulates TCP transfers at several loss rates, like `sim/oracle/ns3_tcp.py` for ns-3: `cargo run
-//! --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [seeds]`.
+//! Simulates TCP transfers at several loss rates, like `sim/oracle/ns3_tcp.py` for ns-3:
+//! `cargo run --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [seeds]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 

@@ -1,6 +1,6 @@
 //! Random programs on both engines: they have the same effect, end within their budgets, and do not
-//! access other memory. `EQUIC_CASES` sets their number, `EQUIC_SEED` the first seed. `make
-//! vm-random` runs 10^7.
+//! access other memory. `EQUIC_CASES` sets their number, `EQUIC_SEED` the first seed.
+//! `make vm-random` runs 10^7.
 
 mod common;
 

@@ -21,8 +21,9 @@ pub struct Ratio {
 }
 
 /// Returns the shift from one sample to the other by Hodges and Lehmann (1963): the median of all
-/// differences between a value of the second and one of the first. R: `wilcox.test(second, first,
-/// conf.int = TRUE)`, for samples without ties. Returns `None` if one is empty.
+/// differences between a value of the second and one of the first. R:
+/// `wilcox.test(second, first, conf.int = TRUE)`, for samples without ties. Returns `None` if one
+/// is empty.
 #[must_use]
 pub fn shift(first: &Sample, second: &Sample) -> Option<f64> {
     median_of_pairs(first.sorted(), second.sorted(), |a, b| b - a)

@@ -51,8 +51,8 @@ impl Sample {
         (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
     }
 
-    /// The skewness, unbiased for normally distributed values: Joanes and Gill's b with divisor `(n
-    /// - 1)(n - 2)`.
+    /// The skewness, unbiased for normally distributed values: Joanes and Gill's b with divisor
+    /// `(n - 1)(n - 2)`.
     fn skewness(&self, mean: f64, deviation: f64) -> f64 {
         let n = self.len() as f64;
         let cubes: f64 =

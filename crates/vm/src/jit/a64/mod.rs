@@ -7,9 +7,9 @@
 //! | r6 to r9 | x19 to x22 | `State` | x25 |
 //! | r10 | x23 | offset of an access; scratch | x9; x10, x11 |
 //!
-//! Only the registers on the left have values of the program. Every access to its memory is `[x24,
-//! x9]`, where x9 is masked right before, or computed from the frame pointer minus a constant
-//! within the frames.
+//! Only the registers on the left have values of the program. Every access to its memory is
+//! `[x24, x9]`, where x9 is masked right before, or computed from the frame pointer minus a
+//! constant within the frames.
 
 mod asm;
 

@@ -7,9 +7,9 @@
 //! | r6 to r9 | rbx r13 r14 r15 | scratch | r11 |
 //! | r10 | rbp | `State` | r12 |
 //!
-//! Only the registers on the left have values of the program. Every access to its memory is `[r9 +
-//! r11]`, where r11 is masked right before, or `[r9 + rbp + constant]` with the constant within the
-//! frames.
+//! Only the registers on the left have values of the program. Every access to its memory is
+//! `[r9 + r11]`, where r11 is masked right before, or `[r9 + rbp + constant]` with the constant
+//! within the frames.
 
 mod asm;
 mod division;
