@@ -40,7 +40,7 @@ impl Flow {
     /// Otherwise two chains would depend on each other, and on whether the gateway drops a frame of
     /// either.
     pub(crate) fn identification(&self) -> u32 {
-        self.number as u32 ^ u32::from(self.network) * 0x0101
+        self.number as u32 ^ (u32::from(self.network) * 0x0101)
     }
 }
 
