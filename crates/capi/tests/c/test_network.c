@@ -317,8 +317,7 @@ static void environment_sets_it_up(void)
 	equic_read_object(&equic, "equic_kern.o");
 	equic_load(&equic);
 	inc(&equic, "10.0.0.2", 2);
-	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3),
-		  3); /* port 443 is no longer protected */
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3); /* 443 is not protected */
 	dec(&equic, "10.0.0.2", 2);
 	equic_unload(&equic);
 }
