@@ -108,8 +108,8 @@ static void peer_process(int orders)
 			RUN("ip", "addr", "add", "10.0.0.2/24", "dev", "peer0");
 			RUN("ip", "addr", "add", "10.0.0.3/24", "dev", "peer0");
 			RUN("ip", "addr", "add", "2001:db8:1::2/64", "dev", "peer0", "nodad");
-			/* A permanent neighbour entry: otherwise the first packets would wait for its resolution, and
-			 * later ones would overtake them. */
+			/* A permanent neighbour entry: otherwise the first packets would wait for
+			 * its resolution, and later ones would overtake them. */
 			RUN("ip", "neigh", "add", "10.0.0.1", "lladdr", HERE, "dev", "peer0");
 			RUN("ip", "neigh", "add", "2001:db8:1::1", "lladdr", HERE, "dev", "peer0");
 		} else {

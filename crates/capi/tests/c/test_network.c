@@ -259,8 +259,8 @@ static void what_is_too_much_is_told(void)
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 64), 64);
 	for (int i = 1; i <= 64; i++)
 		CHECK_INT(equic_inc_counter(&equic, &peer.address.any), i > 8);
-	/* A migrated client must be removed at the address where it was counted: the other address has
-	 * no connection. */
+	/* A migrated client must be removed at the address where it was counted: the other address
+	 * has no connection. */
 	CHECK_INT(equic_dec_counter(&equic, &elsewhere.address.any), 0);
 	for (int i = 1; i <= 64; i++)
 		CHECK_INT(equic_dec_counter(&equic, &peer.address.any), 1);
@@ -317,7 +317,7 @@ static void environment_sets_it_up(void)
 	equic_read_object(&equic, "equic_kern.o");
 	equic_load(&equic);
 	inc(&equic, "10.0.0.2", 2);
-	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3); /* port 443 is no longer protected */
+	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 3), 3); /* 443 is not protected */
 	dec(&equic, "10.0.0.2", 2);
 	equic_unload(&equic);
 }
