@@ -14,11 +14,17 @@ done
 echo $$ >"$folder/$role.pid"
 
 answer() { # BYTES COUNT [SECONDS]
-	# Somewhere they have to come by.
+	local begun=${EPOCHREALTIME/[.,]/}
+	# The bytes must pass through the kernel, because the runner reads its counters.
 	for ((sent = 0; sent < $1; sent += 60000)); do
 		# One datagram; nobody listens, and the second of a socket would be refused.
 		dd if=/dev/zero bs=60000 count=1 status=none >/dev/udp/127.0.0.1/9
 	done
+	# Sending many bytes takes longer than the usual 10 ms, and the runner sees that.
+	if [ $# -lt 3 ] && [ "$1" -gt 1000000 ]; then
+		local took=$((${EPOCHREALTIME/[.,]/} - begun))
+		set -- "$1" "$2" "$(printf '%d.%06d' $((took / 1000000)) $((took % 1000000)))"
+	fi
 	say "$@"
 }
 

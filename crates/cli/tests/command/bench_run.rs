@@ -1,6 +1,8 @@
 //! `equic bench run`: dummies of all kinds, interruptions, and nothing left behind.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -155,8 +157,10 @@ fn failures_that_cannot_change_are_not_tried_again() {
         "unsupported": liar("unsupported"),
         "missing": { "url": "nowhere", "tier": 1, "command": ["{dir}/missing"], "speaks": ["perf"] },
     }));
-    // It is there, and may not be executed.
-    std::fs::write(scene.path().join("missing"), "").unwrap();
+    // The run begins because the file exists and may be executed. Its interpreter does not exist.
+    let missing = scene.path().join("missing");
+    std::fs::write(&missing, "#!/nowhere\n").unwrap();
+    std::fs::set_permissions(&missing, Permissions::from_mode(0o755)).unwrap();
     let out = among_strangers(&scene, &["--runs", "3", "--no-warmup"]);
     assert_eq!(out.code, Some(1), "{out:?}");
     let samples = scene.samples();

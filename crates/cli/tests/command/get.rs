@@ -113,7 +113,7 @@ fn get_reports_no_part_of_a_body_as_success() {
     const TRAILERS: &[u8] = b"\x01\x03\0\0\xd9\0\x05short\x01\x0d\0\0\x27\0upgrade\x01x";
     // A frame of nine bytes that is cut short.
     const CUT: &[u8] = b"\x01\x03\0\0\xd9\0\x09short";
-    for (answer, reason) in [(SHORT, "announced"), (TRAILERS, "malformed"), (CUT, "frame")] {
+    for (answer, reason) in [(SHORT, "announced"), (TRAILERS, "H3_MESSAGE_ERROR"), (CUT, "frame")] {
         let (_runtime, url) = serve(move |_| Act::Answer(answer));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("body");
