@@ -250,7 +250,7 @@ fn settings_without_a_server_come_with_a_warning() {
     for (setting, words) in [
         ("check_ids=true", "its clients are cut off"),
         ("retry=always", "new clients get no further"),
-        ("quic.stateless_reset=true", "nobody is sent a stateless reset"),
+        ("quic.stateless_reset=true", "no client gets a stateless reset"),
     ] {
         let set = stage.equic(&["set", "--json", setting]);
         assert!(set.stderr.contains("no server of `quic` has"), "{set:?}");

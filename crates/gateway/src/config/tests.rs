@@ -516,9 +516,9 @@ fn list_file_without_text_is_refused() {
     for text in ["", "\n", " \n\t\r\n"] {
         std::fs::write(&path, text).unwrap();
         let error = read_list(&path).unwrap_err().to_string();
-        assert!(error.contains("deny: is empty") && error.contains("# nobody"), "{error}");
+        assert!(error.contains("deny: is empty") && error.contains("# empty"), "{error}");
     }
-    std::fs::write(&path, "# nobody\n").unwrap();
+    std::fs::write(&path, "# empty\n").unwrap();
     assert_eq!(read_list(&path).unwrap(), []);
 }
 

@@ -190,6 +190,17 @@ impl Control {
         control.owner_pid == pid && started.is_none_or(|ticks| ticks == control.owner_start_ticks)
     }
 
+    /// Returns the owner if it is another process than this one.
+    pub(crate) fn successor(&self) -> Option<Owner> {
+        let pid = std::process::id();
+        let owner = || {
+            let control = self.maps.control.read();
+            (control.owner_pid, control.owner_start_ticks)
+        };
+        let (pid, ticks) = other_owner(owner, pid, sys::start_ticks(pid))?;
+        Some(Owner { pid, alive: sys::alive(pid, ticks) })
+    }
+
     /// Records that no process manages the gateway, for processes that watch the owner.
     pub(crate) fn disown(&self) {
         let control = self.maps.control.pointer();
@@ -267,4 +278,46 @@ impl Control {
 /// For `map_err`: names what could not be read.
 pub(crate) fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
     move |error| Error::system(format!("reading {what}"), error)
+}
+
+/// Returns the pid and start time of the owner that `read` returns, or `None` if they are those of
+/// this process.
+///
+/// [`Control::own`] writes the start time before the pid. Between the two, the pid is still that of
+/// the process which is replaced. It stays so only if the owner has the same pid in another pid
+/// namespace.
+fn other_owner(
+    mut read: impl FnMut() -> (u32, u64),
+    pid: u32,
+    started: Option<u64>,
+) -> Option<(u32, u64)> {
+    for _ in 0..1_000 {
+        let owner = read();
+        if owner.0 != pid {
+            return Some(owner);
+        }
+        if started.is_none_or(|started| started == owner.1) {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+    Some(read())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_that_is_only_half_written_is_read_again() {
+        let mut reads = [(7, 100), (7, 200), (7, 200), (8, 200)].into_iter();
+        assert_eq!(other_owner(|| reads.next().unwrap(), 7, Some(100)), None);
+        assert_eq!(other_owner(|| reads.next().unwrap(), 7, Some(100)), Some((8, 200)));
+    }
+
+    #[test]
+    fn owner_of_another_pid_namespace_can_have_the_same_pid() {
+        assert_eq!(other_owner(|| (7, 200), 7, Some(100)), Some((7, 200)));
+        assert_eq!(other_owner(|| (7, 200), 7, None), None);
+    }
 }
