@@ -117,6 +117,6 @@ mod tests {
         assert!(check().unwrap_err().contains("bytes instead of"), "{:?}", check());
         std::fs::copy(www.path().join(&names[0]), &first).expect("a copy");
         std::fs::write(down.path().join("other"), "").expect("it is written");
-        assert!(check().unwrap_err().contains("nobody asked"), "{:?}", check());
+        assert!(check().unwrap_err().contains("not requested"), "{:?}", check());
     }
 }

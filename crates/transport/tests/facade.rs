@@ -6,7 +6,7 @@ use equic_transport::congestion::UnknownAlgorithm;
 use equic_transport::operation::{AttachError, Denied, HookError, TellError};
 use equic_transport::{
     AcceptError, ClosePathError, CloseReason, ConnectionError, DatagramError, ExportError,
-    MigrateError, OpenPathError, StartError, StreamError, WriteError,
+    MigrateError, OpenPathError, SettingError, StartError, StreamError, WriteError,
 };
 
 /// Items on the front page of the crate's documentation, a line each: more do not fit a screen.
@@ -61,6 +61,7 @@ fn every_error_is_an_error() {
         is_error::<ExportError>(),
         is_error::<MigrateError>(),
         is_error::<OpenPathError>(),
+        is_error::<SettingError>(),
         is_error::<StartError>(),
         is_error::<StreamError>(),
         is_error::<TellError>(),
