@@ -53,7 +53,6 @@ fn the_commands_of_the_readme_do_what_it_says() {
     up.args(["link", "set", "lo", "up"]);
     finish(up).ok();
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("index.html"), "It works.\n").unwrap();
     let commands = commands();
     assert!(commands.len() >= 10, "{commands:?}");
     let mut running = Vec::new();
