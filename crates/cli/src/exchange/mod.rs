@@ -4,6 +4,7 @@
 //! * [`lists`]: lists of plugins to offer, by the peer's address;
 //! * [`standing`]: what becomes of each plugin; [`writer`]: that on standard output, which stops no connection.
 
+mod lines;
 mod lists;
 mod standing;
 mod writer;
@@ -23,6 +24,7 @@ use equic_quic::NewConnection;
 use crate::failure::{Done, Failure};
 use crate::plugin::Tally;
 
+pub(crate) use lines::Lines;
 use lists::Lists;
 pub(crate) use standing::{Standing, Standings};
 use standing::{Teller, listener};

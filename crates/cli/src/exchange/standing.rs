@@ -141,6 +141,10 @@ pub(super) fn listener(peer: String, tell: Teller) -> Listener {
         });
         all[at].on_update(update);
         tell(&all[at]);
+        // No update follows. A peer can make many offers that end at once.
+        if matches!(update.progress, Progress::Over(..)) {
+            all.remove(at);
+        }
     })
 }
 

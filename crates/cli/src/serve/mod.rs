@@ -13,7 +13,7 @@ mod retry;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use equic_gateway::{IpNet, Rate, parse_duration, parse_size};
@@ -25,7 +25,7 @@ use equic_quic::{QlogFolder, RetryTokens, TransportConfig, printable};
 use equic_report::number;
 use serde_json::json;
 
-use crate::exchange::{CacheOf, ExchangeArgs, Report, Standing, Writer};
+use crate::exchange::{CacheOf, ExchangeArgs, Lines, Report, Standing, Writer};
 use crate::failure::{Done, Failure};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
@@ -362,8 +362,20 @@ fn config(
 /// Writes what becomes of plugins, in a thread of its own.
 fn plugin_writer(json: bool) -> Writer<Standing> {
     let journal = Journal::new(json, "equic.serve/1");
+    let mut lines = Lines::new(Instant::now());
     Writer::new(move |report: Report<Standing>| match report {
         Report::Of(standing) => {
+            // A peer can make many offers, and each is a line.
+            if standing.by == "peer" {
+                match lines.admit(Instant::now()) {
+                    None => return,
+                    Some(0) => {}
+                    Some(count) => journal.warning(
+                        format_args!("{count} lines about plugins of clients were left out"),
+                        || json!({ "event": "plugin lines left out", "count": count }),
+                    ),
+                }
+            }
             if standing.by == "local" {
                 output::notice(standing.line());
                 // Both streams may be one terminal.

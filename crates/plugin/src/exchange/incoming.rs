@@ -415,10 +415,6 @@ impl Incoming {
         let policy = config.policy.clone().unwrap_or_default();
         let granted = decide(&bundle, Origin::Peer, &policy, (config.clock)()).map_err(refused)?;
         offered.has_types_for(bundle.manifest())?;
-        // Only what may run is worth keeping.
-        if let Some(cache) = &config.cache {
-            cache.put(&offered.offer.hash, bytes);
-        }
         let allowance = || {
             let (account, clock) = (Some(Arc::clone(&account)), config.meter.clone());
             Arc::new(Allowance::new(&policy.limits, account, clock))
@@ -452,6 +448,10 @@ impl Incoming {
         }
         let loaded = loaded?;
         self.hold(plugin, loaded.hook.memory(), config)?;
+        // Only a bundle that was accepted, paid for and loaded is worth keeping.
+        if let (Some(cache), Some(offered)) = (&config.cache, self.offers.get(&plugin)) {
+            cache.put(&offered.offer.hash, bytes);
+        }
         Ok(loaded)
     }
 

@@ -139,12 +139,15 @@ impl Account {
         given
     }
 
-    /// Takes exactly `cost` steps; returns false, and takes nothing, if fewer are left.
+    /// Takes exactly `cost` steps for an offer or a load; returns false, and takes nothing, if the
+    /// address has fewer left. Half of what all peers share is reserved for plugins that run, so
+    /// offers from many addresses do not stop them.
     pub fn pay(&self, cost: u64, now: u64) -> bool {
         let (mut own, mut all) = (lock(&self.own), lock(&self.all));
         own.steps.refill(now);
         all.refill(now);
-        if own.steps.left() < cost || all.left() < cost {
+        let reserved = if cost > 0 { all.most() / 2 } else { 0 };
+        if own.steps.left() < cost || all.left() < cost.saturating_add(reserved) {
             own.usage.refused += 1;
             return false;
         }
@@ -223,6 +226,16 @@ mod tests {
         account.owe(7);
         let usage = account.usage();
         assert_eq!((usage.steps, usage.refused), (107, 2));
+    }
+
+    #[test]
+    fn account_reserves_half_of_all_steps_for_plugins_that_run() {
+        let accounts = Accounts::default();
+        let of = |text| accounts.of(address(text), &limits(), 0);
+        // All peers have 150 steps together, of which offers get 75.
+        assert!(of("192.0.2.1").pay(40, 0) && !of("192.0.2.2").pay(40, 0));
+        assert!(of("192.0.2.2").pay(35, 0) && !of("192.0.2.3").pay(1, 0));
+        assert_eq!(of("192.0.2.3").take(75, 75, 0), 75);
     }
 
     #[test]

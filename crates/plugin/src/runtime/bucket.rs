@@ -42,6 +42,11 @@ impl Bucket {
         u64::try_from(self.left).unwrap_or(0)
     }
 
+    /// The amount that a full bucket holds.
+    pub(super) fn most(&self) -> u64 {
+        u64::try_from(self.most).unwrap_or(0)
+    }
+
     /// Spends an amount, whether or not that much is left.
     pub(crate) fn spend(&mut self, spent: u64) {
         self.left = self.left.saturating_sub(amount(spent)).max(-self.most);

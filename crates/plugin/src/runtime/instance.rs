@@ -30,6 +30,8 @@ pub(super) struct Instance {
     allowance: Option<Arc<Allowance>>,
     /// Its frame types on the wire; none: they are as in its manifest.
     allotted: Option<Allotted>,
+    /// Packets that the connection had sent and received when a function last chose a timer.
+    timed: u64,
     /// A peer's plugin takes a place in the process.
     _place: Option<Place>,
 }
@@ -50,7 +52,19 @@ impl Instance {
         let place = allowance.as_ref().map(|_| Place::take(plugin.inner.manifest.memory));
         let place = place.transpose()?;
         let machine = plugin.inner.program.instantiate()?;
-        Ok(Instance { plugin: plugin.clone(), machine, trace, allowance, allotted, _place: place })
+        let plugin = plugin.clone();
+        Ok(Instance { plugin, machine, trace, allowance, allotted, timed: 0, _place: place })
+    }
+
+    /// Returns true if a function chooses a timer although no packet was sent or received since it
+    /// last did. Such calls happen when a timer has run out, which an early timer makes frequent.
+    fn may_wake(&mut self, role: Role, host: &HookContext<'_>, operation: Operation) -> bool {
+        let timers = [Operation::SetTimer, Operation::AckDeadline, Operation::PaceUntil];
+        if matches!(role, Role::LooksOn) || !timers.contains(&operation) {
+            return false;
+        }
+        let packets = host.get(Field::PacketsReceived) + host.get(Field::PacketsSent);
+        std::mem::replace(&mut self.timed, packets) == packets
     }
 
     /// Runs a function that looks on.
@@ -100,6 +114,8 @@ impl Instance {
         call: &Call<'_>,
         outputs: &[u64],
     ) -> Result<Outcome, HookError> {
+        let wakes =
+            call.operation == Operation::HookTimer || self.may_wake(role, host, call.operation);
         let inner: &Inner = &self.plugin.inner;
         let area = inner.area;
         let mut memory = self.machine.memory();
@@ -116,7 +132,7 @@ impl Instance {
             // The bytes are copied once more, to have the frame under its other type.
             cost *= 2;
         }
-        if call.operation == Operation::HookTimer {
+        if wakes {
             cost += WAKE;
         }
         let allowance = self.allowance.as_deref();

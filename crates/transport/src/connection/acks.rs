@@ -120,7 +120,8 @@ impl Connection {
             }
         }
         if id.is_data() {
-            let room = self.paths.iter().map(|path| path.in_flight_room()).sum();
+            let rooms = self.paths.iter().map(|path| path.in_flight_room());
+            let room = rooms.fold(0, |sum: u64, room| sum.saturating_add(room));
             self.streams.set_in_flight_room(room);
         }
         self.path_of_mut(id).on_progress(now);

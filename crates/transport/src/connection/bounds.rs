@@ -8,6 +8,7 @@ use super::path::Path;
 use super::paths::PathKey;
 use super::presence::Presence;
 use super::space::{Space, SpaceId};
+use super::view::MAX_WINDOW;
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::path::BASE_SIZE;
@@ -41,7 +42,7 @@ impl Connection {
             });
         let path = &mut self.paths[key];
         let least = LEAST_DATAGRAMS * u64::from(path.mtu());
-        path.set_hook_window(answer.map(|window| window.max(least)));
+        path.set_hook_window(answer.map(|window| window.clamp(least, MAX_WINDOW)));
         let window = path.window();
         hooks.end(self, Operation::CongestionWindow, key, window);
         window

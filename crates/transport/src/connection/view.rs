@@ -18,7 +18,7 @@ const NONE: u64 = u64::MAX;
 const MAX_RTT: Duration = Duration::from_secs(60);
 
 /// Largest window that a hook may set: more than any path takes, and sums of windows must not overflow.
-const MAX_WINDOW: u64 = 1 << 30;
+pub(super) const MAX_WINDOW: u64 = 1 << 30;
 
 /// Most datagrams for which a hook's choice of a path may hold: about a batch for the system.
 const MAX_HELD: u64 = 64;

@@ -170,3 +170,18 @@ fn a_choice_does_not_outlast_its_path() {
     assert_eq!(*calls.lock().unwrap(), 2, "asked once more");
     assert_eq!(pair.client.stats().path_choices_refused, 0);
 }
+
+/// The windows of all paths are added. A hook's answer is bounded, so that the sum does not overflow.
+#[test]
+fn cwnd_of_a_hook_is_bounded_on_each_path() {
+    for window in [u64::MAX, u64::MAX >> 1, u64::MAX >> 2] {
+        let mut pair = Pair::new(1, &[link(10), link(30)]);
+        pair.connect();
+        pair.open(1);
+        let points = [AttachPoint::replace(Operation::CongestionWindow)];
+        pair.client.attach(Box::new(Always(window)), &points).unwrap();
+        pair.exchange(100_000, |_, _| {});
+        let windows: Vec<u64> = pair.client.paths.iter().map(|path| path.window()).collect();
+        assert_eq!(windows, [1 << 30; 2]);
+    }
+}
