@@ -106,8 +106,8 @@ impl Cell<'_> {
             passage: told.passage,
             ..Seen::computed(
                 context,
-                Some(stopped.cpu_seconds - rest.cpu_seconds),
-                start_cpu.1.map(|start| ended.cpu_seconds - start),
+                (stopped.cpu_seconds, Some(rest.cpu_seconds)),
+                (ended.cpu_seconds, start_cpu.1),
             )
         };
         let doubt = clock::check(spec.workload, &context.size, &answer, &seen);

@@ -18,7 +18,7 @@ use crate::{Answer, Size, Workload};
 
 /// Transfers of fewer bytes are over before the counters are looked at twice.
 const FEWEST: u64 = 1_000_000;
-/// What the end of a process may compute after its work, in seconds, and the part of a bound that it has to exceed.
+/// CPU seconds that a process may use after its work, and the part of a bound that its claim must exceed.
 const SLACK: f64 = 0.1;
 const PART: f64 = 0.8;
 
@@ -85,27 +85,39 @@ pub(crate) struct Seen {
     pub passage: Option<f64>,
     /// True if nobody else uses the interfaces.
     pub alone: bool,
-    /// CPU time of each end for its work, divided by the number of its CPUs.
-    pub server_cpu: Option<f64>,
-    /// See `server_cpu`.
-    pub client_cpu: Option<f64>,
+    /// CPU time of the server for its work, without its start.
+    pub server_cpu: Option<Computed>,
+    /// CPU time of the client for its work, without its start.
+    pub client_cpu: Option<Computed>,
+}
+
+/// CPU time that a process used for its work, in seconds, divided by the number of its CPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Computed {
+    pub work: f64,
+    /// The same of its start, which was measured once and subtracted. A start varies, on a busy machine by as much
+    /// as it takes, so that a claim is judged as if this start had been twice as long.
+    pub start: f64,
 }
 
 impl Seen {
-    /// What the CPU times of both ends for their work, in seconds, say; the rest is not known.
+    /// Returns what is known from the CPU times of both ends: in all, and for the start. An end whose start was not
+    /// measured is not judged.
     pub(crate) fn computed(
         context: &CellContext<'_>,
-        server_cpu_seconds: Option<f64>,
-        client_cpu_seconds: Option<f64>,
+        server: (f64, Option<f64>),
+        client: (f64, Option<f64>),
     ) -> Seen {
-        let on_cpus = |seconds: Option<f64>, site: &Site<'_>| {
-            seconds.filter(|_| !site.cpus.is_empty()).map(|all| all / site.cpus.len() as f64)
+        let on_cpus = |(all, start): (f64, Option<f64>), site: &Site<'_>| {
+            let cpus = site.cpus.len() as f64;
+            let start = start.filter(|_| cpus > 0.0)?;
+            Some(Computed { work: (all - start) / cpus, start: start / cpus })
         };
         let hosts = (context.server.host, context.client.host);
         Seen {
             alone: matches!(hosts, (Host::Here(Some(_)), Host::Here(Some(_)))),
-            server_cpu: on_cpus(server_cpu_seconds, &context.server),
-            client_cpu: on_cpus(client_cpu_seconds, &context.client),
+            server_cpu: on_cpus(server, &context.server),
+            client_cpu: on_cpus(client, &context.client),
             ..Seen::default()
         }
     }
@@ -137,7 +149,8 @@ pub(crate) fn check(
     };
     let passage =
         seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes came for"));
-    let cpu = |seconds: Option<f64>, whose| seconds.map(|seconds| (seconds, SLACK, whose));
+    let cpu =
+        |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
         cpu(seen.client_cpu, "the client computed for"),
@@ -173,6 +186,10 @@ mod tests {
         Answer { seconds, ..Answer::default() }
     }
 
+    fn computed(work: f64) -> Option<Computed> {
+        Some(Computed { work, start: 0.01 })
+    }
+
     fn checked(what: Workload, seconds: f64, seen: Seen) -> Result<bool, String> {
         check(what, &Size::usual(), &answer(seconds), &seen).map(|doubt| doubt.is_some())
     }
@@ -185,8 +202,8 @@ mod tests {
             probe: Some(0.06),
             passage: Some(1.35),
             alone: true,
-            server_cpu: Some(1.2),
-            client_cpu: Some(1.0),
+            server_cpu: computed(1.2),
+            client_cpu: computed(1.0),
         };
         assert_eq!(checked(Workload::Download, 1.42, seen), Ok(false));
         // A fifth.
@@ -223,6 +240,18 @@ mod tests {
     }
 
     #[test]
+    fn clock_is_not_doubted_for_a_start_that_took_twice_as_long() {
+        let seen = |start| Seen {
+            process: 0.5,
+            probe: Some(0.3),
+            client_cpu: Some(Computed { work: 0.173, start }),
+            ..Seen::default()
+        };
+        assert_eq!(checked(Workload::Download, 0.01, seen(0.2)), Ok(false));
+        assert!(checked(Workload::Download, 0.01, seen(0.02)).is_err());
+    }
+
+    #[test]
     fn clock_of_counted_work_is_bounded_too() {
         let seen = |process| Seen { process, probe: Some(0.1), ..Seen::default() };
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(3.2)), Ok(false));
@@ -232,7 +261,7 @@ mod tests {
         assert_eq!(checked(Workload::Loaded, 3.0, seen(6.2)), Ok(false));
         assert_eq!(checked(Workload::Resumed, 3.0, seen(4.0)), Ok(false));
         assert_eq!(checked(Workload::Loaded, 3.0, seen(20.0)), Ok(true));
-        let cpu = Seen { client_cpu: Some(12.0), ..seen(15.0) };
+        let cpu = Seen { client_cpu: computed(12.0), ..seen(15.0) };
         assert!(checked(Workload::Requests, 3.0, cpu).is_err());
         assert_eq!(checked(Workload::Idle, 0.001, seen(100.0)), Ok(false));
     }
