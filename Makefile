@@ -106,6 +106,11 @@ CHECKS ?=
 test-lsquic: root setup-examples build ## the server on lsquic, which no package has (docs/servers.md); not part of `make test`
 	@scripts/test-lsquic.sh $(CHECKS)
 
+.PHONY: book
+book: ## the documentation as a book, into out/book; checks its links
+	@scripts/setup.sh book
+	@scripts/book.sh
+
 lint: setup ## formatting, clippy, dependencies (cargo-deny), syntax of shell scripts, style of prose
 	@scripts/lint.sh
 

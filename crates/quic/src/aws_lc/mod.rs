@@ -1,4 +1,4 @@
-//! rustls's provider of AWS-LC with packet keys that take less time for a packet: see docs/performance.md.
+//! rustls's provider of AWS-LC with packet keys that take less time for a packet: see docs/notebook/performance.md.
 //!
 //! What they compute is what rustls's compute (RFC 9001 s.5.3, RFC 10069 s.2.4); the tests compare them. They call the same functions of
 //! AWS-LC, or with the feature `boringssl` those of BoringSSL for AES-GCM. They write a nonce in the two pieces in which these read it. A CPU that
