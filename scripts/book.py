@@ -28,8 +28,9 @@ LIMIT = 100_000
 INTERNALS = "Laboratory and internals"
 
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1[^\n]*$|(?:(?<=\n\n)|\A)(?: {4,}|\t)(?![*-] )[^\n]*"
-                   r"(?:\n(?: {4,}|\t)[^\n]*|\n(?=\n* {4}))*|`[^`\n]*`", re.S | re.M)
+                   r"(?:\n(?: {4,}|\t)[^\n]*|\n(?=\n* {4}))*", re.S | re.M)
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
+INCLUDE = re.compile(r"^<!-- (include|help): (\S+)(?: (as|section) (.+?))? -->$", re.M)
 GENERATED = re.compile(r"<!-- generated.*?<!-- end of generated -->", re.S)
 
 
@@ -70,6 +71,30 @@ def anchors(path):
     return found
 
 
+def include(match):
+    """Returns what a comment `<!-- include: FILE ... -->` or `<!-- help: PROGRAM -->` of a page stands for."""
+    kind, file, how, what = match.groups()
+    path = ROOT / file
+    if kind == "help":
+        return command_help(path) if path.exists() else f"({file} is not built.)"
+    text = path.read_text()
+    if how == "as":
+        return f"```{what}\n{text.rstrip()}\n```"
+    section = re.search(rf"^## {re.escape(what)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)[1]
+    return re.sub(r"^##(#+ )", r"#\1", section, flags=re.M)
+
+
+def command_help(program, words=()):
+    """Returns the help of a command and of those below it, each with a heading."""
+    text = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True).stdout
+    pages = [f"{'##' if len(words) < 2 else '###'} `{' '.join(['equic', *words])}`\n\n```text\n{text.rstrip()}\n```\n"]
+    below = re.search(r"^Commands:\n(.*?)(?=^\S|\Z)", text, re.S | re.M)
+    for name in re.findall(r"^  ([a-z][a-z-]*)", below[1] if below else "", re.M):
+        if name != "help":
+            pages.append(command_help(program, (*words, name)))
+    return "\n".join(pages)
+
+
 def links():
     if len(sys.argv) > 2 and sys.argv[2] == "supports":
         return 0
@@ -96,6 +121,7 @@ def links():
                 anchor = f"#{anchor}" if anchor else ""
                 return f"{text}({REPOSITORY}/{kind}/main/{file.relative_to(ROOT)}{anchor})"
 
+            body["content"] = INCLUDE.sub(include, body["content"])
             body["content"] = outside_code(body["content"], lambda text: LINK.sub(target, text))
         for item in body.get("sub_items", []):
             chapter(item)
