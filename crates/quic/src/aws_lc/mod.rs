@@ -5,6 +5,9 @@
 //! reads what it has just stored in other pieces waits until all that it stored before is in its cache, which is the data of the last packet.
 //!
 //! * `mod.rs`: the provider; `key.rs`: a key.
+//!
+//! Keys also decrypt to the memory from which the application reads (`equic_transport::OpenTo`), which rustls's
+//! trait cannot ask for: a key offers itself while the connection asks it for one of its limits.
 
 mod key;
 
