@@ -8,12 +8,12 @@ use equic_scenario::{Grid, Scenario};
 
 use crate::common::{EQUIC, ROOT, Running};
 
-/// What a description of a network needs besides.
+/// Tables that complete a scenario.
 const NETWORK: &str =
     "[network]\ntopology = \"simple\"\nlink = { rate = \"10 Mb/s\", delay = \"10 ms\" }\n";
 const FLOW: &str = "[[flow]]\nsize = \"1 MB\"\n";
 
-/// What a block is part of, and so what reads it.
+/// The kind of file that a block is part of, which determines its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Gateway,

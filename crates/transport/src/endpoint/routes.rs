@@ -4,7 +4,7 @@
 //! compare with. In trees this took twice the memory and more, and a tree of all IDs of ten thousand connections has a cache miss
 //! for each of its levels.
 //!
-//! What clients may choose is hashed with a key, so that they find no names that collide. A `HashMap` with
+//! Names that clients choose are hashed with a key, so that clients find no collisions. A `HashMap` with
 //! names as keys would take twice the memory.
 
 use std::collections::hash_map::RandomState;

@@ -3,7 +3,7 @@
 //! A call that is not on it fails with EPERM and ends nothing: a gateway that is ended protects nobody.
 //!
 //! An allow-list, because a deny-list would permit whatever the kernel gains next year. bpf(2) may not load
-//! programs, so that whoever takes the process over gets no code into the kernel; sockets are of four
+//! programs, so that an attacker in this process gets no code into the kernel; sockets are of four
 //! families; clone(2) makes threads and no processes; no memory is writable and executable; signals go to
 //! the process's own threads. clone3(2), whose arguments a filter cannot read, is answered with ENOSYS, and
 //! libc then uses clone(2). If filters cannot be installed, the gateway does not start and names
