@@ -73,7 +73,7 @@ check-lab: root setup build ## QUIC in real time beside virtual time: completion
 	@sim/oracle/lab.py target/release
 
 # QUICK=1: one run of each. KERNEL: another of Debian's, such as linux-image-cloud-amd64 for 6.1
-oracle-linux: setup build ## Linux' own TCP in QEMU beside the simulator's (docs/simulator.md)
+oracle-linux: setup build ## compare the TCP of the simulator with that of Linux in QEMU (docs/notebook/benchmarks.md)
 	@sim/oracle/linux.sh $(if $(QUICK),--quick) $(KERNEL)
 
 DURATION ?= 10m
@@ -239,7 +239,7 @@ reproduce-plugins: setup build ## "The Case for Protocol Plugins" again, in virt
 reproduce-plugins-quick: setup build ## a small version of it, into out/
 	@target/release/equic reproduce plugins --quick --out out/reproduce-plugins
 
-bench-sim: setup ## what simulations cost, beside ns-3 (NS3_PYTHON: a python that has it; BENCH="--into docs/simulator.md")
+bench-sim: setup ## cost of simulations, compared with ns-3 (NS3_PYTHON: a python that has it; BENCH="--into docs/notebook/benchmarks.md")
 	@cd sim && $(CARGO) bench --quiet --locked --bench speed -- $(patsubst docs/%,../docs/%,$(BENCH))
 
 include packaging/install.mk
