@@ -73,7 +73,7 @@ check-lab: root setup build ## QUIC in real time beside virtual time: completion
 	@sim/oracle/lab.py target/release
 
 # QUICK=1: one run of each. KERNEL: another of Debian's, such as linux-image-cloud-amd64 for 6.1
-oracle-linux: setup build ## compare the TCP of the simulator with that of Linux in QEMU (docs/benchmarks.md)
+oracle-linux: setup build ## compare the TCP of the simulator with that of Linux in QEMU (docs/notebook/benchmarks.md)
 	@sim/oracle/linux.sh $(if $(QUICK),--quick) $(KERNEL)
 
 DURATION ?= 10m
@@ -105,6 +105,11 @@ test-examples: root setup-examples build ## those servers against real clients
 CHECKS ?=
 test-lsquic: root setup-examples build ## the server on lsquic, which no package has (docs/servers.md); not part of `make test`
 	@scripts/test-lsquic.sh $(CHECKS)
+
+.PHONY: book
+book: ## the documentation as a book, into out/book; checks its links
+	@scripts/setup.sh book
+	@scripts/book.sh
 
 lint: setup ## formatting, clippy, dependencies (cargo-deny), syntax of shell scripts, style of prose
 	@scripts/lint.sh
@@ -234,7 +239,7 @@ reproduce-plugins: setup build ## "The Case for Protocol Plugins" again, in virt
 reproduce-plugins-quick: setup build ## a small version of it, into out/
 	@target/release/equic reproduce plugins --quick --out out/reproduce-plugins
 
-bench-sim: setup ## cost of simulations, compared with ns-3 (NS3_PYTHON: a python that has it; BENCH="--into docs/benchmarks.md")
+bench-sim: setup ## cost of simulations, compared with ns-3 (NS3_PYTHON: a python that has it; BENCH="--into docs/notebook/benchmarks.md")
 	@cd sim && $(CARGO) bench --quiet --locked --bench speed -- $(patsubst docs/%,../docs/%,$(BENCH))
 
 include packaging/install.mk

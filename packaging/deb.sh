@@ -2,6 +2,10 @@
 # Makes out/equic_VERSION_ARCH.deb of what is built: `make install` into a folder, stripped and
 # described. Usage: packaging/deb.sh   (PROFILE, CARGO_TARGET_DIR and COMMAND, the file that becomes /usr/bin/equic, as for
 # make; EQUIC_DEB_COMPRESSION from 0, fast, to 9, small)
+#
+# A script, because cargo-deb would list the files a second time, and debhelper needs some sixty packages. One package, as
+# long as the library's users are the gateway's. The service is not enabled: without an interface it could only fail. The
+# command has the profile `dist` (fat LTO, parts for size): 24.6 MB instead of 32.7.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022

@@ -19,7 +19,10 @@ PROFILE ?= release
 built := $(TARGET)/$(PROFILE)
 # The command to install: `make deb` has a smaller one.
 COMMAND ?= $(built)/equic
-docs := $(wildcard docs/*.md) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
+docs := $(filter-out docs/SUMMARY.md,$(wildcard docs/*.md)) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
+# Pages in folders of their own, which links need.
+pages := $(patsubst docs/%,%,$(wildcard docs/tutorials/*.md docs/how-to/*.md docs/reference/*.md docs/explanation/*.md \
+	docs/decisions/*.md))
 # With it, `equic plugin check` looks for proofs. It takes minutes to compile (`make prove`): installed if it is there.
 prove := $(wildcard $(built)/equic-prove)
 # What plugins are compiled with.
@@ -65,6 +68,7 @@ install: is-built ## commands, library, man pages, completions, service: into DE
 	$(built)/equic completions fish >$(DESTDIR)$(FISHDIR)/equic.fish
 	install -m 644 $(docs) $(DESTDIR)$(DOCDIR)/
 	install -m 644 docs/grafana/* $(DESTDIR)$(DOCDIR)/grafana/
+	for page in $(pages); do install -D -m 644 docs/$$page $(DESTDIR)$(DOCDIR)/$$page || exit 1; done
 	sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' \
 		packaging/equic-gateway.service >$(DESTDIR)$(UNITDIR)/equic-gateway.service
 	test -e $(DESTDIR)$(SYSCONFDIR)/equic/equic.toml || \

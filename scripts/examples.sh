@@ -80,7 +80,7 @@ unformatted=$(gofmt -l bindings/go examples/quic-go)
 (cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 [ "$what" = test ] || exit 0
 
-# pandas and matplotlib, for the lines of Python in docs/bench-results.md.
+# pandas and matplotlib, for the lines of Python in docs/notebook/bench-output.md.
 plots=$out/plots
 if ! cmp -s examples/samples/requirements.txt "$plots/made-of"; then
 	rm -rf "$plots"

@@ -60,4 +60,7 @@ over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != 
 # Markers of bad style in comments, pages and messages (docs/style.md).
 (cd scripts && python3 -B -m unittest -q test_prose)
 scripts/prose.py
+# Links of all pages, and the number of words of the product documentation. `make book` builds them.
+scripts/book.py pages
+scripts/book.py words
 echo "lint: clean"

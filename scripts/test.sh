@@ -25,6 +25,8 @@ suites=(
 	# no other build.
 	beside:peers 'scripts/examples.sh check'
 	beside:lint scripts/lint.sh
+	# The documentation as a book: its links, as sources and as pages.
+	beside:book 'make --no-print-directory book'
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
 	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
 	# whose features rustls, tokio, quinn and 50 more are not compiled again.

@@ -362,7 +362,7 @@ mod tests {
         assert!(!read.is_thrown_away());
     }
 
-    /// Every field of a line is in the table of docs/bench-results.md, and nothing else is.
+    /// Every field of a line is in the table of docs/notebook/bench-output.md, and nothing else is.
     #[test]
     fn the_docs_have_every_field() {
         let figures = Figures {
@@ -396,7 +396,7 @@ mod tests {
             other => panic!("{other}"),
         });
         let fields: BTreeSet<String> = fields.collect();
-        let docs = include_str!("../../../docs/bench-results.md");
+        let docs = include_str!("../../../docs/notebook/bench-output.md");
         let (_, rest) = docs.split_once("| field | what it is |\n|---|---|\n").unwrap();
         let (table, _) = rest.split_once("\n\n").unwrap();
         let named: BTreeSet<String> = table

@@ -131,7 +131,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Workloads of `equic bench run --transport` (docs/bench-transport.md).
+    /// Workloads of `equic bench run --transport` (docs/notebook/bench-transport.md).
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,

@@ -177,7 +177,7 @@ fn render(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
     if let Some((parent, _)) = name(command).rsplit_once('-') {
         roff.text([bold(parent), roman("(1),")]);
     }
-    roff.text([roman("docs/guide.md, docs/operator.md and docs/policy.md of the source, which")]);
+    roff.text([roman("docs/guide.md, docs/how-to/ and docs/policy.md of the source, which")]);
     roff.text([roman("a package installs in /usr/share/doc/equic.")]);
     roff.to_writer(page)
 }

@@ -1,4 +1,7 @@
 //! A socket as its task and the application share it.
+//!
+//! Datagrams are sent with sendmsg and GSO, and received with recvmmsg and GRO. `make bench-kernel` measures the
+//! kernel's other ways (io_uring, AF_XDP, MSG_ZEROCOPY); none takes 5 % less on every path.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;

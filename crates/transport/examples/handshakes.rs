@@ -1,5 +1,5 @@
 //! Program whose instructions are counted to know what a handshake costs, and that counts what an idle connection
-//! takes: docs/performance.md.
+//! takes: docs/notebook/performance.md.
 //!
 //! Clients connect to a server in the same process, without a network and without a clock, one after the other. Each
 //! opens a stream, sends a byte, gets one back and closes, as the workload *handshakes* of `equic bench` does. All that

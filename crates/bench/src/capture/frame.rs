@@ -1,4 +1,7 @@
 //! Ethernet frames as packet(7) gives them: whose they are, and what of them goes over a wire.
+//!
+//! Read with etherparse, which finds ports behind VLAN tags and extension headers. The gateway's model and
+//! `explain` do not use it: they must read what the XDP program reads.
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 

@@ -1,4 +1,4 @@
-//! Implementations beside ours, where each was measured with itself: the tables of docs/bench-transport.md.
+//! Implementations beside ours, where each was measured with itself: the tables of docs/notebook/bench-transport.md.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};

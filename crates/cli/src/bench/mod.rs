@@ -2,7 +2,7 @@
 //!
 //! [`run`] runs every client against every server; [`list`] shows which
 //! there are, [`doctor`] looks at the machine; [`report`] and [`compare`] read what runs leave
-//! (docs/bench-results.md), [`import`] what others published; [`endpoint`] is ours as one of them
+//! (docs/notebook/bench-output.md), [`import`] what others published; [`endpoint`] is ours as one of them
 //! (docs/bench-contract.md).
 
 mod compare;

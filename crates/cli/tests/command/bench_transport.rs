@@ -39,7 +39,7 @@ fn ours_does_all_of_it() {
     }
 }
 
-/// The aim is 8 kB. What docs/bench-transport.md has with 10,000 of them is 7.5 kB, and some 7.7 to 7.8 with 3,000, which share what the process takes once.
+/// The aim is 8 kB. What docs/notebook/bench-transport.md has with 10,000 of them is 7.5 kB, and some 7.7 to 7.8 with 3,000, which share what the process takes once.
 /// Pages are counted, so that a busy machine changes little.
 #[test]
 fn a_connection_at_rest_takes_little_of_the_server() {

@@ -15,6 +15,7 @@ mod bench_results;
 mod bench_run;
 mod bench_transport;
 mod bench_trouble;
+mod book;
 mod capture;
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! The lines of Python in docs/bench-results.md, with pandas and matplotlib as
+//! The lines of Python in docs/notebook/bench-output.md, with pandas and matplotlib as
 //! `examples/samples/requirements.txt` says: what they print is what the report says.
 
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ fn medians(csv: &str, client: &str, value: &str, scale: f64) -> BTreeMap<String,
 
 #[test]
 fn the_lines_in_the_docs_give_the_reports_figures() {
-    let docs = std::fs::read_to_string(Path::new(ROOT).join("docs/bench-results.md")).unwrap();
+    let docs = std::fs::read_to_string(Path::new(ROOT).join("docs/notebook/bench-output.md")).unwrap();
     let (_, rest) = docs.split_once("```python\n").expect("lines of Python");
     let (lines, _) = rest.split_once("```").expect("they end");
     let folder = tempfile::tempdir().unwrap();

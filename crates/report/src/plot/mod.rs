@@ -9,6 +9,10 @@
 //! Start with [`LinePlot`]. The caller describes a plot, which is then drawn as an [`Svg`]. The
 //! same description gives the same text. The colours are those of Okabe and Ito, which colour-blind
 //! people can distinguish. Lines also differ in their dashes, for black-and-white print.
+//!
+//! The `svg` crate writes elements, and `resvg` makes pixels from the same SVG with the machine's fonts.
+//! plotters draws at whole pixels (its issue 128) and has no phases; charming needs a JavaScript engine
+//! for PNG.
 
 mod axis;
 mod bar;

@@ -14,7 +14,7 @@ const MAX_PROBES: u8 = 3;
 const CLOSE_ENOUGH: u16 = 20;
 
 /// Sizes looked for are multiples of this, in bytes, the block of AES-GCM: the rest of a block costs the cipher what several blocks do
-/// (docs/performance.md, "Whole blocks"). With a header of one block, as connection IDs of 13 bytes make it, and the tag, which is one, what is
+/// (docs/notebook/performance.md, "Whole blocks"). With a header of one block, as connection IDs of 13 bytes make it, and the tag, which is one, what is
 /// encrypted is whole blocks.
 const BLOCK: u16 = 16;
 

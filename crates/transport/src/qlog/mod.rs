@@ -12,6 +12,9 @@
 //! A log tells who talked to whom, when, how much, and by which connection IDs. It does not hold what
 //! was said (stream data, datagrams, TLS messages), nor keys, tokens or stateless reset tokens: see
 //! the security considerations of the main schema.
+//!
+//! Events are this crate's own types, which borrow from the connection. The `qlog` crate's events own their
+//! strings and vectors, so that each frame would have to be converted.
 
 mod checksum;
 mod event;

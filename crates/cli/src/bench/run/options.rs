@@ -33,7 +33,7 @@ pub(super) struct Chosen {
     /// Use only this protocol: perf, perf-tcp, sendfile, h3
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
-    /// The tables of docs/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
+    /// The tables of docs/notebook/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
     /// Whatever else is given goes before that
     #[arg(long)]
     pub transport: bool,

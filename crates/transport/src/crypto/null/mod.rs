@@ -5,6 +5,9 @@
 //! * `keys.rs`: a checksum in the place of the AEAD tag;
 //! * `suite.rs`: the same for tokens, so that no crypto provider is needed;
 //! * `handshake.rs`: who says what when; `message.rs`: how.
+//!
+//! A version, a cargo feature and a configuration type have to come together: a flag in the usual
+//! configuration could turn protection off by mistake. No shipped program enables the feature.
 
 mod handshake;
 mod keys;

@@ -1,0 +1,54 @@
+//! `docs/tutorials/first-simulation.md`, typed as it is printed: every command, and what it prints. A simulation gives
+//! the same bytes each time, so what it prints is compared exactly.
+
+use std::process::Command;
+
+const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
+const PAGE: &str = include_str!("../../docs/tutorials/first-simulation.md");
+
+/// Blocks of the language `console`: each command behind `$ `, and the lines that the page shows of its output.
+fn steps() -> Vec<(String, Vec<&'static str>)> {
+    let mut steps: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut inside = false;
+    for line in PAGE.lines() {
+        match (inside, line) {
+            (false, "```console") => inside = true,
+            (true, "```") => inside = false,
+            (true, _) => match line.strip_prefix("$ ") {
+                Some(command) => steps.push((command.to_owned(), Vec::new())),
+                None => steps.last_mut().expect("a command first").1.push(line),
+            },
+            (false, _) => {}
+        }
+    }
+    steps
+}
+
+#[test]
+fn the_tutorial_is_as_it_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    // The scenario that the page has a reader write.
+    let (_, scenario) = PAGE.split_once("```toml\n").unwrap();
+    let (scenario, _) = scenario.split_once("```").unwrap();
+    std::fs::write(folder.path().join("first.toml"), scenario).unwrap();
+    let steps = steps();
+    assert!(steps.len() >= 5, "{steps:?}");
+    for (command, shown) in steps {
+        let mut shell = Command::new("bash");
+        shell.current_dir(folder.path()).env("NO_COLOR", "1");
+        // `equic sim` starts this program.
+        shell.arg("-c").arg(format!("equic() {{ shift; {EQUIC_SIM} \"$@\"; }}; {command}"));
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let mut lines = printed.lines().map(str::trim_end);
+        for line in shown.iter().map(|line| line.trim_end()) {
+            if !matches!(line.trim(), "..." | "") {
+                assert!(
+                    lines.any(|printed| printed == line),
+                    "{command}: no line `{line}` where it is shown:\n{printed}"
+                );
+            }
+        }
+    }
+}
