@@ -10,7 +10,7 @@ use super::frame::{Frame, Kind, MAX_REASON, Offer, Status};
 use super::ids::Ids;
 use super::offered::{Fetching, Offered, Refused, State, corrupt, refused};
 use super::parameter::Parameter;
-use super::pieces::{Contradiction, Pieces};
+use super::pieces::Pieces;
 use super::types;
 use super::violation::Violation;
 use crate::bundle::{Bundle, BundleError, sha256};
@@ -324,14 +324,9 @@ impl Incoming {
         let State::Fetching(fetching) = &mut offered.state else { return Ok(()) };
         let size = if fetching.accepted { offered.size } else { offered.preamble };
         let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(size));
-        match pieces.insert(offset, data) {
-            Ok(()) => {}
-            Err(Contradiction(at)) if at < offered.carried => {
-                let why = "its manifest is not the one that the offer carried";
-                self.end(plugin, Status::Corrupt, why.to_owned(), out);
-                return Ok(());
-            }
-            Err(Contradiction(_)) => return Err(Violation::Contradiction(plugin)),
+        if pieces.insert(offset, data) == 0 {
+            // All of it had arrived before: nothing has changed.
+            return Ok(());
         }
         match pieces.take() {
             None => self.ask(plugin, config.window),

@@ -429,4 +429,9 @@ impl Exchange {
     pub(super) fn types_of_offers(&self) -> impl Iterator<Item = u64> + '_ {
         self.outgoing.types()
     }
+
+    /// Returns how often [`Exchange::types_of_offers`] may have changed.
+    pub(super) fn changes_of_offers(&self) -> u64 {
+        self.outgoing.changes()
+    }
 }

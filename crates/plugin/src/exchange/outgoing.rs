@@ -62,8 +62,10 @@ pub(super) struct Outgoing {
     /// Offers to be sent, or sent again.
     offers_due: BTreeSet<u64>,
     detaches_due: BTreeSet<u64>,
-    /// Frame types of all offers, those among them that are over.
+    /// Frame types of all offers, including offers that are over.
     allotted: BTreeSet<u64>,
+    /// Number of times that an offer was made or ended.
+    changes: u64,
 }
 
 impl Outgoing {
@@ -107,6 +109,7 @@ impl Outgoing {
             detaching: false,
         };
         self.allotted.extend(&offered.frame_types);
+        self.changes += 1;
         self.offers.insert(plugin, offered);
         self.offers_due.insert(plugin);
         Ok(plugin)
@@ -152,8 +155,9 @@ impl Outgoing {
         // Another took its place before it ran: the place that it was to take is the other's, too.
         let superseded = status == Status::Detached && !offered.active && !offered.detaching;
         let before = offered.replaces.filter(|_| superseded);
-        // All that was kept of the offer is dropped; frames about it that still come are late.
+        // Nothing of the offer is kept. Frames about it that still arrive are late.
         self.offers.remove(&plugin);
+        self.changes += 1;
         self.detach_all(before);
         self.over.insert(plugin);
         self.offers_due.remove(&plugin);
@@ -209,6 +213,11 @@ impl Outgoing {
     /// Frame types of all offers that are not over.
     pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
         self.offers.values().flat_map(|offered| &offered.frame_types).copied()
+    }
+
+    /// Returns how often [`Outgoing::types`] may have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(super) fn replaces(&self, plugin: u64) -> Option<u64> {

@@ -39,6 +39,10 @@ pub(super) struct Plugins {
     offered: Vec<u64>,
     /// Frame types that the transport was told to skip, sorted.
     skipped: Vec<u64>,
+    /// `skipped` follows from `attached` and `retired` as they are now.
+    fresh: bool,
+    /// [`Exchange::changes_of_offers`] when `offered` was read.
+    seen: u64,
 }
 
 impl Plugins {
@@ -75,6 +79,7 @@ impl Plugins {
         }
         self.tokens.insert(token, id);
         self.attached.insert(id, Attached { hook: None, frame_types, unwanted: false });
+        self.fresh = false;
     }
 
     fn detach(&mut self, host: &mut HookContext<'_>, id: PluginId) {
@@ -91,6 +96,7 @@ impl Plugins {
     /// A plugin is off: its frames that are still under way are skipped.
     fn retire(&mut self, id: PluginId) {
         if let Some(gone) = self.attached.remove(&id) {
+            self.fresh = false;
             gone.frame_types.iter().for_each(|frame_type| self.remember(*frame_type));
         }
     }
@@ -140,9 +146,15 @@ impl Plugins {
         Some(id)
     }
 
-    /// Has frames skipped of the types that may come while nobody has them. Those of plugins that run are among them:
-    /// if one fails at a frame, the rest of that packet is skipped.
+    /// Tells the transport which frame types to skip while no plugin has them. The types of running plugins are among
+    /// them: if a plugin fails at a frame, the rest of that packet is skipped. It is called for each frame of the
+    /// exchange, and does nothing if no plugin and no offer has changed.
     pub(super) fn refresh(&mut self, host: &mut HookContext<'_>, exchange: &Exchange) {
+        let seen = exchange.changes_of_offers();
+        if self.fresh && self.seen == seen {
+            return;
+        }
+        self.seen = seen;
         let offered: Vec<u64> = exchange.types_of_offers().collect();
         for gone in std::mem::replace(&mut self.offered, offered) {
             if !self.offered.contains(&gone) {
@@ -154,7 +166,8 @@ impl Plugins {
         let mut wanted: Vec<u64> = all.take(MAX_SKIPPED).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        if wanted != self.skipped && host.skip_frames(wanted.clone()).is_ok() {
+        self.fresh = wanted == self.skipped || host.skip_frames(wanted.clone()).is_ok();
+        if self.fresh {
             self.skipped = wanted;
         }
     }

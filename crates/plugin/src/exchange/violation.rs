@@ -46,9 +46,6 @@ pub enum Violation {
     /// Data that was not asked for.
     #[error("data of plugin {0} beyond what was asked for")]
     BeyondCredit(u64),
-    /// Two pieces of data that differ where they overlap.
-    #[error("data of plugin {0} contradicts what came before")]
-    Contradiction(u64),
     /// Credit for more than there is.
     #[error("more of plugin {0} is asked for than there is")]
     Credit(u64),
