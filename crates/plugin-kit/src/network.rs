@@ -23,8 +23,9 @@ const LARGEST: usize = 1500;
 /// Datagrams that an end is asked for at once, as for a message to the system.
 const TOGETHER: usize = 44;
 
-/// Steps in a row in which time may stand still.
+/// Steps in a row in which time may stand still, or in which a timer runs out less than [`TINY`] after the step before.
 const STILL: u32 = 10_000;
+const TINY: Duration = Duration::from_micros(1);
 
 /// Reason for which there is no network: in the configuration of TLS or of the link.
 #[derive(Debug, Error)]
@@ -163,6 +164,8 @@ pub struct Network {
     /// Memory for datagrams that are made together.
     buffer: Vec<u8>,
     still: u32,
+    /// Timers of the client, and of the server, that have run out.
+    timeouts: [u64; 2],
 }
 
 impl fmt::Debug for Network {
@@ -298,6 +301,7 @@ impl Network {
             sent: 0,
             buffer: Vec::new(),
             still: 0,
+            timeouts: [0; 2],
         })
     }
 
@@ -349,6 +353,11 @@ impl Network {
     /// Hooks of an end that failed, and why, since this was asked last.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
+    }
+
+    /// Returns how many times a timer of this end's connection has run out.
+    pub fn timeouts(&self, end: End) -> u64 {
+        self.timeouts[usize::from(end == End::Server)]
     }
 
     /// Messages from the hooks of an end to the application, since this was asked last.
@@ -524,7 +533,8 @@ impl Network {
         let timers = [End::Client, End::Server].map(|end| self.connection(end)?.poll_timeout());
         let next = timers.into_iter().flatten().chain(arrival).min();
         let next = next.unwrap_or(end).min(end).max(self.now);
-        self.still = if next == self.now { self.still + 1 } else { 0 };
+        let timer = arrival.is_none_or(|at| at > next) && next < self.now + TINY;
+        self.still = if next == self.now || timer { self.still + 1 } else { 0 };
         if self.still > STILL {
             return Err(self.stuck("time stands still: a timer is due without end".to_owned()));
         }
@@ -542,6 +552,7 @@ impl Network {
                 && connection.poll_timeout().is_some_and(|at| at <= now)
             {
                 connection.handle_timeout(now);
+                self.timeouts[usize::from(end == End::Server)] += 1;
             }
             self.listen(end);
         }

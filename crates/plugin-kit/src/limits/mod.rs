@@ -161,6 +161,17 @@ impl Idle {
         self.pairs.iter().map(running).sum()
     }
 
+    /// Times that timers of the clients' connections have run out, and packets that these connections have sent and
+    /// received.
+    pub fn wake_ups(&mut self) -> (u64, u64) {
+        let timeouts = self.pairs.iter().map(|pair| pair.network.timeouts(End::Client)).sum();
+        let packets = |pair: &mut Pair| {
+            let stats = pair.network.connection(End::Client).map(|client| client.stats());
+            stats.map_or(0, |stats| stats.packets_sent + stats.packets_received)
+        };
+        (timeouts, self.pairs.iter_mut().map(packets).sum())
+    }
+
     /// Steps and memory that the plugins were charged, since the connections were made.
     pub fn usage(&self) -> Usage {
         self.charged.usage()

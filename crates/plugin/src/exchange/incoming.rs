@@ -433,13 +433,19 @@ impl Incoming {
                 return Err((Status::TooLarge, why));
             }
         }
+        if !account.has_place() {
+            let why =
+                "few places for plugins are left, and the peer's address or network has several";
+            return Err((Status::Failed, why.to_owned()));
+        }
         if !account.pay(cost, self.now) {
             return Err(no_time());
         }
         let began = config.meter.as_ref().map(|clock| clock());
         let loaded = config.load.load(&accepted).map_err(|why| (Status::Failed, why));
         if let (Some(clock), Some(began)) = (&config.meter, began) {
-            account.owe(clock().saturating_sub(began).min(MOST_FOR_LOADING).saturating_sub(cost));
+            let took = clock().saturating_sub(began).min(MOST_FOR_LOADING);
+            account.owe_for_load(took.saturating_sub(cost));
         }
         let loaded = loaded?;
         self.hold(plugin, loaded.hook.memory(), config)?;

@@ -72,6 +72,12 @@ impl Drop for Place {
     }
 }
 
+/// Returns whether a quarter of the places, or of the bytes, or less is left.
+pub(super) fn are_few() -> bool {
+    TAKEN.load(Ordering::Relaxed) >= MAX_OF_PEERS / 4 * 3
+        || BYTES.load(Ordering::Relaxed) >= MAX_BYTES_OF_PEERS / 4 * 3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
