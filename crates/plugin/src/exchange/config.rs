@@ -13,6 +13,7 @@ use crate::bundle::{Bundle, BundleError, sha256};
 use crate::class::{Class, Origin};
 use crate::manifest::{Manifest, Version};
 use crate::policy::{Granted, Policy};
+use crate::preamble::Header;
 use crate::runtime::{Accounts, Allowance, Clock};
 
 /// A plugin that may run: its bundle is the one that was offered, its signature right, and the policy lets it.
@@ -91,11 +92,13 @@ impl Push {
         Ok(Push { bytes: bundle.into(), hash: sha256(bundle), preamble, manifest, both: false })
     }
 
-    /// The same offer with these bytes instead, whatever they are: for tests of what peers make of a bundle that is none.
+    /// Returns the same offer with other bytes, whatever they are, for tests of what peers do with malformed bundles. The
+    /// offer's preamble size is the one in the header of the bytes, or the former one if they have no header.
     #[must_use]
     pub fn with_bytes(self, bytes: &[u8]) -> Push {
-        // There may be fewer of them than the preamble had.
-        let preamble = self.preamble.min(bytes.len().saturating_sub(1));
+        let preamble = Header::read(bytes).map_or(self.preamble, |header| header.preamble());
+        // There may be fewer bytes than that.
+        let preamble = preamble.min(bytes.len().saturating_sub(1));
         Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
