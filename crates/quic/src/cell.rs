@@ -214,7 +214,7 @@ impl Cell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if somebody panicked while the connection was locked. Its state may contradict itself then.
+    /// Returns true if a task panicked while it had the connection locked. Its state may contradict itself then.
     pub(crate) fn is_broken(&self) -> bool {
         self.state.is_poisoned()
     }

@@ -1,7 +1,7 @@
 //! A panic while a socket's task works for one connection ends that connection, and no other.
 //!
 //! The state of such a connection may contradict itself, so nothing reads or writes it again, except for the accessors that
-//! the application calls. It is removed without a word to the peer: the endpoint answers the peer's
+//! the application calls. It is removed, and the peer is not notified: the endpoint answers the peer's
 //! next packet with a stateless reset (RFC 9000 s.10.3). Connections share no state but their routes, timers and crowds,
 //! which are cleaned up as for every connection that ends. Neither this crate nor the transport
 //! has `unsafe` code, so no state can make memory unsafe.

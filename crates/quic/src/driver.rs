@@ -257,7 +257,7 @@ impl Driver {
         outlets: Outlets<'_>,
         inner: &mut Inner,
     ) -> bool {
-        // Somebody may have panicked before, an application's task among others.
+        // There may have been a panic before, in an application's task among others.
         let sound = !cell.is_broken();
         let worked = sound.then(|| contain(|| self.work_on(&cell, first, outlets, inner)));
         let Some(sent) = worked.flatten() else {

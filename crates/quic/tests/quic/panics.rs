@@ -101,7 +101,7 @@ async fn panic_in_the_applications_task_ends_the_connection_there() {
         if let Some(error) = first.close_reason() {
             break error;
         }
-        // What is written has the task look at the connection.
+        // After a write, the task looks at the connection.
         if let Ok((mut send, _)) = first.open_bi().await {
             let _ = send.write_all(b"look").await;
         }

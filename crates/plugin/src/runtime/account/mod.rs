@@ -246,8 +246,8 @@ impl Account {
     /// address has fewer left, or if others go first.
     ///
     /// Offers and loads of all peers have half of the steps of all peers, and plugins that run cannot use that half up.
-    /// The steps that are left of it are for everybody only while there are many: the fewer are left, the less an
-    /// address, and its network, may have spent in the last seconds. So peers that make offers all the time have equal
+    /// While much of that half is left, every address may use it. The less is left, the less an address, and its
+    /// network, may have spent in the last seconds. So peers that make offers all the time have equal
     /// shares, and one that has made none lately is always served before them.
     pub fn pay(&self, cost: u64, now: u64) -> bool {
         let (mut own, mut network) = (lock(&self.own), lock(&self.network));
@@ -322,11 +322,11 @@ impl Account {
     }
 }
 
-/// Returns the steps for offers that somebody must leave to others who has spent `recent` lately. `most` is what is
-/// saved up at most, a quarter of a second's.
+/// Returns the steps for offers that an address must leave to others if it has spent `recent` steps lately. `most` is
+/// the most that can be saved up, a quarter of a second's.
 ///
-/// Whoever has spent less than `most / 4` leaves nothing. From there on it is half of `most`, and up to three quarters
-/// for 16 times `most`, which is two seconds' worth of all peers' offers.
+/// Below `most / 4`, the result is 0. From there on it is half of `most`, and grows to three quarters at 16 times
+/// `most`, which is four seconds' worth of the offers of all peers.
 fn reserve(recent: u64, most: u64) -> u64 {
     if recent < most / 4 {
         return 0;

@@ -1,5 +1,5 @@
-//! What an address or a network has spent on offers lately, which decides who goes first when
-//! offers of many peers want more than there is.
+//! Counts the recent expenses of an address or a network for offers. They decide which address goes first when
+//! the offers of all peers cost more than there is.
 
 /// Time in which a past expense comes to count half.
 const HALF_LIFE: u64 = 10_000_000_000;

@@ -49,7 +49,7 @@ fn account_reserves_half_of_all_steps_for_plugins_that_run_and_half_for_offers()
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert_eq!(of("192.0.2.1").take(100, 100, 0) + of("192.0.2.2").take(100, 100, 0), 150);
     assert!(of("192.0.2.3").pay(40, 0));
-    // What offers took of the others' half is a debt there.
+    // Offers have used a part of the other half, which is a debt there.
     assert_eq!(of("192.0.2.3").take(1, 1, 60_000_000), 0);
     assert_eq!(of("192.0.2.3").take(1, 1, 100_000_000), 1);
 }
@@ -177,7 +177,7 @@ fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
     assert_eq!(crowd.refused_newcomers(), 0);
 }
 
-/// Who offers once a second is served as long as that is less than an equal share.
+/// A peer that offers once a second is served, because that is less than an equal share.
 #[test]
 fn moderate_peers_are_served_beside_greedy_ones() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
