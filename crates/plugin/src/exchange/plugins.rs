@@ -1,4 +1,4 @@
-//! Plugins of the exchange as hooks of the connection, and the frame types that are skipped where no plugin has them.
+//! The exchange's plugins as hooks of the connection, and the frame types to skip while no plugin has them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,35 +11,35 @@ use super::config::{Loaded, PluginId};
 use super::frame::{Status, length};
 use super::machine::{Action, Exchange};
 
-/// Frame types of plugins that were taken off which are remembered. The oldest are forgotten.
+/// Most frame types of detached plugins that are remembered. The oldest are forgotten.
 const MAX_RETIRED: usize = 64;
 
-/// Frame types that are skipped at most, as the transport has it.
+/// Most frame types to skip, as in the transport.
 const MAX_SKIPPED: usize = 256;
 
-/// A plugin that is attached, or is to be.
+/// A plugin that is attached or being attached.
 struct Attached {
-    /// None: it is being attached.
+    /// `None` while it is being attached.
     hook: Option<HookId>,
     frame_types: Vec<u64>,
-    /// It is to be taken off as soon as it is attached.
+    /// It must be detached as soon as it is attached.
     unwanted: bool,
 }
 
-/// Plugins of the exchange that are hooks of one connection, or are to be, and the frame types that are skipped.
+/// The exchange's plugins on one connection, attached or being attached, and the frame types to skip.
 #[derive(Default)]
 pub(super) struct Plugins {
     attached: BTreeMap<PluginId, Attached>,
-    /// The plugin that a token stands for, while it is being attached.
+    /// Plugins that are being attached, by their tokens.
     tokens: BTreeMap<u64, PluginId>,
     next: u64,
-    /// Frame types of plugins that were taken off, whose frames may still come.
+    /// Frame types of detached plugins, whose frames may still arrive.
     retired: VecDeque<u64>,
-    /// Frame types of offers of this side: the peer's end may send frames before this end hears that it runs.
+    /// Frame types of this side's offers. The peer's end may send frames before its report that the plugin runs arrives.
     offered: Vec<u64>,
-    /// Frame types that the transport was told to skip, sorted.
+    /// Frame types that the transport skips now, sorted.
     skipped: Vec<u64>,
-    /// `skipped` follows from `attached` and `retired` as they are now.
+    /// `skipped` matches `attached` and `retired`.
     fresh: bool,
     /// [`Exchange::changes_of_offers`] when `offered` was read.
     seen: u64,
@@ -93,7 +93,7 @@ impl Plugins {
         }
     }
 
-    /// A plugin is off: its frames that are still under way are skipped.
+    /// Notes that a plugin is detached. Its frames that are still in flight are skipped.
     fn retire(&mut self, id: PluginId) {
         if let Some(gone) = self.attached.remove(&id) {
             self.fresh = false;
@@ -138,7 +138,7 @@ impl Plugins {
         }
     }
 
-    /// A hook was taken off because it failed: the plugin that it was.
+    /// Notes that a hook failed and was detached. Returns its plugin.
     pub(super) fn on_failed(&mut self, hook: HookId) -> Option<PluginId> {
         let found = self.attached.iter().find(|(_, plugin)| plugin.hook == Some(hook));
         let id = *found?.0;
@@ -180,8 +180,8 @@ fn parse(call: &Call<'_>, outputs: &mut [u64]) -> Decision {
     Decision::Done
 }
 
-/// A plugin whose frames all begin with a type and a length, whatever its own parser says: so the peer can skip them
-/// before the plugin is there, and after it is off.
+/// A plugin whose frames all begin with a type and a length, whatever its own parser does, so that the peer can skip them
+/// before the plugin is attached and after it is detached.
 struct Bounded {
     plugin: Box<dyn Hook>,
     frame_types: Vec<u64>,
