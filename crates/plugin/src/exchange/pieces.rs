@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(pieces.take(), None);
             pieces.insert(at, &whole[at..(at + 9).min(200)]);
         }
-        assert_eq!(pieces.insert(0, &whole[..10]), 4);
+        assert_eq!(pieces.insert(0, &whole[..10]), 3);
         assert_eq!(pieces.count(), 200);
         assert_eq!(pieces.take(), Some(whole));
     }

@@ -325,15 +325,15 @@ impl Account {
 /// Returns the steps for offers that an address must leave to others if it has spent `recent` steps lately. `most` is
 /// the most that can be saved up, a quarter of a second's.
 ///
-/// Below `most / 4`, the result is 0. From there on it is half of `most`, and grows to three quarters at 16 times
+/// Below `most / 4`, the result is 0. From there on it is a quarter of `most`, and grows to three quarters at 16 times
 /// `most`, which is four seconds' worth of the offers of all peers.
 fn reserve(recent: u64, most: u64) -> u64 {
     if recent < most / 4 {
         return 0;
     }
-    let part =
-        u128::from(most / 4) * u128::from(recent) / u128::from(most.saturating_mul(16).max(1));
-    most / 2 + u64::try_from(part).unwrap_or(u64::MAX).min(most / 4)
+    let full = most.saturating_mul(16).max(1);
+    let part = u128::from(most / 2) * u128::from(recent.min(full)) / u128::from(full);
+    most / 4 + u64::try_from(part).unwrap_or(most / 2)
 }
 
 impl Own {

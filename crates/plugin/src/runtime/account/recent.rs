@@ -1,11 +1,17 @@
 //! Counts the recent expenses of an address or a network for offers. They decide which address goes first when
 //! the offers of all peers cost more than there is.
 
-/// Time in which a past expense comes to count half.
-const HALF_LIFE: u64 = 10_000_000_000;
+/// Number of decay steps after which an expense counts half.
+const STEPS: u64 = 40;
 
-/// Steps that were spent lately. An expense counts half after [`HALF_LIFE`], a quarter after twice
-/// that time, and so on.
+/// Nanoseconds of a decay step, a quarter of a second.
+const STEP: u64 = 250_000_000;
+
+/// What remains after a step, in parts of 65,536: the fortieth root of a half.
+const REMAINS: u128 = 64_410;
+
+/// Steps that were spent lately. An expense counts half after ten seconds, a quarter after twenty,
+/// and so on.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     steps: u64,
@@ -16,16 +22,13 @@ pub(super) struct Recent {
 impl Recent {
     /// Returns the steps that still count at `now`.
     pub(super) fn at(&mut self, now: u64) -> u64 {
-        let elapsed = now.saturating_sub(self.decayed_to);
-        // A quarter of a second at a time at least, so that rounding does not stop the decay.
-        if elapsed >= HALF_LIFE / 40 {
-            let halves = u32::try_from(elapsed / HALF_LIFE).unwrap_or(u32::MAX);
-            let whole = self.steps.checked_shr(halves).unwrap_or(0);
-            // Between two halvings, a straight line.
-            let part = u128::from(whole) * u128::from(elapsed % HALF_LIFE);
-            let part = part / u128::from(2 * HALF_LIFE);
-            self.steps = whole - u64::try_from(part).unwrap_or(whole).min(whole);
-            self.decayed_to = now;
+        let passed = now.saturating_sub(self.decayed_to) / STEP;
+        if passed > 0 {
+            let halves = u32::try_from(passed / STEPS).unwrap_or(u32::MAX);
+            let halved = self.steps.checked_shr(halves).unwrap_or(0);
+            let decay = |steps: u64, _| (u128::from(steps) * REMAINS >> 16) as u64;
+            self.steps = (0..passed % STEPS).fold(halved, decay);
+            self.decayed_to += passed * STEP;
         }
         self.steps
     }
@@ -49,6 +52,9 @@ mod tests {
         assert_eq!(recent.at(0), 1_000_000);
         let after = recent.at(10 * SECOND);
         assert_eq!(after, 500_000);
+        recent.add(500_000);
+        let after = recent.at(15 * SECOND);
+        assert!((700_000..715_000).contains(&after), "{after}");
         assert_eq!(recent.at(3_600 * SECOND), 0);
         // In many small steps, too.
         recent.add(1_000_000);

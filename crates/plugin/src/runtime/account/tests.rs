@@ -181,7 +181,7 @@ fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
 #[test]
 fn moderate_peers_are_served_beside_greedy_ones() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
-    crowd.pass(10_000);
+    crowd.pass(30_000);
     let moderate = v4(77 << 8);
     let mut refused = 0;
     for _ in 0..60 {
