@@ -92,7 +92,7 @@ equic_u64 on_frame(struct equic_process_frame *call, const equic_u8 *bytes)
 	if (state.reduced && now < state.reduced + equic_get(EQUIC_SMOOTHED_RTT))
 		return EQUIC_DONE;
 	state.reduced = now;
-	/* RFC 8511: a mark comes before the queue is full, so the reduction is smaller than for a loss. */
+	/* RFC 8511: a mark comes before the queue is full, so it reduces less than a loss. */
 	equic_set(EQUIC_CONGESTION_WINDOW, equic_get(EQUIC_CONTROLLER_WINDOW) * 17 / 20);
 	equic_set(EQUIC_SLOW_START_THRESHOLD, equic_get(EQUIC_CONTROLLER_WINDOW));
 	return EQUIC_DONE;
