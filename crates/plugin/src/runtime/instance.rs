@@ -85,7 +85,7 @@ impl Instance {
         self.look_named(anchor, host, &named, outputs)
     }
 
-    /// Does what [`Instance::look`] does, for a call with the frame type of the manifest.
+    /// Runs [`Instance::look`] after the frame type was translated to the manifest's.
     fn look_named(
         &mut self,
         anchor: Anchor,
@@ -207,7 +207,7 @@ impl Instance {
         answer
     }
 
-    /// Does what [`Instance::replace_named`] does, for a frame that has another type on the wire.
+    /// Calls [`Instance::replace_named`] with a frame whose type on the wire is another one.
     #[cold]
     fn replace_allotted(
         &mut self,
