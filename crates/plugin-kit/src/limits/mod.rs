@@ -79,7 +79,7 @@ fn link(rate: Option<u64>) -> Link {
 /// Address of the peer that brings the plugins.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The account of the peer's address, for what it has given out.
+/// The account of the peer's address, from which its usage is read.
 #[derive(Clone, Debug)]
 struct Charged(Arc<Account>);
 

@@ -239,7 +239,7 @@ pub const WORKERS: &[Worker] = &[
 pub(super) const PLUGINS: usize = 15;
 
 impl Worker {
-    /// Builds as many plugins as a connection takes, which do this so many times in a call.
+    /// Builds as many plugins as a connection accepts, each with this many turns in a call.
     ///
     /// # Errors
     /// The code is not compiled.
