@@ -30,18 +30,20 @@ impl Pieces {
             let length = (end - at).min(64 - first);
             let all = u64::MAX >> (64 - length) << first;
             let new = all & !self.received[word];
+            self.received[word] |= new;
+            self.count += new.count_ones() as usize;
             if new == all {
                 let from = at - offset;
                 self.bytes[at..at + length].copy_from_slice(&piece[from..from + length]);
             } else {
-                let bits = (first..first + length).filter(|bit| new >> bit & 1 != 0);
-                for at in bits.map(|bit| 64 * word + bit) {
+                // One turn for each new byte, so none if all of them have arrived before.
+                let mut left = new;
+                while left != 0 {
+                    let at = 64 * word + left.trailing_zeros() as usize;
                     self.bytes[at] = piece[at - offset];
+                    left &= left - 1;
                 }
             }
-            self.received[word] |= new;
-            self.count += new.count_ones() as usize;
-            // A word without new bytes was skipped as a whole.
             at += length;
         }
         self.count - before
