@@ -72,7 +72,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
             "types",
             of(observe, "", "", Some(&ann)),
             Status::FrameTypes,
-            "1 frame types are allotted",
+            "the offer allots 1 frame types",
         ),
     ]
 }

@@ -62,7 +62,7 @@ async fn first_panics_at(
 #[tokio::test]
 async fn panic_of_a_connection_ends_only_that_connection() {
     // In the receiving of a datagram, in sending, and in a timer.
-    for operation in [Operation::ReceivePacket, Operation::SendPacket, Operation::UpdateRtt] {
+    for operation in [Operation::AfterPacketRead, Operation::SendPacket, Operation::OnTimer] {
         let (server, _client, [first, second], theirs) = first_panics_at(operation).await;
         let (mut send, _receive) = first.open_bi().await.unwrap();
         send.write_all(b"this ends it").await.unwrap();
