@@ -161,6 +161,16 @@ impl Idle {
         self.pairs.iter().map(running).sum()
     }
 
+    /// Has the servers fall silent while a packet of each client is in flight, so that the timers of loss detection run.
+    pub fn stall(&mut self) {
+        for pair in &mut self.pairs {
+            pair.network.lose(End::Server, &(0..1_000_000).collect::<Vec<u64>>());
+            if let Some(client) = pair.network.connection(End::Client) {
+                client.ping();
+            }
+        }
+    }
+
     /// Times that timers of the clients' connections have run out, and packets that these connections have sent and
     /// received.
     pub fn wake_ups(&mut self) -> (u64, u64) {
