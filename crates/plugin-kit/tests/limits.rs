@@ -61,6 +61,23 @@ fn plugins_of_an_address_are_held_to_its_steps() {
     assert_eq!(work(1, worker, worker.turns).0, 15);
 }
 
+/// A plugin that has the connection wake up a nanosecond later, again and again, pays for each
+/// wake-up, so that it is taken off after as many as its steps allow.
+#[test]
+fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
+    let early = worker("a nanosecond away");
+    let mut idle = Idle::new(1, &early.push(0).unwrap()).unwrap();
+    idle.stall();
+    idle.pass(TIME).unwrap();
+    let (wake_ups, packets) = idle.wake_ups();
+    println!("DEBUG {wake_ups} {packets} {:?} {}", idle.usage(), idle.running());
+    assert_eq!(idle.running(), 14, "all but the one with the timer run on");
+    // 5,000 steps each, unless there was a packet. The other plugins have timers every 10 ms.
+    let paid = idle.usage().steps / 5_000;
+    assert!(wake_ups > 500, "the timer is not early: {wake_ups} wake-ups");
+    assert!(wake_ups <= paid + packets, "{wake_ups} wake-ups, {paid} paid, {packets} packets");
+}
+
 /// Frames that plugins queue by their timers are charged for the packets that they take.
 #[test]
 fn frames_of_plugins_are_charged_for_their_packets() {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub arrived: Notify,
     /// A connection is gone.
     pub gone: Notify,
+    /// Number of connections that a panic has ended.
+    pub broken: AtomicU64,
     #[cfg(feature = "qlog")]
     pub logs: Logs,
     /// Tokens that servers gave, for later connections to them.

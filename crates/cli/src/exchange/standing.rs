@@ -1,6 +1,6 @@
 //! Plugins as they stand on connections, told by listeners of the exchange.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use equic_plugin::Origin;
@@ -69,9 +69,14 @@ impl Standing {
         self.peer == other.peer && of(self) == of(other) && self.hash == other.hash
     }
 
-    /// Whether it is settled what became of it, for now.
+    /// Returns whether the outcome of the offer is known.
     pub(crate) fn is_settled(&self) -> bool {
         !matches!(&*self.state, "offered" | "fetched")
+    }
+
+    /// Returns whether the plugin does not run, or no longer.
+    fn is_over(&self) -> bool {
+        self.is_settled() && self.state != "active"
     }
 
     fn on_update(&mut self, update: &Update) {
@@ -128,46 +133,76 @@ impl Standing {
 /// Callback for every change of a plugin's standing, called while its connection is locked.
 pub(super) type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
 
+/// Offers of one connection that are not over.
+#[derive(Default)]
+struct Open(Vec<Standing>);
+
+impl Open {
+    /// Takes in an update, and returns how the plugin stands then. An offer that is over is forgotten, because no update
+    /// follows, and a peer can make many offers that end at once.
+    fn on_update(&mut self, peer: &str, update: &Update) -> Standing {
+        let new = Standing::of(peer, update);
+        let known = self.0.iter().rposition(|one| one.is(&new));
+        let mut standing = known.map_or(new, |at| self.0.remove(at));
+        standing.on_update(update);
+        if !matches!(update.progress, Progress::Over(..)) {
+            self.0.push(standing.clone());
+        }
+        standing
+    }
+}
+
 /// Listener for the exchange on one connection.
 pub(super) fn listener(peer: String, tell: Teller) -> Listener {
-    let all = Mutex::new(Vec::<Standing>::new());
+    let open = Mutex::new(Open::default());
     Arc::new(move |update: &Update| {
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = Standing::of(&peer, update);
-        let known = all.iter().rposition(|one| one.is(&new));
-        let at = known.unwrap_or_else(|| {
-            all.push(new);
-            all.len() - 1
-        });
-        all[at].on_update(update);
-        tell(&all[at]);
-        // No update follows. A peer can make many offers that end at once.
-        if matches!(update.progress, Progress::Over(..)) {
-            all.remove(at);
-        }
+        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        tell(&open.on_update(&peer, update));
     })
 }
 
-/// Plugins of all connections, as they stand: for a command that has a few of these.
+/// Plugins of peers that are over and that [`Standings`] keeps. Further ones are counted.
+const MAX_OVER: usize = 64;
+
+/// Plugins of all connections, as they stand, for a command that has few of them.
 #[derive(Clone, Default)]
 pub(crate) struct Standings {
-    all: Arc<Mutex<Vec<Standing>>>,
+    kept: Arc<Mutex<Kept>>,
     changed: Arc<Notify>,
 }
 
+#[derive(Default)]
+struct Kept {
+    /// In the order in which they were first heard of.
+    all: Vec<Standing>,
+    /// Plugins of peers in `all` that are over.
+    over: usize,
+    /// Plugins of peers that are over and were not kept.
+    left_out: u64,
+}
+
 impl Standings {
-    /// As they stand now, in the order in which they were first heard of.
-    pub(crate) fn all(&self) -> Vec<Standing> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it is settled what became of each, for so long at most.
+    /// Returns the plugins as they stand now, in the order in which they were first heard of.
+    pub(crate) fn all(&self) -> Vec<Standing> {
+        self.kept().all.clone()
+    }
+
+    /// Returns the number of plugins that peers offered, that are over, and that [`Standings::all`] does not have.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.kept().left_out
+    }
+
+    /// Waits until the outcome of each plugin is known, but not longer than `most`.
     pub(crate) async fn settled(&self, most: Duration) {
         let settle = async {
             loop {
                 // Registered before the plugins are looked at, or a change in between would be missed.
                 let changed = self.changed.notified();
-                if self.all().iter().all(Standing::is_settled) {
+                if self.kept().all.iter().all(Standing::is_settled) {
                     return;
                 }
                 changed.await;
@@ -179,12 +214,79 @@ impl Standings {
 
     /// Remembers how a plugin stands.
     pub(crate) fn set(&self, standing: &Standing) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.iter_mut().rev().find(|one| one.is(standing)) {
-            Some(known) => known.clone_from(standing),
-            None => all.push(standing.clone()),
-        }
-        drop(all);
+        self.kept().set(standing);
         self.changed.notify_one();
+    }
+}
+
+impl Kept {
+    fn set(&mut self, standing: &Standing) {
+        let known = self.all.iter().rposition(|one| one.is(standing));
+        let at = known.unwrap_or_else(|| {
+            self.all.push(standing.clone());
+            self.all.len() - 1
+        });
+        self.all[at].clone_from(standing);
+        // Plugins of this end are as many as its user gave.
+        if standing.by == "peer" && standing.is_over() {
+            if self.over == MAX_OVER {
+                self.all.remove(at);
+                self.left_out += 1;
+            } else {
+                self.over += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use equic_plugin::exchange::{PluginId, Status};
+
+    use super::*;
+
+    fn update(by: Origin, number: u64, progress: Progress) -> Update {
+        Update { id: Some(PluginId { by, number }), hash: [number as u8; 32], name: None, progress }
+    }
+
+    fn over() -> Progress {
+        Progress::Over(Status::Refused, "not wanted".to_owned())
+    }
+
+    #[test]
+    fn offers_that_are_over_are_reported_and_forgotten() {
+        let mut open = Open::default();
+        open.on_update("peer", &update(Origin::Peer, 1_000, Progress::Active));
+        for number in 0..256 {
+            open.on_update("peer", &update(Origin::Peer, number, Progress::Offered));
+            let reported = open.on_update("peer", &update(Origin::Peer, number, over()));
+            assert_eq!((reported.offer, &*reported.state), (Some(number), "refused"));
+            assert_eq!(reported.reason.as_deref(), Some("not wanted"));
+        }
+        let left: Vec<Option<u64>> = open.0.iter().map(|one| one.offer).collect();
+        assert_eq!(left, [Some(1_000)]);
+        // One that ran and was taken off is known to have run.
+        let reported = open.on_update("peer", &update(Origin::Peer, 1_000, over()));
+        assert!(reported.ran && open.0.is_empty());
+    }
+
+    #[tokio::test]
+    async fn standings_keep_some_that_are_over_and_count_the_others() {
+        let standings = Standings::default();
+        let mut open = Open::default();
+        let mut tell = |update| standings.set(&open.on_update("peer", &update));
+        tell(update(Origin::Peer, 0, Progress::Active));
+        for number in 1..=300 {
+            tell(update(Origin::Peer, number, Progress::Offered));
+            tell(update(Origin::Peer, number, over()));
+            tell(update(Origin::Own, number, Progress::Offered));
+            tell(update(Origin::Own, number, over()));
+        }
+        let all = standings.all();
+        let peers = all.iter().filter(|one| one.by == "peer").count();
+        assert_eq!((peers, all.len() - peers, standings.left_out()), (1 + MAX_OVER, 300, 236));
+        assert!(all[0].ran && all[0].state == "active");
+        // None that is over is waited for.
+        standings.settled(Duration::from_secs(3_600)).await;
     }
 }

@@ -28,6 +28,7 @@ mod first_plugin;
 mod gateway;
 mod get;
 mod help;
+mod hostile_server;
 mod interop;
 mod interop_list;
 mod lab_run;

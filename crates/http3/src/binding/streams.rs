@@ -57,6 +57,9 @@ impl<B> Drop for SendStream<B> {
             // RFC 9114 s.4.1: a stream that ends without a response would be an error of the whole
             // connection.
             self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
+        } else if std::thread::panicking() {
+            // The message may be incomplete, and must not end like a complete one.
+            self.stream.reset(code(Code::H3_INTERNAL_ERROR.value()));
         }
     }
 }

@@ -48,7 +48,12 @@ async fn serve(
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
-            Some(_) = connections.join_next() => {}
+            Some(ended) = connections.join_next() => {
+                // Its streams and its place in the admission were released while it unwound.
+                if ended.is_err_and(|error| error.is_panic()) {
+                    tracing::error!("a panic ended the task of a connection; others go on");
+                }
+            }
             incoming = server.endpoint.accept() => {
                 let incoming = incoming.ok_or(Lost)?;
                 if let Some((incoming, permit)) = decide(&server.context, incoming) {

@@ -259,6 +259,10 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                     peer.context.stats.0.failed.add(1);
                 }
                 let too_many = match done {
+                    Err(error) if error.is_panic() => {
+                        tracing::error!("a panic ended the task of a request; others go on");
+                        None
+                    }
                     Ok(Outcome::Malformed) => {
                         malformed.add(Instant::now()).then_some("malformed requests")
                     }

@@ -314,3 +314,32 @@ async fn migration_that_is_refused_may_be_taken_back() {
     admission.until("moved", |seen| seen.moved.last() == Some(&to)).await;
     server.stop().await;
 }
+
+/// Panics for the first connection.
+struct PanicsOnce(AtomicU64);
+
+impl Admission for PanicsOnce {
+    fn incoming(&self, _peer: SocketAddr) -> Decision {
+        Decision::Accept
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "this panic is a part of the test");
+        NoQuota.opened(peer)
+    }
+}
+
+/// A panic in the task of a connection ends that connection, and the server serves others.
+#[tokio::test]
+async fn panic_in_a_connections_task_ends_only_that_connection() {
+    let server = with(Arc::new(PanicsOnce(AtomicU64::new(0))), Limits::default());
+    let first = server.client();
+    // It fails, unless the client repeats it on another connection.
+    let _ = first.get(&server.url("/health")).await;
+    let second = server.client();
+    let mut response = second.get(&server.url("/bytes/10000")).await.unwrap();
+    response.drain().await.unwrap();
+    assert_eq!((response.status, response.bytes()), (StatusCode::OK, 10_000));
+    let stats = server.stop().await;
+    assert!(stats.open == 0 && stats.requests >= 1, "{stats:?}");
+}

@@ -69,6 +69,7 @@ impl Idle {
             incoming: Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
+            broken: Default::default(),
             #[cfg(feature = "qlog")]
             logs: crate::log::Logs { qlog: None, trace: None, subscriber: None },
             tokens: Arc::new(Tokens::default()),
