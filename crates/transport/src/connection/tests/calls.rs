@@ -1,4 +1,4 @@
-//! The ways of a datagram and of a STREAM frame in `docs/transport.md` are those of the code.
+//! The ways of a datagram and of a STREAM frame in `connection/README.md` are those of the code.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ struct Named {
 
 /// Functions of the list that begins with this line, in its order.
 fn way(title: &str) -> Vec<Named> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/transport.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/connection/README.md");
     let text = std::fs::read_to_string(file).unwrap();
     let (_, list) = text.split_once(&format!("\n{title}\n\n")).expect("the list is there");
     let (list, _) = list.split_once("\n\n").unwrap();

@@ -1,10 +1,10 @@
-//! The table of a connection's parts in `docs/transport.md` says what is there.
+//! The table of a connection's parts in `connection/README.md` names its fields and files.
 
 use std::path::{Path, PathBuf};
 
 /// Rows of the table, by cells.
 fn rows() -> Vec<Vec<String>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/transport.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/connection/README.md");
     let text = std::fs::read_to_string(file).unwrap();
     let table = text.lines().skip_while(|line| !line.starts_with("| field | part |")).skip(2);
     let table = table.take_while(|line| line.starts_with('|'));
@@ -49,7 +49,7 @@ fn every_field_is_in_one_row() {
     fields.sort();
     named.sort();
     assert!(fields.len() > 20, "{fields:?}");
-    assert_eq!(named, fields, "fields of `Connection`, and those in docs/transport.md");
+    assert_eq!(named, fields, "fields of `Connection`, and those in src/connection/README.md");
 }
 
 #[test]
