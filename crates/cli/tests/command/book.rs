@@ -82,8 +82,10 @@ fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> {
     match kind {
         Kind::Gateway => {
             let whole = match (has("[[service]]"), has("[[service.override]]")) {
-                (false, true) => format!("[[service]]\nlisten = [\"443\"]\n{text}"),
-                (false, false) => format!("{text}\n[[service]]\nlisten = [\"443\"]\n"),
+                (false, true) => format!("[[service]]\nname = \"web\"\nlisten = [\"443\"]\n{text}"),
+                (false, false) => {
+                    format!("{text}\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n")
+                }
                 _ => text,
             };
             Config::parse(&whole).map(drop).map_err(|error| error.to_string())
