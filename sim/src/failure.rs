@@ -9,6 +9,10 @@ pub(crate) enum Failure {
     Failed(String),
     /// It was called in a way that makes no sense: exit code 2.
     Usage(String),
+    /// There was too little data to decide: exit code 3.
+    Undecided(String),
+    /// Nothing could be compared: exit code 4.
+    Incomparable(String),
     /// Whoever read the output has gone, so there is nobody left to tell: exit code 0.
     ClosedPipe,
 }
@@ -28,6 +32,8 @@ impl Failure {
             Failure::ClosedPipe => return ExitCode::SUCCESS,
             Failure::Failed(message) => (message, 1),
             Failure::Usage(message) => (message, 2),
+            Failure::Undecided(message) => (message, 3),
+            Failure::Incomparable(message) => (message, 4),
         };
         crate::output::notice(message);
         ExitCode::from(code)

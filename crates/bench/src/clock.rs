@@ -149,8 +149,7 @@ pub(crate) fn check(
     };
     let passage =
         seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes came for"));
-    let cpu =
-        |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
+    let cpu = |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
         cpu(seen.client_cpu, "the client computed for"),

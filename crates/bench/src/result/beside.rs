@@ -39,13 +39,19 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
         Column::text("notes"),
     ])
     .title(format!("{place}: each with itself ({})", show::ARROWS));
+    let reference = rows.iter().find(|row| row.key.client == reference);
+    let reference_is_doubted = reference.is_some_and(Row::clock_is_doubted);
     for row in rows {
         let beside = row.beside.as_ref();
         let [mut value, spread] = both(row.value, scale);
+        value = show::marked(value, row.clock_is_doubted());
         if let Some(disturbed) = &row.disturbed {
             value = format!("{} (disturbed)", scale.show(disturbed.median));
         }
-        let [ratio, ratio_spread] = both(beside.and_then(|one| one.value), TIMES);
+        let ratio = beside.and_then(|one| one.value);
+        let depends = ratio.is_some() && (row.clock_is_doubted() || reference_is_doubted);
+        let [ratio, ratio_spread] = both(ratio, TIMES);
+        let ratio = show::marked(ratio, depends);
         let [cpu_ratio, cpu_spread] = both(beside.and_then(|one| one.cpu_ratio), TIMES);
         let median = |estimate: Option<Estimate>| both(estimate, cpu)[0].clone();
         let rss = row.medians.server_peak_rss;

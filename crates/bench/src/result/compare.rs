@@ -115,6 +115,12 @@ pub struct Compared {
     /// With [`ComparisonVerdict::TooFewRounds`]: the rounds that a verdict takes, in each result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<usize>,
+    /// True if a client's clock is doubted in the old result, in at least half of the rounds: the verdict depends on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old_clock_doubted: bool,
+    /// The same of the new result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub new_clock_doubted: bool,
     /// New CPU time divided by old, both ends together; it decides nothing.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
@@ -252,6 +258,8 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         corrected_p: None,
         least_p: None,
         rounds_needed: None,
+        old_clock_doubted: old.clock_is_doubted(),
+        new_clock_doubted: new.clock_is_doubted(),
         cpu: cpu(old).zip(cpu(new)).map(|(old, new)| new / old),
         verdict: ComparisonVerdict::Incomparable,
         why: String::new(),
@@ -356,6 +364,8 @@ fn alone(row: &Row, old: bool) -> Compared {
         corrected_p: None,
         least_p: None,
         rounds_needed: None,
+        old_clock_doubted: old && row.clock_is_doubted(),
+        new_clock_doubted: !old && row.clock_is_doubted(),
         cpu: None,
         verdict: ComparisonVerdict::Incomparable,
         why: format!("only in the {} result", if old { "old" } else { "new" }),

@@ -41,8 +41,9 @@ fn table(cells: &[Compared], same: f64) -> Table {
     ])
     .title(cells.first().map(|cell| show::place(&place(cell))).unwrap_or_default());
     for cell in cells {
-        let median =
-            |value: Option<f64>| value.map_or_else(|| MISSING.into(), |one| scale.show(one));
+        let median = |value: Option<f64>, doubted: bool| {
+            value.map_or_else(|| MISSING.into(), |one| show::marked(scale.show(one), doubted))
+        };
         let percent = |ratio: f64| change(1.0, ratio);
         let (effect, interval) = match cell.ratio {
             Some(ratio) => (
@@ -57,8 +58,8 @@ fn table(cells: &[Compared], same: f64) -> Table {
         table.row([
             Cell::new(&cell.key.client),
             Cell::new(&cell.key.server),
-            Cell::new(median(cell.old)),
-            Cell::new(median(cell.new)),
+            Cell::new(median(cell.old, cell.old_clock_doubted)),
+            Cell::new(median(cell.new, cell.new_clock_doubted)),
             Cell::new(effect).tone(Tone::Strong),
             Cell::new(interval),
             Cell::new(cell.p.map_or_else(|| MISSING.to_owned(), probability)),
@@ -97,6 +98,10 @@ fn verdict(cell: &Compared, same: f64) -> Cell {
         ComparisonVerdict::TooFewRounds => (too_few(cell), Tone::Warning),
         ComparisonVerdict::Incomparable => ("cannot be compared".to_owned(), Tone::Warning),
     };
+    let doubted = cell.old_clock_doubted || cell.new_clock_doubted;
+    let compared = cell.verdict != ComparisonVerdict::Incomparable;
+    let text = show::marked(text, doubted && compared);
+    let tone = if doubted && tone == Tone::Good { Tone::Warning } else { tone };
     let text = if cell.why.is_empty() { text } else { format!("{text}: {}", cell.why) };
     Cell::new(text).tone(tone)
 }

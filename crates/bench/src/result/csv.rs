@@ -53,6 +53,7 @@ struct Sample<'a> {
     steal: f64,
     foreign: f64,
     too_noisy: bool,
+    clock_doubt: String,
     logs: Option<&'a str>,
 }
 
@@ -108,6 +109,9 @@ impl<'a> Sample<'a> {
             steal: record.noise.steal,
             foreign: record.noise.foreign,
             too_noisy: record.noise.too_much,
+            clock_doubt: harmless(
+                figures.and_then(|figures| figures.clock_doubt.as_deref()).unwrap_or_default(),
+            ),
             logs: record.logs.as_deref(),
         }
     }
@@ -149,6 +153,8 @@ struct Line<'a> {
     to_tcp_median: Option<f64>,
     to_tcp_low_95: Option<f64>,
     to_tcp_high_95: Option<f64>,
+    clock_doubted: usize,
+    to_tcp_clock_doubted: bool,
     trouble: String,
 }
 
@@ -191,6 +197,8 @@ impl<'a> Line<'a> {
             to_tcp_median: row.to_tcp.map(|ratio| ratio.median),
             to_tcp_low_95: row.to_tcp.and_then(|ratio| ratio.interval).map(|ends| ends.low),
             to_tcp_high_95: row.to_tcp.and_then(|ratio| ratio.interval).map(|ends| ends.high),
+            clock_doubted: row.marks.clock_doubted,
+            to_tcp_clock_doubted: row.marks.tcp_clock_doubted,
             trouble: show::trouble(row).unwrap_or_default(),
         }
     }

@@ -44,6 +44,13 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
 }
 
 impl Shown {
+    /// The text of a row's cell. All of them depend on the client's clock.
+    pub(super) fn show(&self, row: &Row, p99: Estimate, latency: &UnderLoad) -> String {
+        let is_figure = self.less.is_some();
+        let text = (self.read)(p99, latency, self.scale);
+        show::marked(text, is_figure && row.clock_is_doubted())
+    }
+
     /// The unit of the header, and which figures are better.
     pub(super) fn unit(&self) -> String {
         match self.less {
@@ -78,7 +85,7 @@ fn table(rows: &[Row]) -> Option<Table> {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
         cells.extend(shown.iter().map(|column| {
             let tone = if column.scale == TIMES { Tone::Strong } else { Tone::Normal };
-            Cell::new((column.read)(p99, one, column.scale)).tone(tone)
+            Cell::new(column.show(row, p99, one)).tone(tone)
         }));
         table.row(cells);
     }

@@ -150,7 +150,10 @@ fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
         (TestResult::Succeeded, Some(value)) => {
             let (unit, factor) = unit(&row.unit);
             let (mean, deviation) = (value.mean * factor, value.deviation * factor);
-            format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}")
+            // The page shows it as text.
+            let mark = if row.clock_is_doubted() { show::CLOCK_DOUBTED } else { "" };
+            let separator = if mark.is_empty() { "" } else { ", " };
+            format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}{separator}{mark}")
         }
         _ => String::new(),
     };

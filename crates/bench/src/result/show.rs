@@ -226,20 +226,37 @@ pub fn disturbed(row: &Row) -> Option<String> {
     ))
 }
 
+/// Mark of a figure that depends on a doubted clock.
+pub const CLOCK_DOUBTED: &str = "clock doubted";
+
+/// Adds the mark to the text of a figure that depends on a doubted clock.
+#[must_use]
+pub fn marked(text: String, doubted: bool) -> String {
+    if doubted { format!("{text} ({CLOCK_DOUBTED})") } else { text }
+}
+
 /// What has to be known of the rounds that were measured, most important first.
 #[must_use]
 pub fn marks(row: &Row) -> Vec<String> {
-    let Marks { cpu_with_start, clock_doubted, clock_doubt, server_restless, server_killed } =
-        &row.marks;
+    let Marks {
+        cpu_with_start,
+        clock_doubted,
+        clock_doubt,
+        tcp_clock_doubted,
+        server_restless,
+        server_killed,
+    } = &row.marks;
     let of = |count: &usize| match *count == row.measured {
         true => String::new(),
         false => format!(" ({count} of {})", row.measured),
     };
     let mut marks = Vec::new();
-    // A round of which chance made the process slow is none of the client's fault.
-    if 2 * *clock_doubted > row.measured {
+    if row.clock_is_doubted() {
         let why = clock_doubt.as_deref().unwrap_or_default();
-        marks.push(format!("clock doubted{}: {why}", of(clock_doubted)));
+        marks.push(format!("{CLOCK_DOUBTED}{}: {why}", of(clock_doubted)));
+    }
+    if *tcp_clock_doubted {
+        marks.push(format!("{CLOCK_DOUBTED} of {}", row.tcp.as_deref().unwrap_or_default()));
     }
     if *server_restless > 0 {
         marks.push(format!("server never idle{}", of(server_restless)));

@@ -219,17 +219,17 @@ fn relate_to_tcp(rows: &mut [Row]) {
     let key = |row: &Row| {
         (row.key.workload.clone(), row.key.path.clone(), row.key.point.clone(), row.unit.clone())
     };
-    let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>)> = BTreeMap::new();
+    let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>, bool)> = BTreeMap::new();
     let is_tcp = |row: &&Row| row.key.protocol == TCP && row.measured > 0;
     let (own, mixed): (Vec<&Row>, Vec<&Row>) =
         rows.iter().filter(is_tcp).partition(|row| row.key.client == row.key.server);
     for row in own.into_iter().chain(mixed) {
         let name = format!("{}>{}", row.key.client, row.key.server);
         let values = row.points.iter().map(|point| (point.round, point.value)).collect();
-        baselines.entry(key(row)).or_insert((name, values));
+        baselines.entry(key(row)).or_insert((name, values, row.clock_is_doubted()));
     }
     for row in rows.iter_mut().filter(|row| row.key.protocol != TCP) {
-        let Some((name, values)) = baselines.get(&key(row)) else { continue };
+        let Some((name, values, doubted)) = baselines.get(&key(row)) else { continue };
         let ratios: Sample = row
             .points
             .iter()
@@ -237,6 +237,7 @@ fn relate_to_tcp(rows: &mut [Row]) {
             .collect();
         row.to_tcp = estimate(&ratios);
         row.tcp = row.to_tcp.map(|_| name.clone());
+        row.marks.tcp_clock_doubted = row.to_tcp.is_some() && *doubted;
     }
 }
 
@@ -251,6 +252,8 @@ fn marks(measured: &[(&Record, &Figures)]) -> Marks {
         cpu_with_start: count(|one| one.client_start_cpu_seconds.is_none()),
         clock_doubted: count(|one| one.clock_doubt.is_some()),
         clock_doubt: measured.iter().find_map(|(_, one)| one.clock_doubt.clone()),
+        // `relate_to_tcp` finds out.
+        tcp_clock_doubted: false,
         server_restless: count(|one| one.server_restless),
         server_killed: count(|one| one.server_killed),
     }

@@ -197,11 +197,14 @@ pub struct Disturbed {
 pub struct Marks {
     /// CPU time includes the start of the client, because that was not measured.
     pub cpu_with_start: usize,
-    /// The client's clock does not agree with what the runner saw.
+    /// Rounds in which the client's clock does not agree with what the runner saw.
     pub clock_doubted: usize,
     /// Why, the first time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
+    /// True if the clock of the client that [`Row::to_tcp`] compares with is doubted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tcp_clock_doubted: bool,
     /// The server used CPU time although no client was there.
     pub server_restless: usize,
     /// The server did not end when it was asked to, and was killed.
@@ -303,6 +306,14 @@ impl Row {
         let uploads = self.key.workload == "upload";
         let sender = if uploads { &self.client_effective } else { &self.server_effective };
         sender.as_ref().map(|one| one.max_payload).filter(|bytes| *bytes > 0)
+    }
+
+    /// True if the figure depends on a client's clock that does not agree with what the runner saw, in at least half
+    /// of the measured rounds. In fewer rounds, chance may have made the process slow, and the median does not
+    /// depend on them.
+    #[must_use]
+    pub fn clock_is_doubted(&self) -> bool {
+        self.marks.clock_doubted > 0 && 2 * self.marks.clock_doubted >= self.measured
     }
 
     /// Rounds whose every attempt was disturbed: they say nothing of the implementations.

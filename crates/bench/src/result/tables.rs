@@ -82,10 +82,16 @@ fn short(row: &Row, scale: Scale) -> Cell {
         return Cell::new(text).tone(Tone::Warning);
     }
     match (row.value, show::trouble(row)) {
-        (Some(value), None) => Cell::new(scale.show(value.median)).tone(Tone::Strong),
-        (Some(value), Some(_)) => {
-            let text = format!("{} ({}/{})", scale.show(value.median), row.measured, row.rounds);
-            Cell::new(text).tone(Tone::Bad)
+        (Some(value), trouble) => {
+            let doubted = row.clock_is_doubted();
+            let text = show::marked(scale.show(value.median), doubted);
+            match trouble {
+                Some(_) => {
+                    Cell::new(format!("{text} ({}/{})", row.measured, row.rounds)).tone(Tone::Bad)
+                }
+                None if doubted => Cell::new(text).tone(Tone::Warning),
+                None => Cell::new(text).tone(Tone::Strong),
+            }
         }
         (None, Some(trouble)) => Cell::new(trouble).tone(Tone::Bad),
         (None, None) => Cell::new("does not").tone(Tone::Faint),

@@ -41,6 +41,7 @@ pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -
         shapes += &text("name end", LEFT - 10.0, y + 4.0, &name(row));
         shapes += &one(row, &axis, scale, y);
         let (class, note) = match (show::trouble(row), row.modes) {
+            _ if row.clock_is_doubted() => ("note warn", show::CLOCK_DOUBTED.to_owned()),
             (Some(trouble), _) => ("note bad", trouble),
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
@@ -112,7 +113,12 @@ pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
             }
         }
         let said = format!("{:.2} ({interval})", ratio.median);
-        shapes += &text("note", WIDTH - RIGHT + 10.0, y + 4.0, &said);
+        let doubted = row.clock_is_doubted() || row.marks.tcp_clock_doubted;
+        let (class, said) = match doubted {
+            true => ("note warn", format!("{:.2}, {}", ratio.median, show::CLOCK_DOUBTED)),
+            false => ("note", said),
+        };
+        shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &said);
     }
     figure(WIDTH, bottom + 42.0, label, "", &shapes)
 }

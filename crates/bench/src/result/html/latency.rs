@@ -28,7 +28,7 @@ pub(super) fn latency(rows: &[Row]) -> String {
         let (client, server) = (esc(&row.key.client), esc(&row.key.server));
         html += &format!("<tr><th scope=\"row\">{client}</th><th scope=\"row\">{server}</th>");
         for column in &shown {
-            html += &format!("<td>{}</td>", esc(&(column.read)(p99, one, column.scale)));
+            html += &format!("<td>{}</td>", esc(&column.show(row, p99, one)));
         }
         html += "</tr>\n";
     }

@@ -63,6 +63,9 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
     if let Some(trouble) = &trouble {
         badges += &format!("<span class=\"badge bad\">{}</span>", esc(trouble));
     }
+    if row.clock_is_doubted() {
+        badges += &format!("<span class=\"badge warn\">{}</span>", show::CLOCK_DOUBTED);
+    }
     if row.modes.is_some() {
         badges += "<span class=\"badge warn\">two modes</span>";
     }
@@ -85,6 +88,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let to_tcp = show::reference(rows);
     let milliseconds = Scale { unit: "ms", factor: 1e3, digits: 2 };
     let times = Scale { unit: "", factor: 1.0, digits: 2 };
+    let doubted = format!(" <span class=\"badge warn\">{}</span>", show::CLOCK_DOUBTED);
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}: pairs\">\
          <table class=\"pairs\"><caption>{0} ({1})</caption>\n<thead><tr>",
@@ -124,6 +128,8 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
         let value = |read: &dyn Fn(&Estimate) -> String| {
             row.value.as_ref().map_or_else(|| MISSING.to_owned(), read)
         };
+        let ratio_is_doubted =
+            row.to_tcp.is_some() && (row.clock_is_doubted() || row.marks.tcp_clock_doubted);
         let medians = &row.medians;
         let both = |one: Option<f64>, other: Option<f64>, show: &dyn Fn(f64) -> String| {
             if one.is_none() && other.is_none() {
@@ -134,14 +140,17 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
         };
         let megabytes = |bytes: f64| MEGABYTES.show(bytes);
         let cells = [
-            value(&|value| format!("<b>{}</b>", scale.show(value.median))),
+            value(&|value| {
+                let mark = if row.clock_is_doubted() { doubted.as_str() } else { "" };
+                format!("<b>{}</b>{mark}", scale.show(value.median))
+            }),
             value(&|value| scale.interval(value)),
             value(&|value| scale.show(value.mad)),
             value(&|value| scale.range(value.min, value.max)),
             format!("{} of {}", row.measured, row.rounds),
             of(row.client_cpu, cpu),
             of(row.server_cpu, cpu),
-            of(row.to_tcp, times),
+            of(row.to_tcp, times) + if ratio_is_doubted { &doubted } else { "" },
             of(row.handshake, milliseconds),
             both(medians.client_peak_rss, medians.server_peak_rss, &megabytes),
             both(medians.client_udp_drops, medians.server_udp_drops, &show::count),

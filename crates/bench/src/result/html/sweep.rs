@@ -80,17 +80,27 @@ fn lines(
     shapes += &line("axis", LEFT, HEIGHT - BOTTOM, right, HEIGHT - BOTTOM);
     shapes += &text("label mid", f64::midpoint(LEFT, right), HEIGHT - 12.0, axis(knob));
     let mut ends = Vec::new();
+    let mut any_doubted = false;
     for (index, (name, points)) in series.iter().enumerate() {
         let class = format!("s{}", index % SERIES);
         let known: Vec<(f64, &Row)> =
             points.iter().filter(|(_, row)| row.value.is_some()).copied().collect();
         let Some((_, last)) = known.last() else { continue };
         shapes += &curve(&known, &class, &x, &y, scale);
+        // A doubt about one of its points is a doubt about the line.
+        let doubted = known.iter().any(|(_, row)| row.clock_is_doubted());
+        let name = if doubted { format!("\u{2020} {name}") } else { name.clone() };
+        any_doubted |= doubted;
         let end = last.value.map_or(0.0, |value| y.at(value.median * scale.factor));
-        ends.push((end, class, name.clone()));
+        ends.push((end, class, name));
     }
     shapes += &names(ends, right + 8.0);
-    figure(WIDTH, HEIGHT, label, "Medians with 95 % intervals.", &shapes)
+    let caption = if any_doubted {
+        "Medians with 95 % intervals. \u{2020}: clock doubted at some points, see the tables."
+    } else {
+        "Medians with 95 % intervals."
+    };
+    figure(WIDTH, HEIGHT, label, caption, &shapes)
 }
 
 /// A value at the axis. An MTU is known by its bytes, and rounding hides them.
@@ -127,7 +137,7 @@ fn curve(points: &[(f64, &Row)], class: &str, x: &Axis, y: &Axis, scale: Scale) 
         let title = format!(
             "{}: {} ({}), n {}",
             pair(row),
-            scale.with_unit(estimate.median),
+            show::marked(scale.with_unit(estimate.median), row.clock_is_doubted()),
             scale.interval(&estimate),
             estimate.n
         );
