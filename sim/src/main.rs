@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are what was asked for; everything else is wrong usage.
+/// Prints a usage error, or the help or version that the user requested. Returns the exit code.
 fn usage(error: &clap::Error) -> ExitCode {
     let Some(wrong) = equic_scenario::command::usage(error) else { return ExitCode::SUCCESS };
     output::notice(wrong);

@@ -248,11 +248,11 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
     failed(
         scene.sweep("full", &[]),
         1,
-        &["cannot write", "No space left", "the same command goes on"],
+        &["cannot write", "No space left", "the same command continues"],
     );
 }
 
-/// A file system that is full while a sweep goes on, and has room again later: nothing that was played is lost.
+/// A file system that is full during a sweep, and has room again later: no run is lost.
 #[test]
 fn a_sweep_goes_on_when_there_is_room_again() {
     let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 20"));
@@ -278,7 +278,7 @@ fn a_sweep_goes_on_when_there_is_room_again() {
     ok(unshare.args([&scene.grid, &small, &said, &resumed]).output().expect("unshare starts"));
     let said = std::fs::read_to_string(said).unwrap();
     for word in
-        ["No space left", "the same command goes on", "\n4096\n", "of 80 runs are there already"]
+        ["No space left", "the same command continues", "\n4096\n", "of 80 runs are there already"]
     {
         assert!(said.contains(word), "{word}: {said}");
     }
@@ -335,7 +335,7 @@ fn compare_says_when_there_are_too_few_seeds() {
     assert!(same.status.success() && same.stderr.is_empty(), "{same:?}");
 }
 
-/// Figures of different things are not compared, and everything that differs is said.
+/// Figures of different things are not compared. The command lists every key that differs.
 #[test]
 fn compare_says_what_differs_and_what_cannot_be_compared() {
     let grid = GRID.replace("[network]", "limit = \"200 s\"\n[network]");
@@ -349,7 +349,7 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let run = |new: &Scene, more: &[&str]| {
         sim(&[&["compare", &scene.shown("out"), &new.shown("out")][..], more].concat())
     };
-    // All completed: the limit is said, and changes no figure.
+    // All completed: the limit is listed, and changes no figure.
     let limit = other("200 s", "100 s");
     let shown = ok(run(&limit, &[]));
     let line = shown.lines().find(|line| line.starts_with("limit")).expect("it is in the table");
@@ -436,7 +436,7 @@ fn settings_of_flows_are_in_the_rows_and_the_summary() {
 fn two_sweeps_do_not_write_to_one_directory() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("out", &[]));
-    // Somebody else holds the lock.
+    // Another process holds the lock.
     let runs = scene.path("out").join("runs.jsonl");
     let mut holder = Command::new("flock")
         .args(["--exclusive", runs.to_str().unwrap(), "sh", "-c", "echo held; read line"])

@@ -118,7 +118,7 @@ pub struct List {
   equic sim sweep grid.toml --out results
   equic sim sweep grid.toml --out part3 --shard 3/8
 
-The same command goes on where it was interrupted.")]
+After an interruption, the same command continues.")]
 pub struct Sweep {
     /// A scenario with a table `[grid]`
     #[arg(value_name = "GRID")]

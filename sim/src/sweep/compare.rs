@@ -22,7 +22,7 @@ use crate::output;
 enum ComparisonVerdict {
     Worse,
     Better,
-    /// Neither better nor worse, as far as these runs tell.
+    /// The runs show neither that it is better nor that it is worse.
     Inconclusive,
     /// Every run has the same figure as the run with the same seed.
     Same,
@@ -45,7 +45,7 @@ struct Compared {
     ratio: Option<f64>,
     /// Runs with the same seed.
     pairs: usize,
-    /// Probability of such differences if there were none; none if all are the same.
+    /// The p-value: probability of such differences if chance were their only cause. `None` if all pairs are equal.
     p: Option<f64>,
     verdict: ComparisonVerdict,
     /// Reason for which the flow cannot be compared.
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Compare) -> Done {
             "the results have no flow of the same cell in common".to_owned(),
         ));
     }
-    let alone = old.flows.len() + new.flows.len() - 2 * compared.len();
+    let single = old.flows.len() + new.flows.len() - 2 * compared.len();
     let differences = differ::differences(&old.grid, &new.grid);
     let seeds = judge(args, &mut compared);
     let count = |verdict| compared.iter().filter(|one| one.verdict == verdict).count();
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Compare) -> Done {
         }
         output::text(format_args!(
             "{} worse, {} better, {} the same, {} inconclusive, {} with too few seeds, {} cannot be compared, \
-             {alone} in only one result\n",
+             {single} in only one result\n",
             count(ComparisonVerdict::Worse),
             count(ComparisonVerdict::Better),
             count(ComparisonVerdict::Same),
@@ -126,8 +126,8 @@ pub(crate) fn run(args: &Compare) -> Done {
     Ok(())
 }
 
-/// Returns the number of pairs from which on the test can give a p-value below `p` in the first of so many tests. The
-/// smallest that it gives is 2 / 2^pairs, if all differences have one sign.
+/// Returns the minimum number of pairs for which the test can give a p-value below `p`, after Holm's correction for
+/// `tests` tests. The smallest p-value is 2 / 2^pairs, if all differences have one sign.
 fn seeds_for(p: f64, tests: usize) -> u64 {
     (1..)
         .find(|pairs| 2.0_f64.powi(1 - *pairs) * (tests.max(1) as f64) < p)

@@ -170,7 +170,7 @@ pub(super) struct Group {
     pub(super) rows: usize,
     pub(super) completed: usize,
     pub(super) failed: usize,
-    /// Of each seed, in their order: means over the connections. Completion only where one completed.
+    /// Mean completion time over the connections that completed, for each seed with such a connection. Seeds are in order.
     pub(super) completion: Vec<(u64, f64)>,
     pub(super) goodput: Vec<(u64, f64)>,
     pub(super) loss: Vec<(u64, f64)>,

@@ -146,7 +146,7 @@ fn play_missing(
     match failure {
         None => Ok(()),
         Some(Failure::Failed(message)) => Err(Failure::new(format!(
-            "{message}\n  {} runs are kept: the same command goes on from there",
+            "{message}\n  {} runs are kept: the same command continues from there",
             runs.len()
         ))),
         Some(other) => Err(other),

@@ -139,7 +139,7 @@ impl Grid {
     }
 
     /// Returns the keys that these cells write, each with its value as text: `network.link.rate`, `flow.1.size`. The
-    /// values of the axes are inserted. Keys that have their default because nobody writes them are absent.
+    /// values of the axes are inserted. A key that is not written, and so has its default, is absent.
     pub fn written(&self, cells: impl IntoIterator<Item = usize>) -> Vec<BTreeMap<String, String>> {
         let mut document = DeTable::parse_recoverable(&self.text).0.into_inner();
         let values = document.remove("grid");
