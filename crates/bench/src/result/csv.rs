@@ -1,4 +1,4 @@
-//! `samples.csv` and `summary.csv`: the same for a spreadsheet or a statistics program.
+//! Writes `samples.csv` and `summary.csv`, for a spreadsheet or a statistics program.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::summary::{Row, Summary};
 use super::{ResultError, show};
 use crate::record::{End, Failure, Figures, Record, WhyNot};
 
-/// A line of `samples.csv`: an attempt. What was not measured is empty.
+/// A line of `samples.csv`: an attempt. Fields that were not measured are empty.
 #[derive(Serialize)]
 struct Sample<'a> {
     workload: &'a str,
@@ -58,7 +58,7 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// `ended`: it says how its round ended.
+    /// `ended` is true if the record is the outcome of its round.
     fn new(record: &'a Record, ended: bool) -> Sample<'a> {
         let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
             End::Measured { figures } => ("measured", None, "", Some(figures)),
@@ -204,13 +204,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Text from other programs, changed so that no spreadsheet takes it for a formula.
+/// Changes text from other programs so that no spreadsheet interprets it as a formula.
 fn harmless(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Writes both files into a folder: every attempt, and every cell.
+/// Writes both files into a folder: one with every attempt, and one with every cell.
 ///
 /// # Errors
 /// [`ResultError::Csv`].

@@ -14,7 +14,7 @@ const TOP: f64 = 8.0;
 /// Ratios.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// A pair's name: one word if both ends are the same.
+/// Returns a pair's name: one word if both ends are the same.
 pub(super) fn pair(row: &Row) -> String {
     if row.key.client == row.key.server {
         row.key.client.clone()
@@ -23,7 +23,8 @@ pub(super) fn pair(row: &Row) -> String {
     }
 }
 
-/// A row for each pair that was measured or failed; `name` says what stands left of it.
+/// Draws a row for each pair that has figures or failures. `name` returns the text to the left of
+/// it.
 pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.value.is_some() || !row.faults.is_empty()).collect();
@@ -46,7 +47,7 @@ pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
         };
-        // The rest of a note that does not fit stands in the table.
+        // A note may be cut off here. The table has its whole text.
         let note: String = note.chars().take(26).collect();
         shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
     }
@@ -68,7 +69,7 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
     let mut shapes = line("whisker", at(value.min), y, at(value.max), y);
     shapes += &rect("box", lower, y - 7.0, upper - lower, 14.0, &title);
     for point in &row.points {
-        // Points of different rounds do not hide each other.
+        // Points of different rounds are moved apart.
         let shift = (point.round.rem_euclid(5) - 2) as f64 * 2.4;
         let title = format!("round {}: {}", point.round, scale.with_unit(point.value));
         shapes += &dot("point", at(point.value), y + shift, 2.0, &title);
@@ -81,7 +82,7 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
     shapes
 }
 
-/// Ratios to TCP with TLS and their intervals; nothing without ratios.
+/// Draws the ratios to TCP with TLS and their intervals. Empty without ratios.
 pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     let shown: Vec<&&Row> = rows.iter().filter(|row| row.to_tcp.is_some()).collect();
     if shown.is_empty() {

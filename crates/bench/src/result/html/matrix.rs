@@ -1,4 +1,4 @@
-//! The matrix of clients and servers as a table coloured by its figures, and the pairs as a list.
+//! The matrix of clients and servers as a table coloured by its figures, and the list of pairs.
 
 use equic_report::number::MISSING;
 
@@ -7,7 +7,8 @@ use crate::result::show::{self, MEGABYTES, Scale};
 use crate::result::summary::{Estimate, Row};
 use crate::result::tables::ends;
 
-/// A row for each client, a column for each server; `first` is the number of the first row's anchor.
+/// Returns a table with a row for each client and a column for each server. `first` is the number
+/// of the first row's anchor.
 pub(super) fn matrix(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let (clients, servers) = ends(rows);
@@ -55,7 +56,7 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
         };
         return format!("<td class=\"{class}\"><a href=\"#{href}\">{}</a></td>", esc(text));
     };
-    // Of the range of the table; the least is a little coloured too.
+    // Relative to the range of the table. The smallest value also has a slight colour.
     let part = if high > low { (value.median - low) / (high - low) } else { 1.0 };
     let part = if row.less_is_better() { 1.0 - part } else { part };
     let heat = 8.0 + 92.0 * part;
@@ -77,10 +78,10 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
     )
 }
 
-/// Columns of the table of pairs.
+/// Number of columns of the table of pairs.
 const COLUMNS: usize = 14;
 
-/// A line for each pair with all that is known of it, and another one for its notes.
+/// Returns a table with a line for each pair with all its figures, followed by a line of notes.
 pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
@@ -168,7 +169,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
             html += &format!("<td>{cell}</td>");
         }
         html += "</tr>\n";
-        // In a row of their own: a column at the right end of a wide table is cut off.
+        // Notes have their own line, because a column at the right end of a wide table is cut off.
         let notes = notes(row, scale);
         if !notes.is_empty() {
             html += &format!(

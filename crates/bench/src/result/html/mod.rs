@@ -1,8 +1,9 @@
-//! `report.html`: a result as one page that needs nothing else, no network and no script.
+//! `report.html`: a result as one self-contained page, without network access and without scripts.
 //!
-//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, over `chart.rs`; `plots.rs`: the
-//! same as files. `facts.rs`: what is in words. `text.rs`: nothing foreign becomes markup. The page's own policy forbids scripts and
-//! whatever would have to be loaded, should something get through all the same.
+//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, based on `chart.rs`.
+//! `plots.rs`: the same plots as files. `facts.rs`: everything in words. `text.rs`: escapes foreign
+//! text, so that it never becomes markup. The page's Content Security Policy also forbids scripts
+//! and external resources, as a second line of defence.
 
 mod boxes;
 mod chart;
@@ -28,13 +29,14 @@ pub use plots::{PagePlot, plots};
 pub(crate) use text::esc;
 
 const STYLE: &str = include_str!("style.css");
-/// The style of plots, which are also files.
+/// Style of the plots, which are also separate files.
 const PLOT: &str = include_str!("plot.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-/// Plots of more pairs than this begin with those whose ends are the same.
+/// If there are more pairs than this, the first plot only has those with the same implementation at
+/// both ends.
 const MANY: usize = 14;
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn page(summary: &Summary) -> String {
     let mut sections: Vec<Section> = Vec::new();
@@ -67,9 +69,9 @@ pub fn page(summary: &Summary) -> String {
     document(summary, &sections)
 }
 
-/// A part of the page.
+/// A section of the page.
 struct Section {
-    /// Short title, for the list of parts.
+    /// Short title for the table of contents.
     short: String,
     title: String,
     content: String,
@@ -85,7 +87,7 @@ impl Section {
     }
 }
 
-/// The place in a few words.
+/// Returns a short name of the place.
 fn short(place: &Place<'_>) -> String {
     format!("{} {} {}", place.workload, place.protocol, place.path)
 }
@@ -226,7 +228,7 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     html + &matrix::pairs(rows, &title, number)
 }
 
-/// Tables that differ in the value of what is swept, with the number of their first row.
+/// Tables that differ in the value of a swept setting, with the number of their first row.
 struct Sweep<'a> {
     place: Place<'a>,
     tables: Vec<(usize, &'a [Row])>,
@@ -270,7 +272,7 @@ fn machine(summary: &Summary) -> String {
     let mut rest = manifest.clone();
     let mut html = facts::doctor(&rest.remove("findings").unwrap_or_default());
     rest.remove("command");
-    // Long lists that few look into.
+    // Long lists that are rarely needed.
     let long = ["cpu_flags", "programs", "locks"].map(|name| (name, rest.remove(name)));
     html += "<h3>Manifest</h3>\n";
     html += &facts::value(&Value::Object(rest), 0);
