@@ -115,14 +115,14 @@ pub enum Said {
         /// Reason for the failure.
         why: String,
     },
-    /// The program printed a line. Not an answer.
+    /// The program printed a line. This message is not an answer to a request.
     Line {
         /// The line.
         text: String,
     },
-    /// The program has closed its output. Not an answer.
+    /// The program has closed its output. This message is not an answer to a request.
     Silent,
-    /// The program has ended. Not an answer.
+    /// The program has ended. This message is not an answer to a request.
     Ended,
 }
 

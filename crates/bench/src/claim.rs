@@ -2,8 +2,8 @@
 //! other.
 //!
 //! A run listens at an abstract Unix socket address. The kernel frees the address when the process
-//! ends, for whatever reason. A run that finds the address in use connects to it, so that both know
-//! of each other. Such addresses belong to a network namespace, so runs in containers do not see
+//! ends, for whatever reason. A run that finds the address in use connects to it, so that
+//! both can warn. Such addresses belong to a network namespace, so runs in containers do not see
 //! each other.
 
 use std::io;

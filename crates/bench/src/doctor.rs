@@ -27,7 +27,7 @@ pub struct Finding {
     pub what: String,
     /// True if the finding distorts figures. False if it is only for information.
     pub serious: bool,
-    /// What was found, and its consequence.
+    /// The observation and its consequence.
     pub found: String,
     /// The command that fixes it, or advice if no command does.
     pub mend: String,
@@ -65,7 +65,7 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
             && bytes < BUFFER
         {
             let found = format!(
-                "{bytes} bytes; a program that is not root gets no more, and {BUFFER} are asked for"
+                "{bytes} bytes; a program without root gets no more, and the adapters request {BUFFER}"
             );
             findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=16777216")));
         }

@@ -147,7 +147,7 @@ impl Impairment {
                 "seed" => seed = value.parse().map_err(|_| number())?,
                 _ => {
                     return Err(format!(
-                        "{name:?} is none of delay, loss, reorder, late, duplicate, rate, queue, seed"
+                        "unknown key {name:?}: the keys are delay, loss, reorder, late, duplicate, rate, queue, seed"
                     ));
                 }
             }

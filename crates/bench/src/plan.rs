@@ -219,12 +219,12 @@ impl RunPlan {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);
             match found {
-                None => return Some(format!("{name} is not there any more")),
+                None => return Some(format!("{name} is missing now")),
                 Some(found) if found.files != then.files => {
-                    return Some(format!("the program of {name} is another one"));
+                    return Some(format!("the program of {name} has changed"));
                 }
                 Some(found) if found != then => {
-                    return Some(format!("the entry of {name} is another one"));
+                    return Some(format!("the entry of {name} has changed"));
                 }
                 Some(_) => {}
             }

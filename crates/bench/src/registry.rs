@@ -267,7 +267,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // Protocols of all adapters from before this field existed.
+        // A list without this field: all of its adapters spoke these protocols.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,

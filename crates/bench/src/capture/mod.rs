@@ -75,7 +75,7 @@ pub(crate) fn check() -> Result<(), BenchError> {
     open().map(drop).map_err(failed)
 }
 
-/// Starts a capture for a cell whose server has these addresses, if packets are to be kept.
+/// Starts a capture for a cell whose server has these addresses, if the run keeps packets.
 pub(crate) fn begin(
     context: &CellContext<'_>,
     addresses: &[&str],

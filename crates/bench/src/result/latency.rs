@@ -28,13 +28,13 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let shown = |head, less, scale, read| Shown { head, less, scale, read };
     let (less, more) = (Some(true), Some(false));
     vec![
-        shown("alone, median", less, unloaded, |_, one, scale| {
+        shown("without, median", less, unloaded, |_, one, scale| {
             scale.show(one.unloaded_median.median)
         }),
         shown("99 %", less, unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
-        shown("beside, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
+        shown("during, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
         shown("99 %", less, loaded, |p99, _, scale| scale.show(p99.median)),
-        shown("beside to alone, 99 %", less, TIMES, |_, one, scale| {
+        shown("during to without, 99 %", less, TIMES, |_, one, scale| {
             scale.show(one.p99_ratio.median)
         }),
         shown("95 % interval", None, TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),
@@ -63,7 +63,7 @@ impl Shown {
 /// Returns the title of a place's table.
 pub(super) fn title(rows: &[Row]) -> String {
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
-    format!("{place}: alone, and beside it")
+    format!("{place}: without and during the download")
 }
 
 /// Returns the rows with such times.

@@ -150,7 +150,7 @@ pub fn workload(name: &str) -> &str {
         "resumed" => "Resumed handshakes",
         "requests" => "HTTP/3 requests",
         "ttfb" => "Time to first byte",
-        "loaded" => "1 KB beside a bulk download, 99th percentile",
+        "loaded" => "1 KB during a bulk download, 99th percentile",
         "idle" => "Memory of idle connections",
         other => other,
     }

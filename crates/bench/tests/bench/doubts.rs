@@ -157,7 +157,7 @@ fn latency_tables_and_sweeps_have_the_mark() {
     let loaded = |name, doubted| Cell { workload: "loaded", ..download(name, 3.0, doubted) };
     let summary = summary(&[loaded("equic", false), loaded("hasty", true)]);
     let shown = text(&tables(&summary));
-    let (_, latency) = shown.split_once("alone, and beside it").unwrap();
+    let (_, latency) = shown.split_once("without and during the download").unwrap();
     // Medians and percentiles without and with the download, the ratio, and the goodput of the download.
     assert_eq!(line(latency, &["hasty"]).matches(MARK).count(), 6, "{latency}");
     assert_eq!(line(latency, &["equic"]).matches(MARK).count(), 0, "{latency}");

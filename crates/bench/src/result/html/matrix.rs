@@ -206,7 +206,7 @@ fn notes(row: &Row, scale: Scale) -> String {
     notes.extend(show::marks(row).iter().map(|mark| esc(mark).to_string()));
     notes.extend(show::remembered(row));
     if row.attempts > row.rounds {
-        notes.push(format!("{} made again", row.attempts - row.rounds));
+        notes.push(format!("{} attempts repeated", row.attempts - row.rounds));
     }
     notes.join("; ")
 }

@@ -115,7 +115,7 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
         );
     }
     html += "</main>\n<footer>Written by equic bench from samples.jsonl; every figure is also in \
-             result.json, summary.csv and samples.csv beside this page. The plots are also files, SVG and PNG, in the \
+             result.json, summary.csv and samples.csv next to this page. The plots are also files, SVG and PNG, in the \
              folder plots.</footer>\n</body>\n</html>\n";
     html
 }
@@ -289,13 +289,15 @@ fn machine(summary: &Summary) -> String {
     html
 }
 
-const METHOD: &str = "<p>In box plots every point is a round; the box is the middle half, the line in it \
-    the median, the bar under it the median\u{2019}s 95 % interval, the whisker runs from minimum to maximum. \
-    In tables a click on a figure leads to all that is known of the pair.</p>\n<p>In each round every cell is run once, in random order, so that whatever changes \
-    on the machine meets all alike. Warm-up is in no figure. Intervals are of the median, from order \
-    statistics, and cover 95 % or more; fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
-    Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. What failed is \
-    no figure: such rounds are counted beside those that were measured.</p>\n\
-    <p>Ratios are taken within rounds. Figures of different sittings differ by the machine\u{2019}s drift: \
-    compare only what ran interleaved, or use <code>equic bench compare</code>, which says when it cannot \
-    tell.</p>\n";
+const METHOD: &str = "<p>In box plots, every point is a round. The box is the middle half, and the line in it the median. \
+    The bar below the box is the median\u{2019}s 95 % interval. The whisker goes from minimum to maximum. \
+    A click on a figure in the matrix leads to all figures of the pair.</p>\n\
+    <p>Each round runs every cell once, in random order, so that changes of the machine affect all cells equally. \
+    The warm-up does not count. Intervals are of the median, from order statistics, and cover 95 % or more; \
+    fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
+    Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. \u{201c}Clock doubted\u{201d}: \
+    the time that the client reports does not agree with what the runner saw; the notes say why. \
+    A failed round has no figure, and is counted separately.</p>\n\
+    <p>Ratios are taken within rounds. Figures of different runs also differ by the machine\u{2019}s drift: \
+    compare only what ran interleaved, or use <code>equic bench compare</code>, which says what it cannot \
+    decide.</p>\n";
