@@ -232,7 +232,9 @@ fn ecn(trace: &Trace) -> Checked {
             .going(other)
             .filter_map(|seen| seen.content.as_ref())
             .any(|content| content.ack_ecn);
-        ensure(counted, || format!("nobody counts the marks of the {who}: no ACK has ECN counts"))?;
+        ensure(counted, || {
+            format!("the peer does not count the marks of the {who}: no ACK has ECN counts")
+        })?;
     }
     Ok(())
 }

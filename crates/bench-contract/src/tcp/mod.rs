@@ -63,7 +63,7 @@ pub fn effective(
 /// Files or sockets that cannot be used. Errors of a connection are printed to standard error.
 pub async fn serve(args: &Server, library: Library) -> Result<()> {
     if args.qlog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     let socket = socket::listen(args.listen, &args.knobs)?;
     let effective = effective(library.name, Some(library.crypto), &socket, &args.knobs)?;
@@ -94,13 +94,13 @@ async fn answer(stream: TcpStream, tls: Arc<rustls::ServerConfig>) -> Result<()>
 /// Any error that prevents the workload.
 pub async fn ask(args: &Client, library: Library) -> Result<()> {
     if args.qlog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     // There is one stream.
     match args.work {
         Work::Download { streams: 1, .. } => {}
         Work::Download { .. } => unsupported("streams"),
-        Work::Loaded { .. } => unsupported("a second exchange beside a download"),
+        Work::Loaded { .. } => unsupported("small exchanges during a download"),
         _ => {}
     }
     let probe = socket::client(args.connect, &args.knobs)?;
