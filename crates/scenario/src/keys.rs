@@ -44,7 +44,7 @@ pub struct Section {
 
 section! { TOP, "at the top" {
     "description": "text", "none", "a sentence about the scenario";
-    "seeds": "number, or list of numbers", "10", "so many runs, with the seeds 1, 2, 3, ...; or runs with these seeds";
+    "seeds": "number, or list of numbers", "10", "number of runs, with the seeds 1, 2, 3, ...; or a list of seeds";
     "limit": "time", "10000 s", "virtual time at which a run ends; has to be written if a flow has no `size`";
     "interval": "time", "100 ms", "interval of time series";
     "network": "table", "", "the network";
@@ -75,7 +75,7 @@ section! { LINK, "`[network.link]`, `[network.access]`, `[[network.links]]`, and
     "queue": "packets, size, or table", "1000 packets", "queue in front of the port: drop-tail with this limit, or another with a table";
     "mtu": "number of bytes", "1500", "the largest IP packet";
     "framing": "`none`, `ppp`, `ethernet`, `ethernet-line`", "`none`", "what is around each IP packet: rates, queues in bytes and bit errors count it; `ethernet-line` with preamble and gap";
-    "jitter": "time", "0 s", "each packet is later by up to so much, so that packets overtake each other";
+    "jitter": "time", "0 s", "each packet is delayed by a random time up to this, so that packets are reordered";
     "duplicate": "percentage", "0 %", "packets that arrive twice";
     "reorder": "percentage", "0 %", "packets that arrive later by `reorder_by`";
     "reorder_by": "time", "0 s", "extra delay of those";
@@ -87,7 +87,7 @@ section! { LINK, "`[network.link]`, `[network.access]`, `[[network.links]]`, and
 
 section! { LOSS, "`loss` as a table" {
     "packets": "list of numbers", "none", "these packets of the direction, counted from 1";
-    "bit_error_rate": "probability", "0", "each bit is wrong so often, and a packet with it is lost";
+    "bit_error_rate": "probability", "0", "probability of a bit error; a packet with one is lost";
     "to_bad": "probability", "0", "Gilbert-Elliott: from good to bad, for each packet";
     "to_good": "probability", "0", "Gilbert-Elliott: from bad to good, for each packet";
     "loss_bad": "probability", "1", "Gilbert-Elliott: loss while it is bad";
@@ -138,12 +138,12 @@ section! { QUIC, "`[flow.quic]`" {
     "window": "size", "by the network, 1 to 128 MiB", "the most that flow control allows in flight, and that waits to be sent";
     "ecn": "true, false", "true", "packets are ECN-capable";
     "ack_frequency": "true, false", "true", "acknowledge less often where the window is large";
-    "idle_timeout": "time", "30 s", "a connection on which nothing came for so long has failed; 0 s: never";
+    "idle_timeout": "time", "30 s", "a connection that receives nothing for this time has failed; 0 s: never";
     "resumption": "true, false", "false", "the client has a session of an earlier connection: no certificate is sent";
     "early_data": "true, false", "false", "with `resumption`: it sends early data (0-RTT)";
     "paths": "1, 2", "1", "paths of each connection (RFC 10069); 2 in the topology `two-path`, a path over each of its links";
     "scheduler": "`lowest-rtt`, `round-robin`, `redundant`, `backup`", "`lowest-rtt`", "with `paths`: the path of a packet";
-    "client_plugins": "list of files", "none", "plugins of the client (bundles that `equic plugin build` makes), from beside the scenario";
+    "client_plugins": "list of files", "none", "plugins of the client (bundles that `equic plugin build` makes), relative to the scenario's folder";
     "server_plugins": "list of files", "none", "plugins of the server";
 }}
 
@@ -173,7 +173,7 @@ section! { TLS, "`[flow.tcp.tls]`" {
 
 section! { TRAFFIC, "`[[traffic]]`" {
     "name": "text", "`kind`", "name in results; each once";
-    "kind": "`on-off`, `short-flows`", "", "UDP at a rate, on and off; or flows that begin by chance";
+    "kind": "`on-off`, `short-flows`", "", "UDP at a rate, on and off; or flows that begin at random times";
     "pair": "number from 1", "in turn", "hosts: the client and the server of this pair";
     "from": "text", "by `pair`", "host that sends";
     "to": "text", "by `pair`", "host that receives";

@@ -133,7 +133,7 @@ fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
 
 #[test]
 fn ratios_depend_on_both_clocks() {
-    // Beside ours: the figure and its ratio.
+    // Compared with ours: the figure and its ratio.
     let beside = |ours, other| {
         let summary = summary(&[download("equic", 4.0, ours), download("hasty", 8.0, other)]);
         text(&tables::lists(&summary))

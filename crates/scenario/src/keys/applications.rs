@@ -21,15 +21,15 @@ section! { PAGE, "`[flow.page]`, with `application = \"page\"`" {
 section! { OBJECT, "`[[flow.page.object]]`" {
     "name": "text", "", "name of the object; each once";
     "size": "size", "", "bytes of the object";
-    "after": "list of texts", "none", "objects that are there before this is asked for";
+    "after": "list of texts", "none", "objects that have to arrive before this one is requested";
 }}
 
 section! { VIDEO, "`[flow.video]`, with `application = \"video\"`" {
     "rate": "rate", "", "bits of a second of playing time";
     "length": "time", "", "playing time; rounded up to whole segments";
-    "segment": "time", "2 s", "playing time that is asked for at a time";
-    "buffer": "time", "4 s", "playing time in the buffer with which it begins, and goes on after a stall";
-    "ahead": "time", "30 s", "playing time that the buffer holds at most";
+    "segment": "time", "2 s", "playing time of each request";
+    "buffer": "time", "4 s", "playing time in the buffer with which playback starts, and continues after a stall";
+    "ahead": "time", "30 s", "maximum playing time in the buffer";
     "request": "size", "500 B", "bytes of each request";
 }}
 
