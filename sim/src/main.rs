@@ -2,7 +2,7 @@
 //!
 //! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; `memory.rs`: what does not fit; the command line is
 //!   `equic_scenario::command`;
-//! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage).
+//! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage, 3 undecided, 4 incomparable).
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are what was asked for; everything else is wrong usage.
+/// Prints a usage error, or the help or version that the user requested. Returns the exit code.
 fn usage(error: &clap::Error) -> ExitCode {
     let Some(wrong) = equic_scenario::command::usage(error) else { return ExitCode::SUCCESS };
     output::notice(wrong);

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// The most lines of a plot: more cannot be told apart.
+/// Maximum number of lines in a plot. More cannot be distinguished.
 const MOST_LINES: usize = 8;
 
 /// Makes directories, and sees whether plots can be made: before hours are spent.
@@ -273,7 +273,7 @@ fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
     })
 }
 
-/// What applications had, if there is one that is not a transfer.
+/// Writes the files of applications, if a flow has one that is not a transfer.
 fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
     if !series.units.is_empty() {
         csv::write(folder.join("units.csv"), &series.units)?;

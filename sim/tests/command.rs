@@ -348,9 +348,22 @@ fn harm_is_measured_beside_each_flow_alone() {
     for flow in result["summary"]["flows"].as_array().unwrap() {
         let harm = flow["harm"]["goodput"]["mean"].as_f64().unwrap();
         assert!((0.1..0.9).contains(&harm), "{flow:#}");
+        assert_eq!(flow["harm"]["equal_share"], 0.5);
     }
     let table = ok(sim(&["run", &path, "--harm"]));
-    assert!(text(&table).contains("harm to goodput"), "{}", text(&table));
+    for header in ["harm to goodput", "equal share = 0.5"] {
+        assert!(text(&table).contains(header), "{}", text(&table));
+    }
+    // One connection of four, and three: what is equal differs.
+    let path =
+        file(&folder, &SHARED.replace("protocol = \"tcp\"", "protocol = \"tcp\"\ncount = 3"));
+    let table = ok(sim(&["run", &path, "--harm"]));
+    let (_, harm) = text(&table).split_once("Harm by the others").unwrap();
+    let has = |flow: &str, share: &str| {
+        harm.lines()
+            .any(|line| line.starts_with(flow) && line.split_whitespace().any(|word| word == share))
+    };
+    assert!(has("quic", "0.75") && has("tcp", "0.25"), "{harm}");
 }
 
 #[test]

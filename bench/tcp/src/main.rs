@@ -81,7 +81,7 @@ fn effective(socket: &socket2::Socket, knobs: &Knobs) -> Result<Effective> {
 /// Serves without TLS.
 async fn serve(args: &Server) -> Result<()> {
     if args.qlog.is_some() || args.keylog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     let socket = socket::listen(args.listen, &args.knobs)?;
     let effective = effective(&socket, &args.knobs)?;
@@ -102,7 +102,7 @@ async fn serve(args: &Server) -> Result<()> {
 /// Asks without TLS.
 async fn ask(args: &Client) -> Result<()> {
     if args.qlog.is_some() || args.keylog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     match args.work {
         Work::Download { streams: 1, .. } => {}

@@ -118,7 +118,7 @@ pub struct List {
   equic sim sweep grid.toml --out results
   equic sim sweep grid.toml --out part3 --shard 3/8
 
-The same command goes on where it was interrupted.")]
+After an interruption, the same command continues.")]
 pub struct Sweep {
     /// A scenario with a table `[grid]`
     #[arg(value_name = "GRID")]
@@ -170,7 +170,10 @@ pub struct Merge {
 }
 
 /// Compare two sweeps, cell by cell: a flow is better or worse only if the difference is larger than chance makes it
-/// (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. Exit code 0: nothing is worse. 1: something is
+/// (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. Also lists the keys in which the scenarios
+/// differ. Flows that transfer different data, or that do not complete and have a different `limit`, cannot be compared.
+/// Exit status: 0 nothing is worse; 1 something is worse; 3 nothing is worse, but some flows have too few seeds for that
+/// verdict; 4 no flow can be compared
 #[derive(Args)]
 pub struct Compare {
     /// The old result
@@ -188,7 +191,7 @@ pub struct Compare {
     /// Correct p-values for the number of cells (Holm)
     #[arg(long)]
     pub corrected: bool,
-    /// Exit with 0 whenever the results could be compared
+    /// Exit with 0 whenever at least one flow could be compared
     #[arg(long)]
     pub no_fail: bool,
     /// Print the comparison as JSON (schema equic.sim.compare/1)

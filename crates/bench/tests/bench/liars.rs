@@ -178,10 +178,8 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
     let ((server, client), (plain_server, plain_client)) = (starts(&figures), starts(&plain));
     assert!(server > plain_server && client > plain_client, "{figures:?} {plain:?}");
     let without = |all: f64, start: f64| (all - start).max(0.0);
-    let expected = (
-        without(figures.server_cpu_seconds, server),
-        without(figures.client_cpu_seconds, client),
-    );
+    let expected =
+        (without(figures.server_cpu_seconds, server), without(figures.client_cpu_seconds, client));
     assert_eq!(figures.work_cpu(), expected, "{figures:?}");
     // A client that cannot fetch one byte is measured all the same, with its start.
     let figures = measured(probed("clumsy")).figures;

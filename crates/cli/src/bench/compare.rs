@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use equic_bench::result::compare::{
-    COMPARISON, Comparison, ComparisonVerdict, Rule, compare, load,
+    COMPARISON, Compared, Comparison, ComparisonVerdict, Rule, compare, load,
 };
 use equic_bench::result::comparison;
 
@@ -14,7 +14,7 @@ use crate::output;
 /// Compares two results. A cell is better or worse only if the difference is larger than chance makes it
 /// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. A verdict
 /// takes 6 rounds of pairs, or 4 unpaired rounds of each result. Exit status: 0 nothing is worse; 1 something
-/// is worse; 3 nothing is worse, but some cells have too few rounds for that verdict
+/// is worse; 3 nothing is worse, but some cells have too few rounds for that verdict; 4 no cell can be compared
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The old result: a run's folder, or its result.json
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Also fail if some cells cannot be compared
     #[arg(long)]
     strict: bool,
-    /// Exit with 0 whenever the results could be compared
+    /// Exit with 0 whenever at least one cell could be compared
     #[arg(long, conflicts_with = "strict")]
     no_fail: bool,
     /// Print the comparison as JSON (schema equic.bench.compare/1)
@@ -83,7 +83,8 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let compared = compare(&old, &new, args.rename.as_ref(), rule);
     if compared.cells.is_empty() {
-        return Err(Failure::new("the results have no cell that could be compared"));
+        let what = "the results have no cell of the same name";
+        return Err(Failure::incomparable(what, "give `--rename OLD=NEW` the names of both"));
     }
     match print(args, &compared) {
         // Nobody reads any more: the exit status still says what was found.
@@ -92,11 +93,15 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let worse = compared.count(ComparisonVerdict::Worse);
     let incomparable = compared.count(ComparisonVerdict::Incomparable);
+    let all = compared.cells.len();
+    if incomparable == all {
+        let what = format!("none of {all} cells can be compared");
+        return Err(Failure::incomparable(what, "the table says why for each of them"));
+    }
     if worse > 0 && !args.no_fail {
-        return Err(Failure::new(format!("{worse} of {} cells are worse", compared.cells.len())));
+        return Err(Failure::new(format!("{worse} of {all} cells are worse")));
     }
     if args.strict && incomparable > 0 {
-        let all = compared.cells.len();
         return Err(Failure::new(format!("{incomparable} of {all} cells cannot be compared")));
     }
     let undecidable = compared.count(ComparisonVerdict::TooFewRounds);
@@ -125,6 +130,14 @@ fn print(args: &Args, compared: &Comparison) -> Done {
     tables(&comparison(compared), args.markdown)?;
     for note in &compared.notes {
         output::notice(note);
+    }
+    let is_doubted = |cell: &&Compared| cell.old_clock_doubted || cell.new_clock_doubted;
+    let doubted = compared.cells.iter().filter(is_doubted).count();
+    if doubted > 0 {
+        output::notice(format_args!(
+            "{doubted} of {} verdicts depend on a client's clock that the runner doubts: see the notes of `equic bench report`",
+            compared.cells.len()
+        ));
     }
     output::line(format_args!("\n{}", verdicts(compared)))
 }

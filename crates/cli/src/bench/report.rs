@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Done {
     for line in &summary.unreadable {
         output::notice(format_args!("samples.jsonl, line {}: {}", line.line, line.why));
     }
-    page(&args.dir)
+    page(&args.dir, &summary)
 }
 
 /// Draws the plots of a run as PNG files. Everything else does not depend on them.
@@ -47,8 +47,11 @@ pub(super) fn draw(dir: &Path, summary: &Summary) {
 }
 
 /// Prints where the page of a run and its plots are.
-pub(super) fn page(dir: &Path) -> Done {
+pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
     output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
+    if result::html::plots(&result::html::page(summary)).is_empty() {
+        return output::line("Plots: none, because no cell has a figure");
+    }
     output::line(format_args!("Plots: {} (SVG, PNG)", dir.join(result::PLOTS).display()))
 }
 

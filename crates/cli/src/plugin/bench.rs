@@ -5,10 +5,8 @@ use equic_plugin_kit::tree::{Source, TREE};
 use equic_plugin_kit::trial::{TRIALS, Way, bulk};
 use equic_report::number::{self, MISSING};
 use equic_report::stats::Sample;
-use equic_report::stats::effect::{Ratio, ratio_95};
+use equic_report::stats::effect::Ratio;
 use equic_report::table::{Cell, Column, Table};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use serde::Serialize;
 
 use super::scheduler;
@@ -29,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = named)]
     only: Vec<&'static str>,
     /// Measure goodput and CPU time in this number of interleaved rounds, with and without each
-    /// plugin; 0: skip this
+    /// plugin. A 95 % interval takes at least 4 rounds; 0: skip this
     #[arg(long, value_name = "N", default_value = "0",
         value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
@@ -145,19 +143,23 @@ fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Rat
     }
     let sample = |values: Vec<f64>| values.into_iter().collect::<Sample>();
     let ([time, time_with], [cpu, cpu_with]) = (times.map(sample), cpus.map(sample));
-    let rng = &mut StdRng::seed_from_u64(seed);
     // Of the same bytes: goodput is one over the time.
-    Ok([ratio_95(&time_with, &time, rng), ratio_95(&cpu, &cpu_with, rng)])
+    Ok([Ratio::between(&time_with, &time), Ratio::between(&cpu, &cpu_with)])
 }
 
-/// A ratio as a change in percent, with its interval.
+/// Formats a ratio as a change in percent, with its interval if it has one.
 pub(super) fn change(ratio: Option<Ratio>) -> Cell {
     let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
     ratio.map_or_else(
         || Cell::new(MISSING),
         |ratio| {
-            let (low, high) = (percent(ratio.interval.low), percent(ratio.interval.high));
-            Cell::new(format!("{} % ({low} to {high})", percent(ratio.value)))
+            let value = percent(ratio.value);
+            Cell::new(match ratio.interval {
+                Some(ends) => {
+                    format!("{value} % ({} to {})", percent(ends.low), percent(ends.high))
+                }
+                None => format!("{value} % (no interval)"),
+            })
         },
     )
 }

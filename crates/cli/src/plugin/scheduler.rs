@@ -3,10 +3,8 @@
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{SchedulerArm, schedule};
 use equic_report::stats::Sample;
-use equic_report::stats::effect::{Ratio, ratio_95};
+use equic_report::stats::effect::Ratio;
 use equic_report::table::{Column, Table};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use serde::Serialize;
 
 use super::bench::change;
@@ -41,11 +39,10 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
     }
     let samples = times.into_iter().map(|times| times.into_iter().collect::<Sample>());
     let samples: Vec<Sample> = samples.collect();
-    let rng = &mut StdRng::seed_from_u64(seed);
     let rows = arms.iter().zip(&samples).enumerate().map(|(at, (arm, sample))| Row {
         scheduler: arm.name(),
         // Of the same bytes: throughput is one over the time.
-        throughput: if at == 0 { None } else { ratio_95(sample, &samples[0], rng) },
+        throughput: if at == 0 { None } else { Ratio::between(sample, &samples[0]) },
     });
     Ok(rows.collect())
 }

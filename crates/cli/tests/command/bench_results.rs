@@ -92,6 +92,62 @@ fn compare_exits_with_3_where_rounds_are_too_few_for_a_verdict() {
     assert_eq!(status(&[word(&old), word(&new), "--p", "0.01"]), Some(3));
 }
 
+/// A line of `samples.jsonl`. Without a figure, the attempt failed.
+fn sample(client: &str, round: u32, value: Option<f64>) -> String {
+    let mut line = json!({
+        "workload": "download", "protocol": "perf", "path": "veth", "client": client, "server": client,
+        "round": round, "sequence": round, "attempt": 1, "started": round, "wall_seconds": 0.5,
+        "noise": {"steal": 0.0, "foreign": 0.0, "too_much": false},
+    });
+    let more = match value {
+        Some(value) => json!({
+            "outcome": "measured", "value": value, "unit": "bit/s", "bytes": 1000, "count": 1, "seconds": 1.0,
+            "process_seconds": 1.0, "server_cpu_seconds": 1.0, "client_cpu_seconds": 1.0, "server_peak_rss": 1,
+            "client_peak_rss": 1,
+        }),
+        None => json!({"outcome": "failed", "failure": "stalled", "why": "stalled"}),
+    };
+    line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    line.to_string() + "\n"
+}
+
+#[test]
+fn compare_exits_with_4_where_nothing_can_be_compared() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = |name: &str, client: &str, value: Option<f64>| -> PathBuf {
+        let folder = dir.path().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        let text: String = (0..6).map(|round| sample(client, round, value)).collect();
+        fs::write(folder.join("samples.jsonl"), text).expect("a file");
+        folder
+    };
+    let (old, other) = (run("old", "a", Some(1e9)), run("other", "b", Some(1e9)));
+    for more in [&[][..], &["--no-fail"], &["--strict"]] {
+        let output = equic(&[&["compare", word(&old), word(&other)][..], more].concat());
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        assert!(text(&output.stderr).contains("none of 2 cells can be compared"), "{output:?}");
+    }
+    let renamed = equic(&["compare", word(&old), word(&other), "--rename", "x=y"]);
+    assert_eq!(renamed.status.code(), Some(4), "{renamed:?}");
+    assert!(text(&renamed.stderr).contains("no cell of the same name"), "{renamed:?}");
+    // A run that fails in every round is worse, and one that failed before, too, cannot be compared.
+    let failed = run("failed", "a", None);
+    let status = |old: &Path, new: &Path| equic(&["compare", word(old), word(new)]).status.code();
+    assert_eq!((status(&old, &failed), status(&failed, &failed)), (Some(1), Some(4)));
+    assert_eq!(status(&old, &old), Some(0));
+}
+
+#[test]
+fn a_report_without_figures_has_no_plots() {
+    let dir = tempfile::tempdir().expect("a folder");
+    fs::write(dir.path().join("samples.jsonl"), sample("a", 0, None)).expect("a file");
+    let shown = text(&equic(&["report", word(dir.path())]).stdout);
+    assert!(shown.contains("Plots: none") && !dir.path().join("plots").exists(), "{shown}");
+    fs::write(dir.path().join("samples.jsonl"), sample("a", 0, Some(1e9))).expect("a file");
+    let shown = text(&equic(&["report", word(dir.path())]).stdout);
+    assert!(shown.contains("plots (SVG, PNG)") && dir.path().join("plots").exists(), "{shown}");
+}
+
 #[test]
 fn a_comparison_says_by_its_exit_status_what_it_found() {
     let dir = tempfile::tempdir().unwrap();

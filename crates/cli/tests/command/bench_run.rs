@@ -250,7 +250,7 @@ fn a_killed_run_goes_on_where_it_was() {
     scene.list(&json!({ "a": liar("honest"), "b": liar("fails") }));
     let changed = resume();
     assert_eq!(changed.code, Some(1));
-    assert!(changed.stderr.contains("the entry of b is another one"), "{changed:?}");
+    assert!(changed.stderr.contains("the entry of b has changed"), "{changed:?}");
 }
 
 /// A transfer at a standstill is given up long before a slow one would be.

@@ -302,7 +302,7 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
     } else {
         super::report::tables(&result::tables(&summary), false)?;
         super::report::draw(folder, &summary);
-        super::report::page(folder)?;
+        super::report::page(folder, &summary)?;
     }
     if stopped {
         return Err(Failure::new("interrupted").mend(again(folder)));

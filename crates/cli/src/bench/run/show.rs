@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use equic_bench::plan::{RunPlan, Turn};
+use equic_bench::result::show::marked;
 use equic_bench::{End, Key, Record};
 use equic_report::number;
 use equic_report::stats::Sample;
@@ -26,6 +27,11 @@ pub(super) struct Cell<'a> {
     /// The median of the figures.
     median: Option<f64>,
     unit: Option<String>,
+    /// Rounds in which the client's clock does not agree with what the runner saw.
+    clock_doubted: usize,
+    /// Reason of the first doubt; none if no round has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_doubt: Option<&'a str>,
     /// Reason that the cell cannot be measured; none if it can.
     unsupported: Option<&'a str>,
     /// Number of failures, by what went wrong.
@@ -54,6 +60,8 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
             rounds: own.len(),
             median: None,
             unit: None,
+            clock_doubted: 0,
+            clock_doubt: None,
             unsupported: None,
             failures: BTreeMap::new(),
         };
@@ -64,6 +72,10 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
                 End::Measured { figures } => {
                     values.push(figures.value);
                     cell.unit = Some(figures.unit.clone());
+                    if let Some(why) = figures.clock_doubt.as_deref() {
+                        cell.clock_doubted += 1;
+                        cell.clock_doubt.get_or_insert(why);
+                    }
                 }
                 End::Unsupported { why } => cell.unsupported = Some(why),
                 End::Failed { why, .. } => *cell.failures.entry(why).or_insert(0) += 1,
@@ -122,7 +134,9 @@ impl Progress {
                     true => ", disturbed: does not count",
                     false => "",
                 };
-                format!("{}{noisy}", number::measured(figures.value, &figures.unit))
+                let doubted = figures.clock_doubt.is_some();
+                let figure = number::measured(figures.value, &figures.unit);
+                format!("{}{noisy}", marked(figure, doubted))
             }
             End::Unsupported { why } => format!("not done: {why}"),
             End::Failed { why, .. } => format!("failed: {why}"),

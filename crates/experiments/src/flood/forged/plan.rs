@@ -106,7 +106,7 @@ pub(in super::super) struct ForgedPlan {
     pub server_cpu: usize,
     /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
-    /// Seed of the order of the measurements and of the intervals.
+    /// Seed of the order of the measurements.
     pub seed: u64,
 }
 

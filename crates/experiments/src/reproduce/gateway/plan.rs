@@ -109,7 +109,7 @@ impl Arm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ExperimentPlan {
     pub runs_per_arm: u32,
-    /// Seed of the order of the arms, of the floods and of the intervals.
+    /// Seed of the order of the arms and of the floods.
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
