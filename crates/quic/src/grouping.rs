@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_go_whole_go_four_in_a_row() {
+    fn grouping_is_four_messages_where_offload_works() {
         let mut grouping = Grouping::default();
         assert_eq!(grouping.messages(), 1, "nothing is known yet");
         assert_eq!(round(&mut grouping, [130; 8]), 4);
@@ -124,7 +124,7 @@ mod tests {
 
     /// A task that had the CPU in between, a wake-up of the other end.
     #[test]
-    fn the_least_of_eight_times_counts() {
+    fn grouping_uses_the_least_of_eight_times() {
         let mut grouping = Grouping::default();
         let mut times = [100_000; 8];
         times[5] = 140;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn between_the_thresholds_nothing_changes() {
+    fn grouping_does_not_change_between_the_thresholds() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [250; 8]), 1);
         assert_eq!(round(&mut grouping, [100; 8]), 4);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_peer_was_heard_messages_go_one_by_one_for_a_while() {
+    fn grouping_pauses_after_the_peer_was_heard() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [130; 8]), 4);
         grouping.heard();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_read_seldom() {
+    fn grouping_reads_the_clock_seldom() {
         let mut grouping = Grouping::default();
         assert!(!grouping.is_timed(10), "a small message says nothing");
         for _ in 0..TIMES {

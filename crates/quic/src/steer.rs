@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn short_headers_come_to_the_socket_that_their_id_names() {
+    fn steering_sends_short_headers_to_the_socket_that_their_id_names() {
         let sockets = sockets();
         for number in 0..SOCKETS {
             let datagram = [0x41, 7, 9, number, 3, 1];
@@ -99,7 +99,7 @@ mod tests {
 
     /// By their senders, of which 60 do not all have the same socket by chance.
     #[test]
-    fn all_else_is_distributed_over_the_sockets() {
+    fn steering_distributes_all_other_packets_over_the_sockets() {
         let sockets = sockets();
         for (what, datagram) in [
             ("a long header", &[0xc1, 7, 9, 1, 3, 1][..]),

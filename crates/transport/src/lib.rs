@@ -59,6 +59,7 @@ pub mod congestion;
 mod connection;
 mod crypto;
 mod endpoint;
+mod lazy;
 #[cfg(feature = "null-crypto")]
 pub mod null;
 mod numbered;
@@ -69,12 +70,12 @@ pub mod qlog;
 mod ranges;
 mod received;
 mod recovery;
-mod rested;
 mod stream;
 #[cfg(test)]
 mod testing;
 mod time;
 pub mod token;
+mod violation;
 mod wall;
 
 pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
@@ -91,6 +92,7 @@ pub use stream::{
     Pieces, ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError,
 };
 pub use time::Timestamp;
+pub use violation::Violation;
 
 /// From the crate of QUIC's wire format.
 #[doc(no_inline)]

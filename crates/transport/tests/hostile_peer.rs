@@ -28,7 +28,7 @@ fn checked(input: &[u8], name: &str) -> Outcome {
 }
 
 #[test]
-fn whatever_a_peer_with_keys_does() {
+fn hostile_peer_with_keys() {
     let (first, cases) = (variable("EQUIC_SEED", 1), variable("EQUIC_CASES", 1_000));
     eprintln!("EQUIC_SEED={first}");
     let (mut connected, mut closed, mut most) = (0, 0, 0);

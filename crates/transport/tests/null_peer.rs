@@ -34,7 +34,7 @@ fn checked(input: &[u8], name: &str) -> Outcome {
 }
 
 #[test]
-fn whatever_a_peer_says() {
+fn null_peer_says_anything() {
     let (first, cases) = (variable("EQUIC_SEED", 1), variable("EQUIC_CASES", 1_000));
     eprintln!("EQUIC_SEED={first}");
     let (mut connected, mut closed, mut taken, mut placed, mut most) = (0, 0, 0, 0, 0);
@@ -76,7 +76,7 @@ fn seeds() {
 
 /// The handshake that cases begin with gets through, on both sides and in all configurations.
 #[test]
-fn the_puppet_can_shake_hands() {
+fn null_peer_can_complete_a_handshake() {
     for configuration in 0..64u8 {
         let outcome = play(&[configuration | 2]);
         assert!(outcome.connected, "configuration {configuration}: {outcome:?}");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_no_larger_for_being_asked_for_datagram_by_datagram() {
+    fn pacing_burst_does_not_grow_with_the_number_of_calls() {
         let (slow, fast) = (Rate::bytes_per_second(1e6), Rate::bytes_per_second(1e7));
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         let mut now = Timestamp::START;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_falls_takes_back_what_had_not_left() {
+    fn pacing_lower_rate_takes_unused_credit_back() {
         let (slow, fast) = (Rate::bytes_per_second(1e6), Rate::bytes_per_second(1e7));
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         let now = Timestamp::START + Duration::from_secs(1);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_late_costs_nothing_of_the_rate() {
+    fn pacing_late_timer_does_not_lower_the_rate() {
         for late in [0, 1, 2, 3] {
             let left = leave_in_a_second(Rate::bytes_per_second(1e7), Duration::from_millis(late));
             assert!((9_900_000..10_100_000).contains(&left), "{late} ms: {left}");
@@ -169,7 +169,7 @@ mod tests {
 
     /// A timer that comes later than is made up for gives what is.
     #[test]
-    fn a_timer_that_is_very_late_costs_only_what_is_beyond() {
+    fn pacing_very_late_timer_loses_only_the_excess() {
         let rate = Rate::bytes_per_second(1.2e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_for_another_reason_has_one_burst() {
+    fn pacing_early_call_has_one_burst() {
         let rate = Rate::bytes_per_second(1e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);

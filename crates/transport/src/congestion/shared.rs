@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_send_before_anything_is_acknowledged_has_a_bound() {
+    fn cwnd_shared_bounds_the_first_flight_of_all_members() {
         let mut crowd = Crowd::new(10_000, MS);
         assert_eq!((crowd.send(), crowd.window.in_flight()), (32, LEAST_WINDOW));
         assert_eq!(crowd.send(), 0);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_used_up_does_not_grow() {
+    fn cwnd_shared_that_is_not_used_does_not_grow() {
         let mut crowd = Crowd::new(20, MS);
         for _ in 0..100 {
             assert_eq!(crowd.send(), 20);
@@ -268,7 +268,7 @@ mod tests {
 
     /// A loss takes an eighth once a round trip, and never more than leaves the least.
     #[test]
-    fn it_shrinks_once_a_round_trip_when_a_queue_overflows() {
+    fn cwnd_shared_shrinks_once_a_round_trip() {
         let mut crowd = Crowd::new(1000, 20 * MS);
         for _ in 0..8 {
             crowd.send();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_without_a_queue_are_for_each_connection_alone() {
+    fn cwnd_shared_ignores_losses_without_a_queue() {
         let mut crowd = Crowd::new(1000, MS);
         crowd.send();
         crowd.land(true);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_grow_with_a_window_that_is_used_up() {
+    fn cwnd_shared_turns_grow_with_the_window() {
         let mut crowd = Crowd::new(1000, MS);
         assert_eq!((crowd.window.turn(), crowd.window.first_window()), (24_000, 0));
         for _ in 0..8 {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_datagram_is_known_until_it_turns_out_not_to_arrive() {
+    fn cwnd_shared_remembers_the_largest_datagram_until_it_is_lost() {
         let mut window = SharedWindow::new(1200);
         assert_eq!(window.datagram(), 0);
         for (sizes, known) in
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packets_count_and_who_leaves_takes_its_own() {
+    fn cwnd_shared_counts_small_packets_and_returns_what_leavers_used() {
         let mut crowd = Crowd::new(2, MS);
         crowd.shares[0].1 = Share::new((100, 2), 0, 0);
         crowd.shares[1].1 = Share::new((5000, 4), 0, 0);

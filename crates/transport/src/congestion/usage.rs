@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_that_fills_the_window_uses_it() {
+    fn cwnd_usage_of_a_flight_that_fills_the_window() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
         // A flight at 10 fills the window; then the application has nothing more.
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paced_flight_uses_it_until_nothing_waits() {
+    fn cwnd_usage_of_a_paced_flight() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
         assert!(usage.was_used_since(at(10)), "the pacer holds the rest back");

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_declared_as_configured_and_no_sooner_than_the_rfc_has_it() {
+    fn config_loss_thresholds_are_no_lower_than_in_the_rfc() {
         let usual = TransportConfig::default();
         let thresholds = usual.thresholds(&rtt(80));
         assert_eq!(thresholds, Thresholds { packets: 3, delay: Duration::from_millis(90) });
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_brought_to_what_can() {
+    fn config_out_of_range_is_clamped() {
         let usual = TransportConfig::default();
         let wide = TransportConfig { initial_window: Some(u64::MAX), ..usual.clone() };
         assert_eq!(wide.first_window(), MAX_INITIAL_WINDOW);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_begins_with() {
+    fn config_of_a_new_path() {
         let usual = TransportConfig::default();
         assert_eq!((usual.first_mtu(), usual.first_window()), (1200, 12_000));
         let mut discovery = usual.start_discovery();

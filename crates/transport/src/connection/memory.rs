@@ -7,7 +7,7 @@ use super::close::Closing;
 use super::space::SentFrame;
 use super::{Connection, Event};
 use crate::Timestamp;
-use crate::rested::Seldom;
+use crate::lazy::LazyBox;
 
 impl Connection {
     /// There is nothing to send now. If nothing is in flight, either, memory that nothing is in goes back, so that a
@@ -18,22 +18,22 @@ impl Connection {
     pub(super) fn may_rest(&mut self, now: Timestamp) {
         let quiet = self.handshake.is_confirmed() && matches!(self.closing, Closing::Open);
         if quiet && !self.spaces.are_in_flight() && self.activity.comes_to_rest(now) {
-            self.rest(now);
+            self.shrink(now);
         }
     }
 
     #[cold]
-    fn rest(&mut self, now: Timestamp) {
-        self.spaces.rest();
-        self.streams.rest();
-        self.ids.rest(now);
-        self.start.rest();
-        self.rng.rest();
+    fn shrink(&mut self, now: Timestamp) {
+        self.spaces.shrink();
+        self.streams.shrink();
+        self.ids.shrink(now);
+        self.start.shrink();
+        self.rng.shrink();
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }
         if self.tokens.is_empty() {
-            self.tokens = Seldom::default();
+            self.tokens = LazyBox::default();
         }
     }
 

@@ -100,10 +100,11 @@ use equic_wire::{
 
 use crate::Timestamp;
 use crate::crypto::Forgeries;
+use crate::lazy::{Coins, LazyBox, LazyRng};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
-use crate::rested::{Coins, RestingRng, Seldom};
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
+use crate::violation::Failure;
 
 use acknowledgements::Acknowledgements;
 use activity::Activity;
@@ -271,7 +272,7 @@ pub struct Connection {
     early: early::Early,
     waiting: waiting::UndecryptedPackets,
     /// For NEW_TOKEN frames.
-    tokens: Seldom<VecDeque<Bytes>>,
+    tokens: LazyBox<VecDeque<Bytes>>,
     /// Packets received in earlier attempts, of other versions.
     packets_before: u64,
     /// The moment of the last call that gave one.
@@ -280,8 +281,8 @@ pub struct Connection {
     #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
-    pub(crate) extensions: Seldom<Extensions>,
-    rng: RestingRng,
+    pub(crate) extensions: LazyBox<Extensions>,
+    rng: LazyRng,
     coins: Coins,
     handshake: Handshake,
     spaces: Spaces,
@@ -466,7 +467,7 @@ impl Connection {
         longest + self.peer_max_ack_delay().min(MAX_DELAY_AT_END)
     }
 
-    fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {
-        self.close_with(now, ConnectionError::transport(code, reason));
+    fn fail(&mut self, now: Timestamp, why: impl Into<Failure>) {
+        self.close_with(now, why.into().into());
     }
 }

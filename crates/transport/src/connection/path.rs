@@ -291,11 +291,11 @@ impl Path {
         &mut self,
         now: Timestamp,
         bytes: u64,
-        brought: bool,
+        nested: bool,
     ) -> DeliveryMark {
         let delivery = self.rates.on_sent(now, bytes, self.in_flight);
         self.in_flight += bytes;
-        if brought {
+        if nested {
             self.of_brought += bytes;
         }
         self.pacer.on_sent(bytes);
@@ -317,7 +317,7 @@ impl Path {
         if packet.in_flight {
             let bytes = packet.bytes();
             self.landed(bytes);
-            if packet.content.brought {
+            if packet.content.nested {
                 self.of_brought -= bytes.min(self.of_brought);
             }
         }

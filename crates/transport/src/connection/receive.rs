@@ -1,13 +1,11 @@
 //! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
 
-use equic_wire::frame::{Frame, FrameType, Frames, Stream};
+use equic_wire::frame::{Frame, FrameError, FrameErrorKind, FrameType, Frames, Stream};
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, PacketType, ParseOptions,
     Protected, ShortPacket,
 };
-use equic_wire::{
-    ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
-};
+use equic_wire::{ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side};
 
 use rustls::quic::PacketKey;
 
@@ -22,6 +20,7 @@ use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
 use crate::operation::{Bytes, Operation, Word};
 use crate::received::{AckPolicy, EcnCodepoint};
+use crate::violation::Violation;
 
 impl Word for EcnCodepoint {
     fn to_word(self) -> u64 {
@@ -424,7 +423,7 @@ impl Connection {
         self.on_authentic(now, found);
         if !opened.sound {
             // RFC 9000 s.17.2.
-            self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
+            self.fail(now, Violation::ReservedBits);
             return true;
         }
         let payload = &packet[opened.payload.clone()];
@@ -546,8 +545,7 @@ impl Connection {
             Ok((opened, _)) => Ok(opened.len()),
             Err(OpenError::Forged) => Err(keys.integrity_limit()),
             Err(OpenError::KeyUpdate) => {
-                let code = TransportErrorCode::KEY_UPDATE_ERROR;
-                self.fail(now, code, "keys updated too soon or backwards");
+                self.fail(now, Violation::KeyUpdate);
                 return None;
             }
         })
@@ -586,7 +584,7 @@ impl Connection {
         payload: &[u8],
     ) -> bool {
         if let Err(error) = Frames::new(payload) {
-            self.fail(now, error.code(), "a packet without frames");
+            self.fail(now, error);
             return true;
         }
         self.handle_frames(hooks, now, ecn, found, (number, path), (payload, false, true))
@@ -620,7 +618,7 @@ impl Connection {
             let kind = match FrameType::read(&mut reader) {
                 Ok(kind) => kind,
                 Err(error) => {
-                    self.fail(now, error.code(), &error.to_string());
+                    self.fail(now, error);
                     return true;
                 }
             };
@@ -703,8 +701,7 @@ impl Connection {
         let owned = foreign && self.hooks.owner(frame_type).is_some();
         let skipped = foreign && !owned && self.extensions.skips(frame_type);
         if (owned || skipped) && found.kind != PacketType::OneRtt {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "an extension's frame outside of 1-RTT packets");
+            self.fail(now, Violation::ExtensionFrameOutsideOneRtt);
             return None;
         }
         if skipped {
@@ -736,26 +733,32 @@ impl Connection {
         let frame = match &parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
-                let code = TransportErrorCode::FRAME_ENCODING_ERROR;
-                self.fail(now, code, "a malformed frame, says an extension");
+                self.fail(now, Violation::ExtensionFrame);
                 return None;
             }
             Some(Ok(frame)) => Some(frame),
             Some(Err(error)) => {
-                self.fail(now, error.code(), &error.to_string());
+                self.fail(now, *error);
                 return None;
             }
         };
         let (bytes, others) = all.split_at(length);
         *rest = others;
         // A hook may forbid what the RFC allows, and allows nothing else.
-        let lawful = kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(!self.side);
+        let wrong = if kind.allowed_in(found.kind) == Some(false) {
+            Some(FrameErrorKind::WrongPacketType)
+        } else {
+            (!kind.may_be_sent_by(!self.side)).then_some(FrameErrorKind::WrongSender)
+        };
+        let lawful = wrong.is_none();
         let answer = hooks.begin_with(self, Operation::CheckFrame, frame_type, id, Bytes::None);
         let allowed = answer.unwrap_or(lawful);
         hooks.end_with(self, Operation::CheckFrame, frame_type, id, Bytes::None, allowed);
         if !(allowed && lawful) {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "a frame where it may not be");
+            match wrong {
+                Some(wrong) => self.fail(now, FrameError { frame_type: kind, kind: wrong }),
+                None => self.fail(now, Violation::FrameRejected),
+            }
             return None;
         }
         let input = (id, number, path);
@@ -785,8 +788,7 @@ impl Connection {
     fn skip_frame(&mut self, now: Timestamp, rest: &mut &[u8]) -> Option<bool> {
         let mut reader = Reader::new(rest);
         if reader.varint().and_then(|_| reader.varint_bytes()).is_err() {
-            let code = TransportErrorCode::FRAME_ENCODING_ERROR;
-            self.fail(now, code, "a frame to be skipped is cut");
+            self.fail(now, Violation::ExtensionFrameTruncated);
             return None;
         }
         *rest = reader.rest();

@@ -6,7 +6,7 @@
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected};
-use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side, TransportErrorCode};
+use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side};
 
 use super::close::CloseReason;
 use super::packet_builder::TAG_LEN;
@@ -20,6 +20,7 @@ use crate::Timestamp;
 use crate::crypto::header_mask;
 use crate::operation::Operation;
 use crate::received::EcnCodepoint;
+use crate::violation::Violation;
 
 /// Operations that the short way passes over: who is attached to one of these sees every packet on the long way.
 const PASSED_OVER: u128 = Operation::bits(&[
@@ -253,7 +254,7 @@ impl Connection {
         self.on_one_rtt_packet(now);
         if !opened.sound {
             // RFC 9000 s.17.2.
-            self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
+            self.fail(now, Violation::ReservedBits);
             return;
         }
         if let Some(length) = opened.placed {

@@ -591,14 +591,14 @@ impl Connection {
         let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
-            let idle = kind.content.brought && !self.application_waits();
+            let idle = kind.content.nested && !self.application_waits();
             let path = &mut self.paths[key];
             if idle {
                 // RFC 9002 s.7.8: window and rate say nothing of what the application would send.
                 path.on_underused(now);
                 path.on_app_limited();
             }
-            delivery = path.on_packet_sent(now, bytes, kind.content.brought);
+            delivery = path.on_packet_sent(now, bytes, kind.content.nested);
             let input = (key, bytes, path.in_flight());
             if hooks.begin_act(self, Operation::CongestionSent, input) {
                 self.paths[key].on_congestion_sent(now, bytes);

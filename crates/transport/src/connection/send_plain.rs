@@ -236,7 +236,7 @@ impl Connection {
         if marked {
             self.paths[key].on_marked_sent();
         }
-        let content = Sent { frames, marked, path: key, brought: false };
+        let content = Sent { frames, marked, path: key, nested: false };
         let kind = SentPacketKind { eliciting: true, in_flight: true, mtu_probe: false, content };
         self.on_packet_sent(NoneAttached, now, id, number, size, kind);
         self.on_datagram_sent(key, size);

@@ -106,7 +106,7 @@ impl Connection {
             path.on_pace_timer(now);
         }
         self.on_hold_timer(now);
-        if let Some(extensions) = self.extensions.made() {
+        if let Some(extensions) = self.extensions.get_mut_if_allocated() {
             extensions.release_streams(now);
         }
         if let Some(keys) = self.keys.one_rtt_mut() {

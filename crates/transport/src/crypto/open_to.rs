@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_asked_offers_in_vain() {
+    fn open_to_is_offered_only_if_asked() {
         <dyn OpenTo>::offer(|| panic!("nobody asks"));
         let can = remote_key(&configs().0.crypto_provider().cipher_suites[0]);
         can.integrity_limit();

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_the_current_phase_are_opened_elsewhere() {
+    fn key_update_current_phase_opens_into_another_buffer() {
         let (mut client, mut server) = ends();
         let right = Some(Ok(b"one rtt".to_vec()));
         let packet = client.send();
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_follows_an_update() {
+    fn key_update_is_followed_by_the_peer() {
         let (mut client, mut server) = ends();
         assert!(!client.keys.update(), "nothing was acknowledged yet");
         assert_eq!(server.receive(client.send()), Ok(false));
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_keys_are_made_when_a_connection_is_used() {
+    fn key_update_next_keys_are_derived_when_used() {
         let (mut client, mut server) = ends();
         for packet in 1..=NEXT_AFTER {
             assert!(server.keys.next.is_none(), "before packet {packet}");
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_has_nonces_of_its_own() {
+    fn key_update_nonces_of_each_path_differ() {
         let (mut client, mut server) = ends();
         assert!(client.keys.take_path_ids());
         let packets = [0, 1, 2].map(|path| seal(&mut client.keys, path, 5));
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_hears_of_an_update_when_its_next_packet_comes() {
+    fn key_update_reaches_a_path_with_its_next_packet() {
         let (mut client, mut server) = ends();
         let [first, late, later] =
             [(0, 0), (1, 0), (1, 1)].map(|(path, number)| seal(&mut client.keys, path, number));
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_overtaken_by_an_update_are_read_for_a_while() {
+    fn key_update_overtaken_packets_are_read_for_a_while() {
         let (mut client, mut server) = ends();
         let (late, too_late) = (client.send(), client.send());
         assert_eq!(server.receive(client.send()), Ok(false));
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_our_update_is_read() {
+    fn key_update_of_both_ends_at_once() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_update_without_our_word_is_an_error() {
+    fn key_update_twice_without_acknowledgement_is_an_error() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn forgeries_change_nothing() {
+    fn key_update_is_not_triggered_by_forgeries() {
         let (mut client, mut server) = ends();
         for bit in [false, true] {
             let mut packet = client.send();
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_wear_and_end_where_they_must() {
+    fn key_update_limits_end_the_keys() {
         let (mut client, _) = ends();
         // AES-GCM (RFC 9001 s.6.6).
         let limit = 1 << 23;
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_can_be_lowered_and_not_raised() {
+    fn key_update_limits_can_be_lowered_and_not_raised() {
         let (client, _) = ends();
         let key = &*client.keys.current.keys.local;
         let limits =

@@ -98,7 +98,7 @@ mod tests {
     use crate::testing::hex;
 
     #[test]
-    fn rfc_9001_a_4() {
+    fn retry_tag_of_rfc_9001_a_4() {
         let packet =
             hex("ff000000010008f067a5502a4262b5746f6b656e04a265ba2eff4d829058fb3f0f2496ba");
         let (packet, tag) = packet.split_at(packet.len() - RETRY_TAG_LEN);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc_9369_a_4() {
+    fn retry_tag_of_rfc_9369_a_4() {
         let packet =
             hex("cf6b3343cf0008f067a5502a4262b5746f6b656ec8646ce8bfe33952d955543665dcc7b6");
         let (packet, tag) = packet.split_at(packet.len() - RETRY_TAG_LEN);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_counts() {
+    fn retry_tag_depends_on_every_bit() {
         let packet = [0x5a; 100];
         let tag = retry_tag(Version::V1, &[1; 20], &packet);
         for bit in 0..packet.len() * 8 {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use equic_wire::Writer;
 use equic_wire::packet::Retry;
-use equic_wire::{TransportErrorCode, Writer};
 use rand::Rng;
 
 use super::receive::canonical;
@@ -15,6 +15,7 @@ use crate::connection::{
     Connection, DatagramMeta, FirstPacket, Serve, ServerConfig, StartError, tls_version,
 };
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
+use crate::violation::Condition;
 
 /// A client wants a connection. One of [`Endpoint::accept`], [`Endpoint::retry`],
 /// [`Endpoint::refuse`] and [`Endpoint::ignore`] has to follow: until then it takes one of the
@@ -199,10 +200,12 @@ impl Endpoint {
     /// Tells the client that it is not wanted (CONNECTION_REFUSED): true if `response` is to be sent
     /// there.
     pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
-        let code = TransportErrorCode::CONNECTION_REFUSED;
         self.forget(&incoming);
         response.clear();
-        matches!(self.write_close(&incoming.0, code, "", response), super::Received::Respond)
+        matches!(
+            self.write_close(&incoming.0, Condition::Refused, response),
+            super::Received::Respond
+        )
     }
 
     /// Answers nothing.

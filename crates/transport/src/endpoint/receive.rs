@@ -6,7 +6,7 @@ use std::time::Duration;
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, ParseOptions,
 };
-use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
+use equic_wire::{ConnectionId, KnownVersion, ResetToken, Version};
 
 use super::incoming::Incoming;
 use super::routes::FirstName;
@@ -15,6 +15,7 @@ use super::{Endpoint, Handle, PendingIncoming, Received, RetryVerdict};
 use crate::Timestamp;
 use crate::connection::{DatagramMeta, FirstPacket};
 use crate::crypto::Token;
+use crate::violation::Condition;
 
 /// A client's first Destination Connection ID has at least so many bytes (RFC 9000 s.7.2).
 const MIN_FIRST_ID: usize = 8;
@@ -166,8 +167,7 @@ impl Endpoint {
         let mut first = FirstPacket::without_token(packet.version(), original, client, remote);
         let Ok(made) = self.read_token(now, token, &mut first) else {
             // RFC 9000 s.8.1.2.
-            let reason = "the Retry token is no longer valid";
-            return self.write_close(&first, TransportErrorCode::INVALID_TOKEN, reason, response);
+            return self.write_close(&first, Condition::InvalidToken, response);
         };
         if first.retry.is_none() && packet.dcid().len() < MIN_FIRST_ID
             || self.waiting.len() >= self.config.max_incoming

@@ -294,7 +294,7 @@ mod tests {
 
     /// Whatever comes and goes: what is found is what a map of all finds.
     #[test]
-    fn all_are_found_and_nothing_else() {
+    fn route_finds_all_ids_and_nothing_else() {
         let rng = &mut StdRng::seed_from_u64(1);
         let (mut routes, mut known) = (Routes::default(), BTreeMap::new());
         let mut handles = Vec::new();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_with_the_same_the_later_is_believed() {
+    fn route_of_a_duplicate_id_is_the_later_connection() {
         let mut routes = Routes::default();
         let (one, other) = (routes.add(id(b"one"), None), routes.add(id(b"other"), None));
         let token = [7; 32];
@@ -352,7 +352,7 @@ mod tests {
 
     /// The longest ID and address fit. IPv4 is the same address on sockets of both families.
     #[test]
-    fn first_names_differ_by_id_address_and_port() {
+    fn route_of_first_packets_depends_on_id_address_and_port() {
         let v6 = |port| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, 9], port));
         let long = id(&[1; ConnectionId::MAX_LEN]);
         let names = [
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_found_by_its_kind() {
+    fn route_of_an_id_depends_on_its_kind() {
         let mut routes = Routes::default();
         let first = FirstName::new(id(b"original"), client(1));
         let handle = routes.add(id(b"ours"), Some(first));
@@ -392,7 +392,7 @@ mod tests {
 
     /// Clients choose names. Which of them collide at an endpoint depends on a key that it has made for itself.
     #[test]
-    fn hashes_are_keyed() {
+    fn route_hashes_are_keyed() {
         let (one, other) = (Routes::default(), Routes::default());
         let same = |name: &u8| one.hash(Kind::First, &[*name]) == other.hash(Kind::First, &[*name]);
         assert!((0..=255).filter(same).count() < 10);
@@ -401,7 +401,7 @@ mod tests {
     /// What 10,000 connections with four IDs and a first one take of the table: eight bytes for a name and one to look at first, in
     /// a table that doubles when seven of eight places are in use.
     #[test]
-    fn it_is_never_much_larger_than_what_is_in_it() {
+    fn route_table_shrinks() {
         let mut routes = Routes::default();
         for number in 0..10_000_u32 {
             let first = FirstName::new(id(&number.to_le_bytes()), client(1));

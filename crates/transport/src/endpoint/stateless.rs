@@ -9,8 +9,7 @@ use std::time::Duration;
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
 use equic_wire::packet::{FIXED_BIT, LongHeader, LongInvariant, LongKind, VersionNegotiation};
 use equic_wire::{
-    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, TransportErrorCode, VarIntLen,
-    Version, Writer,
+    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, VarIntLen, Version, Writer,
 };
 use rand::{Rng, RngCore};
 
@@ -18,6 +17,7 @@ use super::{Endpoint, Received};
 use crate::Timestamp;
 use crate::connection::FirstPacket;
 use crate::crypto::{header_mask, initial_keys};
+use crate::violation::Condition;
 
 /// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
@@ -151,11 +151,10 @@ impl Endpoint {
     pub(super) fn write_close(
         &mut self,
         first: &FirstPacket,
-        code: TransportErrorCode,
-        reason: &str,
+        why: Condition,
         response: &mut Vec<u8>,
     ) -> Received {
-        match self.try_write_close(first, code, reason, response) {
+        match self.try_write_close(first, why, response) {
             Some(()) => Received::Respond,
             None => Received::Nothing,
         }
@@ -164,8 +163,7 @@ impl Endpoint {
     fn try_write_close(
         &mut self,
         first: &FirstPacket,
-        code: TransportErrorCode,
-        reason: &str,
+        why: Condition,
         response: &mut Vec<u8>,
     ) -> Option<()> {
         let (suite, version) = (&self.config.suite, first.version);
@@ -182,9 +180,9 @@ impl Endpoint {
         let number = PacketNumber::new(0)?.truncate(None)?;
         let open = header.open(&mut writer, number, VarIntLen::Two).ok()?;
         let close = ConnectionClose::Transport {
-            error_code: code,
+            error_code: why.code(),
             frame_type: FrameType::PADDING,
-            reason: reason.as_bytes(),
+            reason: why.phrase().as_bytes(),
         };
         Frame::ConnectionClose(close).write(&mut writer).ok()?;
         writer.zeros(open.padding_needed(&writer, TAG_LEN)).ok()?;

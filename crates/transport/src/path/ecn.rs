@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_carries_marks() {
+    fn ecn_path_that_carries_marks() {
         let mut ecn = marked(9);
         assert!(ecn.marks());
         ecn.on_marked_sent();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_peers_that_do_not() {
+    fn ecn_paths_and_peers_that_do_not() {
         let cases = [
             ("no counts", 3, None),
             ("bleached", 3, counts(2, 0, 0)),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_drops_marked_packets() {
+    fn ecn_path_that_drops_marked_packets() {
         let mut ecn = marked(10);
         for _ in 0..9 {
             ecn.on_marked_lost();

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_fits() {
+    fn mtu_search_finds_the_largest_size() {
         for fits in [1200, 1201, 1280, 1400, 1452, 1471, 1472] {
             let (found, probes) = search(&mut wanted(1472), fits, START);
             assert!(found <= fits && fits - found < CLOSE_ENOUGH, "{fits}: {found}");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_search_does_not_after_a_black_hole_either() {
+    fn mtu_fixed_size_does_not_search_after_a_black_hole() {
         let mut discovery = MtuDiscovery::starting_at(1400, 1400, false);
         discovery.want();
         assert_eq!(discovery.next_probe(START), None);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_again_later() {
+    fn mtu_search_is_repeated_later() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1300, START);
         assert_eq!(discovery.next_probe(START + Duration::from_secs(599)), None);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_for_until_it_is_wanted() {
+    fn mtu_search_waits_until_it_is_wanted() {
         let mut discovery = MtuDiscovery::new(1472);
         assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (false, None));
         assert!(!discovery.is_resting(START), "it has to be asked again");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_probe_is_no_proof() {
+    fn mtu_one_lost_probe_is_no_proof() {
         let mut discovery = wanted(1472);
         discovery.next_probe(START).unwrap();
         discovery.on_probe_lost();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_black_hole_is_left() {
+    fn mtu_black_hole_is_left() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         // Rounds of three datagrams: sent at once, given up by what a smaller one tells.
@@ -349,7 +349,7 @@ mod tests {
 
     /// A queue overflows: much of a flight is lost, and what is between arrives.
     #[test]
-    fn an_overflowing_queue_is_no_black_hole() {
+    fn mtu_overflowing_queue_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
@@ -364,7 +364,7 @@ mod tests {
 
     /// The path fails for a while, and takes a whole flight, however large.
     #[test]
-    fn a_lost_flight_is_no_black_hole() {
+    fn mtu_lost_flight_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for flight in 0..50 {
@@ -379,7 +379,7 @@ mod tests {
 
     /// Nothing at all gets through for long: that says nothing of sizes.
     #[test]
-    fn silence_is_no_black_hole() {
+    fn mtu_silence_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
@@ -389,7 +389,7 @@ mod tests {
 
     /// What another connection found on the same path needs no probe; what did not get through here is not tried for that.
     #[test]
-    fn what_another_found_is_taken_over() {
+    fn mtu_of_another_connection_is_adopted() {
         let mut discovery = wanted(1472);
         assert!(!discovery.adopt(0) && !discovery.adopt(1473));
         assert!(discovery.adopt(1472) && !discovery.adopt(1400));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_limit_holds() {
+    fn mtu_limit_of_the_peer_holds() {
         let mut discovery = wanted(9000);
         discovery.on_peer_limit(1350);
         assert_eq!(search(&mut discovery, 9000, START).0, 1344);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_looked_for_are_whole_blocks() {
+    fn mtu_probe_sizes_are_whole_blocks() {
         for (first, max, fits) in (1200..1240).flat_map(|first| {
             let most = (first..1290).chain([1452, 1471, 1472, 9000, u16::MAX]);
             most.flat_map(move |max| [first, first + 30, 1400, max].map(|fits| (first, max, fits)))

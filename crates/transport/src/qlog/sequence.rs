@@ -196,7 +196,7 @@ mod tests {
 
     /// `date -u -d @N +%FT%T`.
     #[test]
-    fn dates() {
+    fn qlog_dates() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (68_255_999, "1972-02-29T23:59:59.007Z"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_ends_it() {
+    fn qlog_full_disk_ends_the_log() {
         let write = |size| {
             let mut log = JsonSeq::new(Disk(size, Vec::new()), &header());
             for _ in 0..10 {
@@ -263,7 +263,7 @@ mod tests {
 
     /// Whatever the limit, records are whole, and the last says why there are no more.
     #[test]
-    fn a_full_file_says_so() {
+    fn qlog_full_file_says_so() {
         for limit in [0, 100, NOTE, 500, 1000, 2345] {
             let mut log = JsonSeq::new(Vec::new(), &header());
             let before = log.writer.len();

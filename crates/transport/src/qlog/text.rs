@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn lines() {
+    fn qlog_text_lines() {
         // ACK of 5, 3 to 0, after 1000 * 8 microseconds; STREAM 4 from 64 with FIN; PADDING.
         let frames = [&[2, 5, 0x43, 0xe8, 1, 0, 0, 3][..], &[0x0f, 4, 0x40, 64, 1, b'x', 0, 0]];
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_paths() {
+    fn qlog_text_of_multipath_frames() {
         let frames = [
             // PATH_ACK of path 2: 5, 3 to 0, after 1000 * 8 microseconds.
             &[0x3e, 2, 5, 0x43, 0xe8, 1, 0, 0, 3][..],
@@ -312,7 +312,7 @@ mod tests {
 
     /// Text from the peer cannot break lines or drive a terminal.
     #[test]
-    fn a_reason_with_control_characters() {
+    fn qlog_text_of_a_reason_with_control_characters() {
         let close = [&[0x1d, 7, 6][..], b"a\n\x1b[1m"].concat();
         assert_eq!(
             line(EventKind::PacketReceived(packet(&close))),

@@ -181,13 +181,13 @@ impl<C: Content> LossDetector<C> {
 
     /// Gives back memory that nothing is in; packets that are sent later make it anew. Those that elicit no acknowledgement
     /// are forgotten: what they acknowledged is told again with what comes next.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         for number in std::mem::take(&mut self.silent) {
             self.sent.remove(number);
         }
-        self.sent.rest();
-        self.lost.rest();
-        self.skipped.rest();
+        self.sent.shrink();
+        self.lost.shrink();
+        self.skipped.shrink();
     }
 
     /// Number of packets that elicit no acknowledgement sent since the last one that does.

@@ -254,7 +254,7 @@ impl<C> SentPackets<C> {
     }
 
     /// Gives back memory that no packet is in.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.runs.shrink_to_fit();
     }
 

@@ -112,7 +112,7 @@ mod tests {
         ProbeState { application: false, last_ack_eliciting: None, held: false };
 
     #[test]
-    fn the_first_loss_is_waited_for_and_of_two_that_of_the_first_space() {
+    fn loss_timer_is_the_earliest_of_all_spaces() {
         let of = |times: [Option<u32>; 3]| {
             let times = times.map(|time| time.map(at));
             LossTimer::of_losses((0..).zip(times)).map(|timer| (timer.at, timer.space, timer.due))
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_timeout_counts_from_the_last_packet_and_its_backoff_multiplies_it() {
+    fn pto_counts_from_the_last_packet_and_doubles() {
         let mut probes = ProbeTimer::new(true, at(1), 4);
         let sent = ProbeState { last_ack_eliciting: Some(at(10)), ..EMPTY };
         assert_eq!(probes.counts_from(EMPTY), None, "nothing is in flight");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn application_data_waits_for_the_handshake() {
+    fn pto_of_application_data_waits_for_the_handshake() {
         let data = ProbeState { application: true, last_ack_eliciting: Some(at(5)), held: true };
         let before = ProbeTimer::<u8>::new(false, at(1), 1);
         assert_eq!(before.counts_from(data), None);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_window_holds_back_counts_from_the_last_sign_of_life() {
+    fn pto_counts_from_the_last_activity_if_the_window_is_full() {
         let probes = ProbeTimer::<u8>::new(false, at(1), 1);
         let held = ProbeState { held: true, ..EMPTY };
         assert_eq!(probes.counts_from(held), Some(at(1)));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_nothing_in_flight_probes_for_a_server_that_may_not_send() {
+    fn pto_of_a_client_with_nothing_in_flight() {
         let mut probes = ProbeTimer::new(false, at(1), 2);
         assert_eq!(probes.anti_deadlock(false), None);
         assert_eq!(probes.anti_deadlock(true), Some(at(1)));

@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::pages::{PAGE, Page, Pages};
 use super::pieces::{Piece, Pieces};
 use super::place::BEFORE;
+use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
-use crate::rested::Buffer;
 
 /// Gaps that are always allowed, however little has arrived.
 const FREE_GAPS: usize = 64;
@@ -74,8 +74,8 @@ impl Assembler {
     }
 
     /// Gives back memory that has nothing in it.
-    pub(crate) fn rest(&mut self) {
-        self.waiting.rest();
+    pub(crate) fn shrink(&mut self) {
+        self.waiting.shrink();
     }
 
     /// Takes in data; how much of it is new. What arrived before is not compared with what comes
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn any_order_any_overlap_any_read_sizes() {
+    fn stream_assembler_any_order_any_overlap_any_read_sizes() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         let (pool, mut placed) = (PagePool::new(), 0);
         for _ in 0..40 {
@@ -387,7 +387,7 @@ mod tests {
 
     /// Data that one connection received is not in the memory that another gets, read or given up, in order or not.
     #[test]
-    fn nothing_of_one_connection_is_in_the_memory_of_another() {
+    fn stream_assembler_has_no_data_of_other_connections() {
         let pool = PagePool::new();
         let (mut own, mut other) = (pool.for_another(), pool.for_another());
         let (own, other) = (&mut own, &mut other);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn tiny_frames_far_apart_cost_no_more_than_the_window() {
+    fn stream_assembler_tiny_frames_cost_no_more_than_the_window() {
         let window = 1 << 20;
         let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         let mut refused = 0;
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn losing_every_other_datagram_is_no_fragmentation() {
+    fn stream_assembler_loss_of_every_other_datagram_is_no_fragmentation() {
         let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         for number in (1..20_000u64).step_by(2) {
             assembler.insert(pages, number * 1200, &[0; 1200]).unwrap();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_does_not_come_again() {
+    fn stream_assembler_ignores_what_was_read() {
         let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         assert_eq!(assembler.insert(pages, 0, b"hello"), Ok(5));
         let mut buffer = [0; 3];
@@ -457,7 +457,7 @@ mod tests {
 
     /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by itself.
     #[test]
-    fn data_is_taken_with_its_memory() {
+    fn stream_assembler_data_is_taken_with_its_memory() {
         let pool = PagePool::new();
         let (mut assembler, mut pages) = (Assembler::default(), pool.for_another());
         let pages = &mut pages;
@@ -488,7 +488,7 @@ mod tests {
         let mut other = pool.for_another();
         pieces.give_back(&mut other);
         assembler.clear(pages);
-        pages.rest();
+        pages.shrink();
         assert_eq!(pool.count(), 2, "those that went back where they are from");
     }
 }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_to_what_the_reader_needs() {
+    fn flow_control_window_grows_with_the_reader() {
         // 1 byte a microsecond over 100 ms: 100 kB in flight.
         let needed = 1000 * 100;
         let size = read_at(1000, 100 << 20);
@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_read_is_nothing_more() {
+    fn flow_control_window_stays_if_nothing_is_read() {
         let window = ReceiveWindow::new(1000, 1 << 20);
         assert!(!window.wants_update());
     }
 
     #[test]
-    fn blocked_is_said_once_a_limit() {
+    fn flow_control_blocked_is_reported_once_a_limit() {
         let mut window = SendWindow::new(100);
         assert_eq!(window.blocked(), None);
         window.on_sent(100);

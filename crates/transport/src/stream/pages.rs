@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::rested::{Seldom, Unmade};
+use crate::lazy::{LazyBox, StaticDefault};
 
 /// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
 /// a stream takes at most its flow control window and one page.
@@ -72,7 +72,7 @@ impl PagePool {
         let mut inner = lock(&self.0);
         let owner = Owner(inner.next);
         inner.next += 1;
-        Pages { pool: Some((PagePool(Arc::clone(&self.0)), owner)), stock: Seldom::default() }
+        Pages { pool: Some((PagePool(Arc::clone(&self.0)), owner)), stock: LazyBox::default() }
     }
 
     /// Number of free pages in the pool.
@@ -92,7 +92,7 @@ fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
 pub(crate) struct Pages {
     pool: Option<(PagePool, Owner)>,
     /// In a box of its own, which a connection at rest does not have.
-    stock: Seldom<Stock>,
+    stock: LazyBox<Stock>,
 }
 
 #[derive(Debug, Default)]
@@ -105,8 +105,8 @@ struct Stock {
     most: usize,
 }
 
-impl Unmade for Stock {
-    const UNMADE: &'static Stock = &Stock { here: Vec::new(), out: 0, most: 0 };
+impl StaticDefault for Stock {
+    const STATIC_DEFAULT: &'static Stock = &Stock { here: Vec::new(), out: 0, most: 0 };
 }
 
 impl Pages {
@@ -143,16 +143,16 @@ impl Pages {
     }
 
     /// Gives all free pages back to the pool.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.spill(0);
         if self.stock.out == 0 {
-            self.stock = Seldom::default();
+            self.stock = LazyBox::default();
         }
     }
 
     /// Gives all but `keep` free pages back to the pool, which frees those that it has no room for.
     fn spill(&mut self, keep: usize) {
-        let Some(stock) = self.stock.made() else { return };
+        let Some(stock) = self.stock.get_mut_if_allocated() else { return };
         let mut pages = stock.here.drain(keep.min(stock.here.len())..);
         let Some((pool, _)) = &self.pool else { return };
         let mut free = lock(&pool.0);
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_round_and_no_more_than_some_are_kept() {
+    fn stream_pages_are_reused_and_few_are_kept() {
         let pool = PagePool::new();
         let mut pages = pool.for_another();
         let page = pages.take();
@@ -203,7 +203,7 @@ mod tests {
     /// A connection keeps pages only while some of its pages are in use: thousands of connections that wait for
     /// something have none.
     #[test]
-    fn all_go_back_with_the_last_that_is_in_use() {
+    fn stream_pages_are_released_with_the_last_in_use() {
         let pool = PagePool::new();
         let (mut pages, mut other) = (pool.for_another(), pool.for_another());
         let several: Vec<Page> = (0..5).map(|_| pages.take()).collect();
@@ -223,7 +223,7 @@ mod tests {
         let page = other.take();
         assert_eq!(pool.count(), 1, "as many as it had before");
         other.put(page);
-        other.rest();
+        other.shrink();
         let page = other.take();
         assert_eq!(pool.count(), 4, "one again, after a rest");
         drop(other);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_what_another_received() {
+    fn stream_pages_have_no_data_of_other_connections() {
         let pool = PagePool::new();
         let mut owners = [pool.for_another(), Pages::default(), pool.for_another()];
         for one in 0..owners.len() {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_pool_share_and_others_do_not() {
+    fn stream_pages_are_shared_within_a_pool_only() {
         let (pool, other) = (PagePool::new(), PagePool::new());
         for mut pages in [pool.for_another(), Pages::default()] {
             let page = pages.take();

@@ -156,7 +156,7 @@ mod tests {
 
     /// What is expected is what senders write, whatever the lengths of its integers.
     #[test]
-    fn the_next_frame_comes_to_lie_in_place() {
+    fn in_place_next_frame_is_decrypted_into_its_place() {
         let mut placed = 0;
         for id in [0, 3, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 1] {
             for offset in [1, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 20_000] {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_moved_as_it_is() {
+    fn in_place_other_packets_are_copied() {
         let last = packet(4, 1_000, b"x", false);
         let data = vec![7; 1_200];
         let next = packet(4, 1_001, &data, false);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_open_leaves_what_waits() {
+    fn in_place_failure_leaves_waiting_data_unchanged() {
         let last = packet(4, 1_000, b"x", false);
         let (header, data) = form_of(&last).split(600, 1_001).unwrap();
         let mut memory = vec![0xdb; BEFORE + data];

@@ -75,8 +75,8 @@ pub(super) struct ReceiveHalf {
 
 impl ReceiveHalf {
     /// Gives back memory that nothing is in.
-    pub(super) fn rest(&mut self) {
-        self.assembler.rest();
+    pub(super) fn shrink(&mut self) {
+        self.assembler.shrink();
     }
 
     /// A fresh one with its window. Each call is given the connection's [`Pages`].
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn data_then_the_end() {
+    fn stream_receive_data_then_fin() {
         let mut half = half();
         assert_eq!(half.on_data(&mut Pages::default(), 5, b"world", true, ROOM), Ok(10));
         assert_eq!((half.state(), half.is_readable()), (ReceiveState::SizeKnown, false));
@@ -400,7 +400,7 @@ mod tests {
 
     /// Data in order takes the short way, and all else the long one, which knows why it cannot.
     #[test]
-    fn only_data_that_goes_on_in_order_within_the_limits_takes_the_short_way() {
+    fn stream_receive_fast_path_takes_only_contiguous_data() {
         let mut half = half();
         assert!(!half.on_next_data(&mut Pages::default(), 5, b"later", ROOM), "a gap");
         assert!(half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM) && half.is_readable());
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_end_is_an_end() {
+    fn stream_receive_empty_fin() {
         let mut half = half();
         assert_eq!(half.on_data(&mut Pages::default(), 0, b"", true, ROOM), Ok(0));
         assert!(half.is_readable());
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold() {
+    fn flow_control_limits_of_a_stream() {
         let mut half = half();
         assert_eq!(
             half.on_data(&mut Pages::default(), 90, &[0; 11], false, ROOM),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn the_final_size_is_final() {
+    fn stream_receive_final_size_is_final() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 50], false, ROOM).unwrap();
         assert_eq!(
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_told_once_and_counts_to_its_end() {
+    fn stream_receive_reset_is_reported_once() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 20], false, ROOM).unwrap();
         assert_eq!(half.on_reset(&mut Pages::default(), 7, 30, ROOM), Ok(10));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_kept() {
+    fn stream_receive_stopped_data_is_not_kept() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 20], false, ROOM).unwrap();
         assert!(half.stop(&mut Pages::default(), 9) && !half.stop(&mut Pages::default(), 9));
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_of_a_stream_given_up_are_released_too() {
+    fn flow_control_gaps_of_a_stopped_stream_are_released() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 10], false, ROOM).unwrap();
         half.on_data(&mut Pages::default(), 40, &[0; 10], false, ROOM).unwrap();
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_update_is_sent_again_if_it_is_the_last() {
+    fn flow_control_lost_update_is_sent_again_if_it_is_the_last() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 80], false, ROOM).unwrap();
         half.read(&mut Pages::default(), &mut [0; 80]);

@@ -86,8 +86,8 @@ enum Fin {
 
 impl SendHalf {
     /// Gives back memory that nothing is in.
-    pub(super) fn rest(&mut self) {
-        self.buffer.rest();
+    pub(super) fn shrink(&mut self) {
+        self.buffer.shrink();
     }
 
     /// A fresh one: the peer's limit, and how much may wait to be sent.
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn written_ended_acknowledged() {
+    fn stream_send_write_finish_acknowledge() {
         let mut half = half();
         assert_eq!(half.write(b"hello"), Ok(5));
         half.finish().unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_end_comes_again() {
+    fn stream_send_lost_fin_is_sent_again() {
         let mut half = half();
         half.finish().unwrap();
         let end = Piece { range: 0..0, fin: true, fresh: 0 };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn both_windows_hold() {
+    fn flow_control_both_windows_hold() {
         let mut half = half();
         assert_eq!(half.write(&[0; 200]), Ok(150));
         assert_eq!(half.write(&[0]), Err(WriteError::Blocked));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_counts_what_was_sent() {
+    fn stream_send_reset_counts_what_was_sent() {
         let mut half = half();
         half.write(&[0; 90]).unwrap();
         half.next(30, ROOM).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_wanted_stops() {
+    fn stream_send_stops_on_stop_sending() {
         let mut half = half();
         half.write(&[0; 10]).unwrap();
         assert!(half.on_stop(5) && !half.on_stop(5));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_joined_is_counted_until_it_leaves() {
+    fn coupled_group_counts_members_until_they_leave() {
         let group = Arc::default();
         let mut first = Member::of(&group);
         let mut second = Member::of(&group);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn more_members_than_places() {
+    fn coupled_group_has_a_limit_of_members() {
         let group = Arc::default();
         let count = 3 * PLACES as u64 + 1;
         let mut members: Vec<Member> = (0..count).map(|_| Member::of(&group)).collect();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_nothing_is_not_counted() {
+    fn coupled_group_ignores_idle_members() {
         let group = Arc::default();
         let [mut busy, mut idle] = [Member::of(&group), Member::of(&group)];
         busy.join();

@@ -11,6 +11,7 @@ use super::super::space::PathId;
 use super::super::{Connection, Event, PathStats};
 use super::{Multipath, PathState, most};
 use crate::Timestamp;
+use crate::violation::Violation;
 
 /// Events about paths that may wait for the application; the oldest go for newer ones.
 const MAX_EVENTS: usize = 32;
@@ -138,7 +139,7 @@ impl Connection {
             }
             return Err(OpenPathError::TooMany);
         };
-        let ours = self.ids.local_of(id).is_some_and(|local| local.are_there());
+        let ours = self.ids.local_of(id).is_some_and(|local| local.has_any());
         let next = self.ids.remote_of(id).map_or(0, |remote| remote.next_sequence());
         let theirs = self.ids.remote_of(id).is_some_and(|ids| ids.sequences().next().is_some());
         if !theirs && let Some(paths) = &mut self.multipath {
@@ -260,13 +261,11 @@ impl Connection {
         };
         // RFC 10069 s.2.1.
         if self.ids.remote.current().is_empty() {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "several paths without connection IDs");
+            self.fail(now, Violation::MultipathWithoutIds);
             return false;
         }
         if self.keys.one_rtt().is_some_and(|keys| !keys.take_path_ids()) {
-            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
-            self.fail(now, code, "several paths with a nonce that has no room for a path ID");
+            self.fail(now, Violation::MultipathNonce);
             return false;
         }
         let paths = Multipath::new(most, peer_max, self.path().remote());

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_path_ids_are_kept_than_are_allowed() {
+    fn multipath_path_ids_are_limited() {
         for most in [0, 2, 8, 100] {
             let mut paths = new(most, u32::MAX);
             let count = most.clamp(1, MOST_PATH_IDS) as u32;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_gives_connection_ids_where_both_limits_allow() {
+    fn multipath_cids_are_issued_within_both_limits() {
         let mut paths = new(4, 1);
         assert_eq!(paths.issuable().collect::<Vec<_>>(), [id(0), id(1)]);
         assert!(!paths.on_max_path_id(id(0)), "below its transport parameter");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_wish_counts() {
+    fn multipath_latest_path_status_counts() {
         let mut paths = new(2, 1);
         paths.on_peer_wish(id(1), PathStatus::Backup, 4);
         paths.on_peer_wish(id(1), PathStatus::Available, 4);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_path_is_kept_in_mind_until_both_ends_know() {
+    fn multipath_abandoned_path_is_remembered_until_both_ends_know() {
         let mut paths = new(2, 1);
         abandon(&mut paths, 1);
         assert!(paths.has_news());
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_told_once() {
+    fn multipath_blocked_is_sent_once() {
         let mut paths = new(2, 1);
         paths.on_blocked(id(1), None);
         assert_eq!(paths.blocked.take(), Some((id(1), None)));

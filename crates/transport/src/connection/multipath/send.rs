@@ -138,7 +138,7 @@ impl Connection {
 
     /// True if there is a connection ID of the peer's for a path.
     fn may_use(&self, path: &Path) -> bool {
-        self.ids.remote_of(path.id()).is_some_and(|ids| ids.are_there())
+        self.ids.remote_of(path.id()).is_some_and(|ids| ids.has_any())
     }
 
     /// The path on which what is not bound to one goes: the best there is. None: nothing can be sent anywhere.

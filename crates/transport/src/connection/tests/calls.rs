@@ -126,11 +126,11 @@ fn check(title: &str, least: usize) {
 }
 
 #[test]
-fn a_datagrams_way_in_is_as_documented() {
+fn calls_of_a_received_datagram_are_documented() {
     check("**A datagram's way in:**", 18);
 }
 
 #[test]
-fn a_stream_frames_way_out_is_as_documented() {
+fn calls_of_a_sent_stream_frame_are_documented() {
     check("**A STREAM frame's way out:**", 18);
 }

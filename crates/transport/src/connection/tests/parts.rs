@@ -33,7 +33,7 @@ fn is_tested(path: &Path) -> bool {
 }
 
 #[test]
-fn every_field_is_in_one_row() {
+fn parts_list_every_field_once() {
     let source = include_str!("../mod.rs");
     let fields = source.split_once("\npub struct Connection {\n").unwrap().1;
     let fields = fields.split_once("\n}").unwrap().0.lines().map(str::trim);
@@ -53,7 +53,7 @@ fn every_field_is_in_one_row() {
 }
 
 #[test]
-fn files_of_the_table_are_there() {
+fn parts_name_existing_files() {
     for row in rows() {
         let [_, part, _, changes, tests] = &row[..] else { panic!("not five cells: {row:?}") };
         let names = |cell| quoted(cell).into_iter().filter(|name| name.contains(['.', '/']));
@@ -98,7 +98,7 @@ fn texts(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn fields_of_parts_are_private() {
+fn parts_keep_their_fields_private() {
     let mut seen = 0;
     for row in rows() {
         let names = quoted(&row[1]);

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_in_a_byte_has_another_sum() {
+    fn null_crypto_checksum_changes_with_every_byte() {
         let sum = |key: &[u8], message: &[u8]| keyed(key, message);
         let usual = sum(b"key", b"message");
         assert_eq!(usual, sum(b"key", b"message"));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_key_seals_no_other_opens() {
+    fn null_crypto_keys_differ() {
         let keys = |id: &[u8]| suite().keys(id, Side::Server, Version::V1);
         let (one, other) = (keys(b"one"), keys(b"two"));
         let mut bytes = b"content".to_vec();
@@ -229,7 +229,7 @@ mod tests {
 
     /// Whatever TLS were configured with it, it would send nothing.
     #[test]
-    fn tls_cannot_use_it() {
+    fn null_crypto_cannot_be_used_by_tls() {
         assert!(
             !rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES
                 .iter()

@@ -214,7 +214,7 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
         CloseReason::Local(error) => (error, "local"),
         CloseReason::Peer(error) => (error, "remote"),
     };
-    let ConnectionError { application, code, reason } = error;
+    let ConnectionError { application, code, reason, .. } = error;
     map.serialize_entry("initiator", initiator)?;
     let (name, key) = if *application {
         (None, "application_error")

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_once_and_in_their_order_however_many_there_are() {
+    fn stream_events_come_once_and_in_order() {
         let id = StreamId::from(VarInt::from_u32(4));
         let all = [
             StreamEvent::Opened(Direction::Bidirectional),

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
+use equic_wire::{Direction, Side, StreamId};
 
 use self::events::Events;
 use self::placed::Expected;
@@ -32,6 +32,7 @@ use super::receive::{ReceiveError, ReceiveHalf};
 use super::send::SendState;
 use super::send::{SendHalf, WriteError};
 use crate::connection::TransportConfig;
+use crate::violation::Violation;
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -163,7 +164,7 @@ impl From<WriteError> for StreamError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
     /// A connection error.
-    Close(TransportErrorCode),
+    Close(Violation),
     /// See [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
@@ -171,8 +172,8 @@ pub(crate) enum FrameError {
 impl From<ReceiveError> for FrameError {
     fn from(error: ReceiveError) -> FrameError {
         match error {
-            ReceiveError::FlowControl => FrameError::Close(TransportErrorCode::FLOW_CONTROL_ERROR),
-            ReceiveError::FinalSize => FrameError::Close(TransportErrorCode::FINAL_SIZE_ERROR),
+            ReceiveError::FlowControl => FrameError::Close(Violation::FlowControl),
+            ReceiveError::FinalSize => FrameError::Close(Violation::FinalSize),
             ReceiveError::TooFragmented => FrameError::TooFragmented,
         }
     }
@@ -446,7 +447,7 @@ impl Streams {
     }
 
     /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a few.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
             if tree.is_empty() {
                 *tree = BTreeMap::new();
@@ -459,13 +460,13 @@ impl Streams {
             *set = BTreeSet::new();
         }
         self.wanted.shrink_to_fit();
-        self.pages.rest();
+        self.pages.shrink();
         for stream in self.streams.values_mut().take(MOST_RESTING) {
             if let Some(half) = &mut stream.send {
-                half.rest();
+                half.shrink();
             }
             if let Some(half) = &mut stream.receive {
-                half.rest();
+                half.shrink();
             }
         }
     }

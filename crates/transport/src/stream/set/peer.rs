@@ -1,11 +1,12 @@
 //! Frames of streams that come in.
 
-use equic_wire::{Direction, StreamId, TransportErrorCode};
+use equic_wire::{Direction, StreamId};
 
 use super::{FrameError, Stream, StreamEvent, Streams, at};
 use crate::stream::pages::Pages;
 use crate::stream::receive::{ReceiveError, ReceiveHalf};
 use crate::stream::send::SendHalf;
+use crate::violation::Violation;
 
 impl Streams {
     /// Finds the stream of a frame, opening it if the peer may; none: it is over.
@@ -14,16 +15,16 @@ impl Streams {
         let ours = id.initiator() == self.side;
         // RFC 9000 s.19: frames for a part that the stream does not have.
         if id.direction() == Direction::Unidirectional && ours == sends {
-            return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
+            return Err(FrameError::Close(Violation::StreamDirection));
         }
         if ours {
             if id.index() >= self.opened[direction] {
-                return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
+                return Err(FrameError::Close(Violation::StreamNotOpened));
             }
             return Ok(self.streams.contains_key(&id));
         }
         if id.index() >= self.peer_may_open[direction] {
-            return Err(FrameError::Close(TransportErrorCode::STREAM_LIMIT_ERROR));
+            return Err(FrameError::Close(Violation::StreamLimit));
         }
         // RFC 9000 s.3.2: those below are opened with it.
         while self.peer_opened[direction] <= id.index() {

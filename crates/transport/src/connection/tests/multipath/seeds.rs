@@ -172,7 +172,7 @@ fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
 /// Whatever befalls one of two paths: all bytes arrive, in order, and the connection goes on. A failure names its seed;
 /// `EQUIC_SEED` runs it alone, `EQUIC_CASES` is how many there are.
 #[test]
-fn everything_arrives_over_two_bad_paths() {
+fn multipath_over_two_bad_paths_loses_no_data() {
     if let Ok(seed) = std::env::var("EQUIC_SEED") {
         run(seed.parse().expect("EQUIC_SEED is a number"), Played::with(&[]));
         return;
@@ -194,7 +194,7 @@ fn assert_same(seed: u64, one: Played<'_>, other: Played<'_>) -> usize {
 /// Short ways come to the same as the long ones, on two paths as on one, and datagrams that are asked for together to what they
 /// are one by one, whether hooks choose the paths or not. A hook is asked as often for all of them.
 #[test]
-fn both_ways_come_to_the_same_over_two_bad_paths() {
+fn multipath_fast_path_equals_slow_path_over_two_bad_paths() {
     let mut total = [0; 2];
     for seed in 0..cases(60) {
         for chooses in [false, true] {
@@ -215,7 +215,7 @@ fn both_ways_come_to_the_same_over_two_bad_paths() {
 /// The short way is there for several paths: of a burst of stream data it makes all datagrams that the windows let go, on
 /// the paths that the scheduler uses, and leaves what is not for it to the long way.
 #[test]
-fn the_short_way_is_taken_on_all_paths_that_carry_data() {
+fn multipath_fast_path_sends_on_all_paths() {
     for (scheduler, used) in [
         (Scheduler::LowestRtt, [true, true]),
         (Scheduler::RoundRobin, [true, true]),
@@ -259,7 +259,7 @@ fn the_short_way_is_taken_on_all_paths_that_carry_data() {
 
 /// Packets that come on any of several paths are taken in the short way; not where a hook wants to see them.
 #[test]
-fn the_short_way_takes_in_what_comes_on_all_paths() {
+fn multipath_fast_path_receives_on_all_paths() {
     for (watched, taken) in [(SHORT, true), (LONG, false)] {
         let round_robin = |config: &mut TransportConfig| config.scheduler = Scheduler::RoundRobin;
         let mut pair = Pair::with(1, &[link(10), link(20)], round_robin);
@@ -280,7 +280,7 @@ fn the_short_way_takes_in_what_comes_on_all_paths() {
 
 /// Where a hook chooses the path, what goes there goes the short way, and together while the choice holds.
 #[test]
-fn what_a_hook_chooses_goes_the_short_way() {
+fn multipath_fast_path_follows_a_hooks_choice() {
     for (holds, others, gathers) in [(5, None, true), (0, None, false), (5, Some(LONG), false)] {
         let mut pair = Pair::with(1, &[link(10), link(20)], |_| {});
         pair.connect();

@@ -63,7 +63,7 @@ fn skips(connection: &mut Connection) {
 }
 
 #[test]
-fn their_frames_leave_the_application_its_share() {
+fn hook_nested_frames_leave_the_application_its_share() {
     const STREAM: usize = 1_000_000;
     for (size, percent) in [(20, 25), (300, 25), (1100, 25), (300, 5)] {
         let mut network = Network::new(1, Faults::none());
@@ -89,7 +89,7 @@ fn their_frames_leave_the_application_its_share() {
 /// A hook that sends without end while the application has nothing to send shows nothing of what the path carries for that:
 /// the window stays as it was, though it is full.
 #[test]
-fn their_frames_do_not_raise_the_window_of_an_idle_connection() {
+fn hook_nested_frames_do_not_raise_the_window_of_an_idle_connection() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     skips(network.server_mut());
@@ -112,7 +112,7 @@ fn their_frames_do_not_raise_the_window_of_an_idle_connection() {
 
 /// What the peer may send depends on MAX_DATA frames of a client that has nothing to send itself.
 #[test]
-fn their_frames_do_not_keep_the_peer_from_sending() {
+fn hook_nested_frames_do_not_keep_the_peer_from_sending() {
     let faults = Faults { rate: Some(5_000_000), ..Faults::none() };
     let mut network = Network::with(1, faults, |config| config.streams.connection_window = 100_000);
     network.connect();
@@ -177,7 +177,7 @@ fn fails_at_the_first(operation: Operation, count: u64, skip: bool) -> Network {
 }
 
 #[test]
-fn frames_behind_the_one_at_which_a_hook_fails_are_skipped() {
+fn hook_nested_frames_behind_a_failed_hook_are_skipped() {
     for operation in [Operation::ParseFrame, Operation::ProcessFrame] {
         let mut network = fails_at_the_first(operation, 5, true);
         assert_eq!(network.closed(), [None, None], "{operation}");
@@ -189,7 +189,7 @@ fn frames_behind_the_one_at_which_a_hook_fails_are_skipped() {
 }
 
 #[test]
-fn who_says_what_is_skipped() {
+fn hook_nested_frames_are_skipped_by_declared_types() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let client = &mut network.client;
@@ -236,7 +236,7 @@ fn talks(connection: &mut Connection) -> (HookId, usize) {
 }
 
 #[test]
-fn a_hook_that_talks_leaves_the_others_room() {
+fn hook_nested_frames_of_one_hook_leave_others_room() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let client = &mut network.client;
@@ -259,7 +259,7 @@ fn a_hook_that_talks_leaves_the_others_room() {
 }
 
 #[test]
-fn what_hooks_keep_is_memory_of_the_connection() {
+fn memory_of_hooks_counts_for_the_connection() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let client = &mut network.client;
