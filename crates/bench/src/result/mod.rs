@@ -125,7 +125,7 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
 /// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
 ///
 /// # Errors
-/// [`PlotError`]: they need a font of the machine. The SVG files do not.
+/// [`PlotError`]: they need a font of the machine, which the SVG files do not, and the feature `png`.
 pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {

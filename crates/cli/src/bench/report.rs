@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use equic_bench::result::{self, Summary};
+use equic_report::plot::PNG;
 use equic_report::table::{Style, Table};
 
 use crate::failure::Done;
@@ -49,7 +50,8 @@ pub(super) fn draw(dir: &Path, summary: &Summary) {
 /// Prints where the page of a run and its plots are.
 pub(super) fn page(dir: &Path) -> Done {
     output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
-    output::line(format_args!("Plots: {} (SVG, PNG)", dir.join(result::PLOTS).display()))
+    let kinds = if PNG { "SVG, PNG" } else { "SVG" };
+    output::line(format_args!("Plots: {} ({kinds})", dir.join(result::PLOTS).display()))
 }
 
 /// Prints tables, a line apart.
