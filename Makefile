@@ -1,5 +1,7 @@
 # eQUIC: `make demo` shows it, `make test` proves it. `make` alone lists the targets.
 CARGO ?= cargo
+# What packages and benchmarks have: BoringSSL for packets, plots as PNG files. Half of the compile time.
+FEATURES := --features boringssl,png
 # Arguments of the benchmarks, such as --quick or --markdown.
 BENCH ?=
 export CARGO_TERM_PROGRESS_WHEN ?= auto
@@ -31,8 +33,8 @@ setup-fresh:
 
 build: ## target/release/equic, equic-sim, libequic.so, libequic.a, equic_kern.o
 	@scripts/setup.sh build
-	@$(CARGO) build --release --workspace
-	@cd sim && $(CARGO) build --release --locked
+	@$(CARGO) build --release --workspace $(FEATURES)
+	@cd sim && $(CARGO) build --release --locked --features png
 
 .PHONY: prove
 prove: ## target/release/equic-prove, with which `equic plugin check` looks for proofs (PREVAIL; minutes to compile)
@@ -48,19 +50,26 @@ root:
 .PHONY: command
 command:
 	@scripts/setup.sh build
-	@$(CARGO) build --release --workspace --bin equic
+	@$(CARGO) build --release --workspace $(FEATURES) --bin equic
 
-demo: root setup command ## attacks on an HTTP/3 server, stopped in the kernel (a minute and a half)
-	@target/release/equic demo --out out/demo
+# What the demo runs and nothing else, in target/demo: `make build` and its commands are not replaced.
+.PHONY: demo-command
+demo-command:
+	@scripts/setup.sh build
+	@$(CARGO) build --profile demo --locked -p equic-cli --no-default-features
+
+demo: root setup demo-command ## attacks on an HTTP/3 server, stopped in the kernel (a minute and a half)
+	@target/demo/equic demo --out out/demo
 
 .PHONY: demo-plugins
 demo-plugins: setup command ## plugins that a server pushes to a client: where they help, and where they mean harm
 	@target/release/equic plugin demo
 
-# SUITES: only these of them, by name, such as "rust kernels"
+# SUITES: only these of them, by name, such as "rust kernels". OPTIMIZED=1: compiled as by `make build`, with assertions
 SUITES ?=
+OPTIMIZED ?=
 test: root setup-examples ## everything that is checked before a change lands
-	@scripts/test.sh $(SUITES)
+	@OPTIMIZED=$(OPTIMIZED) scripts/test.sh $(SUITES)
 
 test-fresh: root setup-fresh ## all of it from a clone with empty caches, then on a busy machine, twice (RUNS=n)
 	@scripts/test-fresh.sh
@@ -196,6 +205,10 @@ bench-floor: setup ## ns that cryptography and the kernel take for a packet, wit
 
 bench-kernel: setup ## ns a datagram of each way into and out of the kernel: GSO, zero copy, io_uring, AF_XDP (as root on veth, too)
 	@scripts/bench-kernel.sh $(BENCH)
+
+.PHONY: bench-crypto
+bench-crypto: setup ## a transfer without BoringSSL's AES-GCM beside one with it (BENCH='--runs 20 --path loopback'; a quiet machine)
+	@scripts/bench-crypto.sh $(BENCH)
 
 # BASE: a commit instead of the last tag
 BASE ?=

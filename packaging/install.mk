@@ -84,5 +84,5 @@ uninstall: ## remove that again, but for the configuration
 	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DATADIR)/equic || true
 
 deb: setup build prove ## a Debian package, into out/ (its command is compiled once more, for size: minutes)
-	@$(CARGO) build --profile dist --locked -p equic-cli
+	@$(CARGO) build --profile dist --locked --features boringssl,png -p equic-cli
 	@COMMAND=$(TARGET)/dist/equic packaging/deb.sh

@@ -19,18 +19,22 @@ guard=$PWD/out/guard
 old=$guard/equic-$commit
 mkdir -p "$guard"
 
+# Options that select the features of packages. Older trees have BoringSSL and PNG by default, and no such features.
+features() { ! grep -q '^png = ' crates/cli/Cargo.toml || echo '--features boringssl,png'; }
+
 if [ ! -x "$old" ]; then
 	echo "building $base"
 	tree=$guard/tree-$commit
 	trap 'git worktree remove --force "$tree" 2>/dev/null || true' EXIT
 	git worktree add --quiet --force --detach "$tree" "$commit"
-	(cd "$tree" && CARGO_TARGET_DIR=$guard/target cargo build --quiet --release --locked -p equic-cli)
+	(cd "$tree" && CARGO_TARGET_DIR=$guard/target cargo build --quiet --release --locked $(features) -p equic-cli)
 	cp "$guard/target/release/equic" "$old"
 	git worktree remove --force "$tree"
 	trap - EXIT
 fi
 echo "building this tree"
-cargo build --quiet --release --locked -p equic-cli
+# shellcheck disable=SC2046 # words
+cargo build --quiet --release --locked $(features) -p equic-cli
 # What is measured is not replaced by a build in the meantime.
 cp target/release/equic "$guard/equic-tree"
 

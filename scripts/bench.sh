@@ -59,7 +59,7 @@ go_program() {
 
 build() {
 	case $1 in
-	equic | tcp) cargo build --release --workspace --bin equic ;;
+	equic | tcp) cargo build --release --workspace --features boringssl,png --bin equic ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
 	tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;

@@ -16,7 +16,7 @@ mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
-cargo build --release --workspace --bin equic
+cargo build --release --workspace --features boringssl,png --bin equic
 
 # A workspace of its own, shared with the servers of examples/: whoever built those has built these, since the
 # selection of targets is the same.

@@ -72,7 +72,7 @@ before=$(program)
 
 # The tests are built already, or are now: before two of them need the same folder.
 tests=(--test live --test pinned --test socket --test network --test command --test e2e)
-cargo test --release --workspace "${tests[@]}" --no-run --quiet
+cargo test --release --workspace --features boringssl,png "${tests[@]}" --no-run --quiet
 only=(
 	# Gateways that are found, controlled, killed, pinned, joined.
 	another_process_s_gateway_is_controlled
@@ -97,7 +97,7 @@ only=(
 	wiring::another_program_on_the_interface_is_left_alone
 	wiring::counts_of_two_servers_add_up_until_one_dies
 )
-round() { cargo test --release --workspace --no-fail-fast "${tests[@]}" -- --quiet --exact "${only[@]}" >"$work/round$1" 2>&1; }
+round() { cargo test --release --workspace --features boringssl,png --no-fail-fast "${tests[@]}" -- --quiet --exact "${only[@]}" >"$work/round$1" 2>&1; }
 round 1 &
 side=$!
 status=0

@@ -45,6 +45,10 @@ pub struct Manifest {
     pub created: Timestamp,
     /// The version of this program.
     pub version: String,
+    /// Crypto libraries of this program, which is also the implementation `equic`: such as
+    /// `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crypto: Option<String>,
     /// The command line.
     pub command: Vec<String>,
     /// Seed of the order.
@@ -100,6 +104,7 @@ impl Manifest {
             schema: MANIFEST.to_owned(),
             created,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            crypto: None,
             command,
             seed: plan.options.seed,
             machine,

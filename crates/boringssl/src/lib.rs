@@ -12,12 +12,12 @@
 //! assert_eq!(&opened, b"message");
 //! ```
 //!
-//! On other architectures than x86-64 the crate is empty, because only x86-64 was measured.
+//! The crate is empty without its feature `boringssl`, and on other CPUs than x86-64, where nothing was measured.
 //!
 //! The caller must never use the same nonce twice with one key: two such messages reveal each other and the
 //! authentication key. This crate does not check it.
 
-#![cfg(target_arch = "x86_64")]
+#![cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 
 use std::fmt;
 use std::ptr::{self, NonNull};

@@ -11,6 +11,10 @@
 //! * [`equic_console`], a crate of its own: the only place that prints, the exit codes (0 done, 1 failed,
 //!   2 wrong usage), and what every result has beside its figures.
 
+// Only what the demo runs is used without it.
+#![cfg_attr(not(feature = "all"), allow(dead_code))]
+
+#[cfg(feature = "all")]
 mod bench;
 #[cfg(test)]
 #[path = "../../gateway/tests/support/ci.rs"]
@@ -19,6 +23,7 @@ mod exchange;
 mod gateway;
 mod get;
 mod interfaces;
+#[cfg(feature = "all")]
 mod interop;
 mod lab;
 mod manual;
@@ -26,6 +31,7 @@ mod netlink;
 mod plugin;
 mod quic;
 mod serve;
+#[cfg(feature = "all")]
 mod sim;
 mod trust;
 
@@ -33,12 +39,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use equic_console::{envelope, failure, output, signals};
-use equic_experiments::{demo, reproduce};
+use equic_experiments::demo;
+#[cfg(feature = "all")]
+use equic_experiments::reproduce;
 use failure::Done;
 
 /// QUIC servers protected in the kernel, and experiments with them.
 #[derive(Parser)]
-#[command(name = "equic", version, max_term_width = 80)]
+#[command(name = "equic", version = equic_console::version(), max_term_width = 80)]
 #[command(
     after_help = "Exit: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs on standard error."
 )]
@@ -61,20 +69,25 @@ enum Command {
     Lab(lab::Command),
     /// Attack a server in a lab, with and without the gateway
     Demo(demo::Args),
+    #[cfg(feature = "all")]
     /// Repeat the experiment of a paper, and compare the results
     #[command(subcommand)]
     Reproduce(reproduce::Command),
+    #[cfg(feature = "all")]
     /// Run the QUIC Interop Runner's test cases between implementations
     Interop(Box<interop::Args>),
+    #[cfg(feature = "all")]
     /// Measure and compare QUIC implementations
     #[command(subcommand)]
     Bench(bench::Command),
+    #[cfg(feature = "all")]
     /// Simulate networks and QUIC connections in virtual time
     #[command(subcommand)]
     Sim(equic_scenario::command::Command),
     /// Write, test, pack and sign protocol plugins
     #[command(subcommand)]
     Plugin(plugin::Command),
+    #[cfg(feature = "all")]
     /// Run as an endpoint of the QUIC Interop Runner
     #[command(hide = true)]
     InteropEndpoint(interop::endpoint::Args),
@@ -108,11 +121,16 @@ fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(&args),
+        #[cfg(feature = "all")]
         Command::Reproduce(command) => reproduce::run(&command),
+        #[cfg(feature = "all")]
         Command::Interop(args) => interop::run(&args),
+        #[cfg(feature = "all")]
         Command::Bench(command) => bench::run(command),
+        #[cfg(feature = "all")]
         Command::Sim(_) => sim::run(),
         Command::Plugin(command) => plugin::run(&command),
+        #[cfg(feature = "all")]
         Command::InteropEndpoint(args) => interop::endpoint::run(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Completions(args) => manual::completions(&args),
@@ -125,8 +143,13 @@ fn main() -> ExitCode {
 
 /// Help and version are what was asked for; everything else is wrong usage.
 fn usage(error: &clap::Error) -> ExitCode {
-    let Some(wrong) = equic_scenario::command::usage(error) else { return ExitCode::SUCCESS };
-    output::notice(wrong);
+    if !error.use_stderr() {
+        // If the pipe is closed, the reader has read enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    output::notice(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
     ExitCode::from(2)
 }
 

@@ -8,6 +8,8 @@
 //! * `part`: a program of an experiment, which reports its progress as JSON lines. [`simulator`]:
 //!   finds `equic-sim`.
 //!
+//! The feature `all`, which is on by default, has all of them. Without it, there is only the demo.
+//!
 //! Each has `Args`, its command-line options, and `run`. All output goes through `equic_console`.
 //!
 //! ```
@@ -28,11 +30,19 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+#[cfg(feature = "all")]
 pub mod flood;
+#[cfg(feature = "all")]
 pub mod identity;
+#[cfg_attr(not(feature = "all"), allow(dead_code))]
 mod part;
+#[cfg(feature = "all")]
 pub mod reproduce;
+#[cfg(feature = "all")]
 pub mod simulator;
+#[cfg(feature = "all")]
 pub mod soak;
 
-use equic_console::{envelope, failure, output, signals};
+#[cfg(feature = "all")]
+use equic_console::signals;
+use equic_console::{envelope, failure, output};

@@ -98,7 +98,7 @@ mod unreachable;
 mod verified;
 
 #[cfg(feature = "aws-lc-rs")]
-pub use aws_lc::aws_lc_provider;
+pub use aws_lc::{AWS_LC_PROVIDER_LIBRARIES, aws_lc_provider};
 pub use clock::system_clock;
 pub use config::{
     ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,

@@ -126,8 +126,8 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
 
 /// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
 ///
-/// [`PlotError`]: PNG files need a font of the machine. SVG files do not.
-/// [`PlotError`]: they need a font of the machine. The SVG files do not.
+/// # Errors
+/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need neither.
 pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {

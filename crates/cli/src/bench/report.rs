@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use equic_bench::result::{self, Summary};
+use equic_report::plot::PNG;
 use equic_report::table::{Style, Table};
 
 use crate::failure::Done;
@@ -52,7 +53,8 @@ pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
     if result::html::plots(&result::html::page(summary)).is_empty() {
         return output::line("Plots: none, because no cell has a figure");
     }
-    output::line(format_args!("Plots: {} (SVG, PNG)", dir.join(result::PLOTS).display()))
+    let kinds = if PNG { "SVG, PNG" } else { "SVG" };
+    output::line(format_args!("Plots: {} ({kinds})", dir.join(result::PLOTS).display()))
 }
 
 /// Prints tables, a line apart.

@@ -10,9 +10,11 @@ mod flood;
 mod hosts;
 mod load;
 mod relay;
+#[cfg(feature = "all")]
 mod run;
 
 use clap::Subcommand;
+#[cfg(feature = "all")]
 use equic_experiments::{flood as bench, soak};
 
 use crate::failure::Done;
@@ -38,12 +40,16 @@ pub(crate) enum Command {
     Load(load::Command),
     /// Forward UDP datagrams with loss, delay and other impairments
     Relay(relay::Args),
+    #[cfg(feature = "all")]
     /// Run a scenario of the simulator in real time
     Run(run::Args),
+    #[cfg(feature = "all")]
     /// Run churn and floods for a time, and check that the state afterwards is as before
     Soak(soak::Args),
+    #[cfg(feature = "all")]
     /// Measure the throughput of a server under a flood, for each kind of protection
     Bench(bench::Args),
+    #[cfg(feature = "all")]
     /// Run as the quinn server that `bench --forged` measures
     #[command(hide = true)]
     Quinn(bench::QuinnArgs),
@@ -60,9 +66,13 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Flood(command) => flood::run(&command),
         Command::Load(command) => load::run(&command),
         Command::Relay(args) => relay::run(&args),
+        #[cfg(feature = "all")]
         Command::Run(args) => run::run(&args),
+        #[cfg(feature = "all")]
         Command::Soak(args) => soak::run(&args),
+        #[cfg(feature = "all")]
         Command::Bench(args) => bench::run(&args),
+        #[cfg(feature = "all")]
         Command::Quinn(args) => bench::serve_quinn(&args),
     }
 }

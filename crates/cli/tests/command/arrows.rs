@@ -99,6 +99,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Features of what packages and benchmarks run.
+const SHIPPED: &str = "boringssl,png";
+
 /// The packages of the workspace, as their manifests are; it needs nothing that is not in the tree.
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
@@ -170,7 +173,7 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     let wire = |line: &String| line.starts_with("equic-wire ") && line.contains("null-crypto");
     assert!(tree.iter().any(wire), "{tree:#?}");
     // `make build`, and with it the package, builds the workspace as it is: no member may have it on.
-    let tree = shipped(&["--workspace"]);
+    let tree = shipped(&["--workspace", "--features", SHIPPED]);
     assert!(!has_it(&tree), "{tree:#?}");
     // That was this system's graph. Only our own crates can turn the feature on, and what one of them
     // wants of another it wants on every system.
@@ -248,9 +251,9 @@ fn the_simulator_has_the_versions_that_all_have() {
     assert!(other.is_empty(), "other versions than in Cargo.lock: {other:?}");
 }
 
-/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC
-/// (docs/decisions/0018-aws-lc.md), besides which the command has BoringSSL's AES-GCM for packets alone
-/// (docs/decisions/0065-boringssl-for-packets.md), libraries have that where they are asked to, and what needs no cryptography has none.
+/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC (docs/decisions/0018-aws-lc.md). In
+/// packages, the command also has BoringSSL's AES-GCM, for packets only (docs/decisions/0065-boringssl-for-packets.md). Crates have
+/// that only with the feature `boringssl`, and what needs no cryptography has no provider.
 #[test]
 fn what_is_shipped_has_one_crypto_provider() {
     let providers = |args: &[&str]| -> Vec<String> {
@@ -264,20 +267,92 @@ fn what_is_shipped_has_one_crypto_provider() {
     };
     let packets = cfg!(target_arch = "x86_64").then_some("boring-sys");
     let command: Vec<&str> = ["aws-lc-rs"].into_iter().chain(packets).collect();
-    assert_eq!(providers(&["--package", "equic-cli"]), command);
-    assert_eq!(providers(&["--package", "equic-cli", "--no-default-features"]), ["aws-lc-rs"]);
+    assert_eq!(providers(&["--package", "equic-cli", "--features", SHIPPED]), command);
+    assert_eq!(providers(&["--package", "equic-cli"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "equic-quic"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
     // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
-    assert_eq!(providers(&["--workspace"]), command);
+    assert_eq!(providers(&["--workspace", "--features", SHIPPED]), command);
+    assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
+}
+
+/// PNG files are a fifth of the compile time, so only what is shipped can draw them.
+#[test]
+fn plots_are_svg_files_unless_png_is_asked_for() {
+    let has_png = |args: &[&str]| tree(args).iter().any(|line| line.starts_with("resvg v"));
+    assert!(has_png(&["--workspace", "--features", SHIPPED]));
+    assert!(!has_png(&["--workspace"]));
+}
+
+/// Returns the lines of the Makefile and of the scripts that call cargo. Continued lines are joined.
+fn calls_of_cargo() -> Vec<(String, String)> {
+    let mut files = vec![format!("{ROOT}/Makefile"), format!("{ROOT}/packaging/install.mk")];
+    for file in std::fs::read_dir(format!("{ROOT}/scripts")).expect("there are scripts") {
+        files.push(file.expect("it is readable").path().to_string_lossy().into_owned());
+    }
+    let scripts = files.into_iter().filter(|file| !file.ends_with(".py"));
+    let mut calls = Vec::new();
+    for file in scripts {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        let text = text.replace("\\\n", " ");
+        let lines =
+            text.lines().filter(|line| line.contains("cargo ") || line.contains("$(CARGO) "));
+        calls.extend(lines.map(|line| (file.clone(), line.to_owned())));
+    }
+    calls
+}
+
+/// A build of the workspace with other features would compile most of it once more.
+#[test]
+fn scripts_build_the_workspace_with_the_same_features() {
+    let calls = calls_of_cargo();
+    let whole = calls.iter().filter(|(_, line)| line.contains("--workspace"));
+    let whole: Vec<_> = whole.filter(|(_, line)| !line.trim_start().starts_with('#')).collect();
+    assert!(whole.len() > 10, "{whole:#?}");
+    for (file, line) in whole {
+        let same = line.contains(&format!("--features {SHIPPED} ")) || line.contains("$(FEATURES)");
+        assert!(same, "{file}: {line}");
+    }
+}
+
+/// `make demo` compiles what it runs: no other stacks, no benchmarks, no second crypto library, no PNG files.
+#[test]
+fn the_demo_compiles_what_it_runs() {
+    let calls = calls_of_cargo();
+    let demo = calls.iter().find(|(_, line)| line.contains("--profile demo"));
+    let (_, line) = demo.expect("the Makefile builds the demo");
+    let build = line.split_once("--locked ").expect("what follows selects packages and features").1;
+    let arguments: Vec<&str> =
+        build.split_whitespace().chain(["--edges", "normal,build"]).collect();
+    let names = |tree: &BTreeSet<String>| -> BTreeSet<String> {
+        tree.iter().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    };
+    let (demo, all) =
+        (names(&tree(&arguments)), names(&tree(&["--workspace", "--features", SHIPPED])));
+    let unwanted = [
+        "boring-sys",
+        "equic-bench",
+        "equic-bench-contract",
+        "equic-interop",
+        "equic-scenario",
+        "flate2",
+        "h3-quinn",
+        "quinn",
+        "resvg",
+    ];
+    for name in unwanted {
+        assert!(all.contains(name), "{name} has another name now: change it here");
+        assert!(!demo.contains(name), "{name} is compiled for the demo: {demo:#?}");
+    }
+    assert!(demo.contains("equic-experiments") && demo.contains("equic-gateway"), "{demo:#?}");
 }
 
 /// Tests compile the crates of the build again if one of their own dependencies asks for more features of
 /// what these depend on: minutes, and what is tested is not what is shipped.
 #[test]
 fn what_is_tested_is_compiled_as_what_is_shipped() {
-    let build = tree(&["--workspace", "--edges", "normal,build"]);
-    let tests = tree(&["--workspace", "--edges", "normal,build,dev"]);
+    let build = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build"]);
+    let tests = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build,dev"]);
     let twice: Vec<&String> = build.difference(&tests).collect();
     assert!(
         twice.is_empty(),

@@ -52,7 +52,9 @@ fn help_fits_80_columns_everywhere() {
 
 #[test]
 fn the_version_is_the_package_s() {
-    assert_eq!(equic(&["--version"]).ok(), format!("equic {}\n", env!("CARGO_PKG_VERSION")));
+    let version = concat!("equic ", env!("CARGO_PKG_VERSION"));
+    let libraries = equic_quic::AWS_LC_PROVIDER_LIBRARIES;
+    assert_eq!(equic(&["--version"]).ok(), format!("{version} ({libraries})\n"));
 }
 
 #[test]

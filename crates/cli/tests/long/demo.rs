@@ -35,7 +35,6 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
     for plot in ["demo", "newcomers"] {
         let file = |kind: &str| std::fs::read(out.path().join(format!("{plot}.{kind}"))).unwrap();
         assert!(String::from_utf8(file("svg")).unwrap().contains("<svg"));
-        assert!(file("png").starts_with(b"\x89PNG"));
     }
 
     let data = &report["data"];

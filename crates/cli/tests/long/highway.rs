@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{EQUIC, PATIENCE, ROOT, eventually, finish, finish_within, root, unique};
 use crate::marked;
+use equic_report::plot::PNG;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -49,6 +50,7 @@ fn all_parts_are_measured_drawn_and_told() {
     // The environment of the experiment is that of the programs.
     let manifest = std::fs::read_to_string(out.join("runs/aes/manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["crypto"], equic_quic::AWS_LC_PROVIDER_LIBRARIES);
     assert_eq!(manifest["glibc_tunables"], report["data"]["settings"]["tunables"]);
     let text = std::fs::read_to_string(&readme).unwrap();
     for words in ["kept\n", "sixteen times as much", "lsquic (paper)", "--sweep aes=on,off"] {
@@ -63,7 +65,8 @@ fn all_parts_are_measured_drawn_and_told() {
     assert!(text.contains(markdown.trim_end()), "{text}\n{markdown}");
     for plot in PARTS.iter().chain(&["spread"]) {
         let read = |folder: &Path, kind: &str| std::fs::read(folder.join(format!("{plot}.{kind}")));
-        assert!(read(&out, "png").unwrap().starts_with(b"\x89PNG"), "{plot}");
+        let png = read(&out, "png");
+        assert_eq!(png.is_ok_and(|png| png.starts_with(b"\x89PNG")), PNG, "{plot}");
         assert_eq!(read(&out, "svg").unwrap(), read(&again, "svg").unwrap(), "{plot}");
     }
     // A second experiment in its place would mix with it.

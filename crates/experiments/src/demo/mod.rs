@@ -33,7 +33,6 @@ use std::path::Path;
 
 use equic_harness::until_interrupted;
 use equic_lab::{Lab, pin_thread};
-use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
 use equic_report::table::Style;
 
@@ -99,7 +98,7 @@ fn check(args: &Args) -> Done {
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })?;
-    Ok(check_fonts()?)
+    Ok(())
 }
 
 /// Runs arms one after the other.
@@ -124,7 +123,7 @@ fn tell(report: &Report<Demo>, out: &Path) -> Done {
     for note in &demo.notes {
         output::line(output::wrapped(&format!("* {note}"), width, "  "))?;
     }
-    let files = "demo.json, demo.svg, demo.png, newcomers.svg, newcomers.png";
+    let files = "demo.json, demo.svg, newcomers.svg";
     output::line(format_args!("Written: {}/{files}", out.display()))?;
     for conclusion in [&demo.conclusion, &demo.forged.conclusion] {
         output::line(format_args!("\n{}", output::wrapped(conclusion, width, "")))?;

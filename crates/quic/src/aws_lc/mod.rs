@@ -36,6 +36,15 @@ pub fn aws_lc_provider() -> CryptoProvider {
     provider
 }
 
+/// Names the libraries behind [`aws_lc_provider`] in this build: `AWS-LC`, or `AWS-LC, packets: BoringSSL` with the feature
+/// `boringssl` on x86-64.
+pub const AWS_LC_PROVIDER_LIBRARIES: &str =
+    if cfg!(all(feature = "boringssl", target_arch = "x86_64")) {
+        "AWS-LC, packets: BoringSSL"
+    } else {
+        "AWS-LC"
+    };
+
 /// The cipher suites with keys of our own.
 static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     let suites: [(_, &'static LazyLock<Option<Keys>>); 3] = [

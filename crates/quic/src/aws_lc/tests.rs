@@ -113,6 +113,7 @@ fn aead_opens_into_another_buffer() {
 #[test]
 fn aead_calls_the_library_of_the_feature() {
     let wanted = cfg!(all(feature = "boringssl", target_arch = "x86_64"));
+    assert_eq!(AWS_LC_PROVIDER_LIBRARIES.contains("BoringSSL"), wanted);
     for (keys, by_boringssl) in [(&AES_128, wanted), (&AES_256, wanted), (&CHACHA20, false)] {
         let keys = keys.as_ref().unwrap();
         let made = keys.make(&[7; 32][..keys.aead_key_len()], &Iv::from([0; 12])).unwrap();

@@ -17,8 +17,8 @@ use equic_bench_contract::{
 };
 use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
-    CachingVerifier, ClientConfig, Connection, Endpoint, EndpointConfig, QlogFolder, ServerConfig,
-    StreamConfig, TransportConfig, congestion::Algorithm,
+    AWS_LC_PROVIDER_LIBRARIES, CachingVerifier, ClientConfig, Connection, Endpoint, EndpointConfig,
+    QlogFolder, ServerConfig, StreamConfig, TransportConfig, congestion::Algorithm,
 };
 use rustls::crypto::aws_lc_rs;
 
@@ -59,16 +59,12 @@ pub(super) fn run(command: Command) -> Done {
     done.map_err(|error| Failure::new(format!("{error:#}")))
 }
 
-/// What encrypts packets, and all else.
-const CRYPTO: &str = if cfg!(all(feature = "boringssl", target_arch = "x86_64")) {
-    "boringssl, aws-lc-rs"
-} else {
-    "aws-lc-rs"
-};
-
 fn effective(socket: &impl std::os::fd::AsFd, knobs: &Knobs) -> anyhow::Result<Effective> {
     let name = format!("equic {}", env!("CARGO_PKG_VERSION"));
-    Ok(Effective { crypto: Some(CRYPTO), ..Effective::new(name, "native", socket, knobs)? })
+    Ok(Effective {
+        crypto: Some(AWS_LC_PROVIDER_LIBRARIES),
+        ..Effective::new(name, "native", socket, knobs)?
+    })
 }
 
 fn transport(knobs: &Knobs) -> Arc<TransportConfig> {

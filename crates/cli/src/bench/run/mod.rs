@@ -117,6 +117,7 @@ pub(super) fn run(args: &Args) -> Done {
     if !resumed {
         let mut manifest =
             Manifest::new(&plan, registry.places(), created, envelope::command(), findings)?;
+        manifest.crypto = Some(equic_quic::AWS_LC_PROVIDER_LIBRARIES.to_owned());
         let machines = testbed.iter().flat_map(|testbed| [&testbed.server, &testbed.client]);
         manifest.testbed = machines.map(|one| (one.name.clone(), one.about.clone())).collect();
         manifest.write(&folder)?;
