@@ -36,7 +36,7 @@ cargo fmt --all --check
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --all-targets -- -D warnings
 # equic-cli for its dependencies, as in scripts/test.sh.
-cargo clippy --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --all-targets --features \
+cargo clippy --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-lab-cli --all-targets --features \
 	equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins -- -D warnings
 # Without logs and without a crypto provider, for programs that bring their own.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --lib -- -D warnings

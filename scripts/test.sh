@@ -26,9 +26,9 @@ suites=(
 	beside:peers 'scripts/examples.sh check'
 	beside:lint scripts/lint.sh
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
-	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
+	# (docs/transport.md). equic-lab-cli has no library and none of these tests: it is named for its dependencies, with
 	# whose features rustls, tokio, quinn and 50 more are not compiled again.
-	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
+	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-lab-cli --no-fail-fast --lib \
 		--test null_peer --test quic --test windows --test tcp --test play --test read --test applications --test memory --test tls --test traces --test paths --test plugins --features \
 		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins -- --quiet'
 	# Over sockets with the other crypto provider, and with compressed certificates.

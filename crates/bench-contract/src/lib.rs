@@ -1,4 +1,4 @@
-//! Common parts of implementations measured by `equic bench` (docs/bench-contract.md): their command line,
+//! Common parts of implementations measured by `equic-lab bench` (docs/bench-contract.md): their command line,
 //! the figures that are the same for all, and the object that a client prints.
 //!
 //! [`command`] is what it is told and [`Knobs`] what may be other than usual; [`socket`] are its sockets and

@@ -1,4 +1,4 @@
-//! The other end of a testbed: `equic bench agent`, started on each machine by ssh.
+//! The other end of a testbed: `equic-lab bench agent`, started on each machine by ssh.
 //!
 //! It reads requests, one JSON object a line, and answers each with one; in between come the lines that
 //! its program prints. When its input ends, so does its program, and all that was put on the machine is

@@ -5,7 +5,7 @@
 //! and a client, of the same implementation or of two, each on CPUs of its own, and gives figures, or why
 //! there are none. What was asked for and did not come is never a number.
 //!
-//! * [`plan`]: all cells of `equic bench run` in their order, frozen; [`pair`]: which client meets which
+//! * [`plan`]: all cells of `equic-lab bench run` in their order, frozen; [`pair`]: which client meets which
 //!   server; [`sweep`] and [`path`]: what varies. [`run`]: carrying a plan out; [`record`]: what is kept of
 //!   each attempt.
 //! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs; `ends`, `attend`, `process`: programs, how they begin and end. [`network`]: namespaces;

@@ -1,4 +1,4 @@
-//! Records of a run of `equic bench run`: one [`Record`] a line in `samples.jsonl`.
+//! Records of a run of `equic-lab bench run`: one [`Record`] a line in `samples.jsonl`.
 //!
 //! The runner writes them, everything else reads them: tables, pages, comparisons. A line says all that
 //! belongs to one attempt, so that a file cut off anywhere still says what its lines say.

@@ -1,7 +1,7 @@
 //! Two machines instead of one: a file names them, ssh or something like it reaches them.
 //!
 //! On each an agent runs ([`crate::agent`]) for as long as the run lasts. Nothing is installed: the
-//! programs have to be there, in a folder that is laid out like target/servers, with `equic` in it.
+//! programs have to be there, in a folder that is laid out like target/servers, with `equic-lab` in it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -48,7 +48,7 @@ pub struct MachineDescription {
     pub address: IpAddr,
     /// Folder of the programs on that machine.
     pub folder: PathBuf,
-    /// `equic` there, if it is not in the folder.
+    /// `equic-lab` there, if it is not in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equic: Option<PathBuf>,
     /// The CPUs that may be used.
@@ -149,7 +149,7 @@ impl Machine {
         files: &BTreeMap<String, String>,
     ) -> Result<Machine, String> {
         let folder = &one.folder;
-        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic"));
+        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic-lab"));
         let places = Places { dir: folder.clone(), built: folder.clone(), equic: equic.clone() };
         let mut session = Session::start(&one.ssh, &equic)?;
         let program = |one: &&Implementation| places.fill(&one.command).into_iter().next();

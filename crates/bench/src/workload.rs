@@ -69,7 +69,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// The size that `equic bench run` measures unless it is told otherwise.
+    /// The size that `equic-lab bench run` measures unless it is told otherwise.
     pub const fn usual() -> Size {
         Size {
             bytes: 1_000_000_000,
@@ -131,7 +131,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Workloads of `equic bench run --transport` (docs/bench-transport.md).
+    /// Workloads of `equic-lab bench run --transport` (docs/bench-transport.md).
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,

@@ -1,12 +1,12 @@
-//! The demo and the experiments of the papers, for the command `equic`. They run in labs on this
-//! machine, whose programs are this same command in network namespaces.
+//! The demo and the experiments of the papers, for the command `equic-lab`. They run in labs on this
+//! machine, whose programs are this same command, and `equic`, in network namespaces.
 //!
 //! * [`demo`]: attacks on a server, stopped in the kernel, in a minute and a half. [`reproduce`]:
 //!   repeats the experiments of four papers, and compares the results.
 //! * [`flood`]: what a flood leaves of a server's capacity, by protection. [`soak`]: endurance test
 //!   of a gateway.
 //! * `part`: a program of an experiment, which reports its progress as JSON lines. [`simulator`]:
-//!   finds `equic-sim`.
+//!   finds `equic-sim`. [`product`]: finds `equic`.
 //!
 //! Each has `Args`, its command-line options, and `run`. All output goes through `equic_console`.
 //!
@@ -31,6 +31,7 @@ pub mod demo;
 pub mod flood;
 pub mod identity;
 mod part;
+pub mod product;
 pub mod reproduce;
 pub mod simulator;
 pub mod soak;

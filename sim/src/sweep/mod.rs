@@ -1,4 +1,4 @@
-//! `equic sim sweep` and `equic sim merge`: every cell of a grid with every seed.
+//! `equic-lab sim sweep` and `equic-lab sim merge`: every cell of a grid with every seed.
 //!
 //! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result.
 

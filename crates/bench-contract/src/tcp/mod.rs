@@ -1,6 +1,6 @@
 //! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
 //!
-//! [`serve`] and [`ask`] are a whole implementation; a [`Library`] is what encrypts. `equic bench endpoint
+//! [`serve`] and [`ask`] are a whole implementation; a [`Library`] is what encrypts. `equic-lab bench endpoint
 //! tcp` is one with AWS-LC, `bench/tcp` has others. A connection has one stream, whose requests end when the
 //! client has said all: [`wire`] is a connection, [`socket`] makes sockets, [`stack`] is a client.
 

@@ -15,8 +15,6 @@
 mod attack;
 mod bans;
 mod bystander;
-#[path = "../common/mod.rs"]
-mod common;
 mod crash;
 mod flood;
 mod foreign;
@@ -36,3 +34,5 @@ mod retry;
 mod stage;
 mod versions;
 mod wiring;
+
+use equic_testing as common;

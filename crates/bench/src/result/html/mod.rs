@@ -112,7 +112,7 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
             esc(title)
         );
     }
-    html += "</main>\n<footer>Written by equic bench from samples.jsonl; every figure is also in \
+    html += "</main>\n<footer>Written by equic-lab bench from samples.jsonl; every figure is also in \
              result.json, summary.csv and samples.csv beside this page. The plots are also files, SVG and PNG, in the \
              folder plots.</footer>\n</body>\n</html>\n";
     html
@@ -280,5 +280,5 @@ const METHOD: &str = "<p>In box plots every point is a round; the box is the mid
     Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. What failed is \
     no figure: such rounds are counted beside those that were measured.</p>\n\
     <p>Ratios are taken within rounds. Figures of different sittings differ by the machine\u{2019}s drift: \
-    compare only what ran interleaved, or use <code>equic bench compare</code>, which says when it cannot \
+    compare only what ran interleaved, or use <code>equic-lab bench compare</code>, which says when it cannot \
     tell.</p>\n";

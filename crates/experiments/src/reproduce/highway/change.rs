@@ -8,7 +8,7 @@ use equic_report::stats::{Interval, Sample};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
-/// Number of resamples for an interval, as in the tables of `equic bench`.
+/// Number of resamples for an interval, as in the tables of `equic-lab bench`.
 const RESAMPLES: usize = 2000;
 
 /// Ratio of two figures: the median over rounds, and its 95 % bootstrap interval.
