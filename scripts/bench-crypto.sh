@@ -1,7 +1,7 @@
 #!/bin/bash
 # What `make bench-crypto` runs: this tree with BoringSSL's AES-GCM for packets, and without it (the feature `boringssl`),
 # each with itself, interleaved in one run. A verdict by pairs of rounds: ratios with intervals.
-# Usage: scripts/bench-crypto.sh [options of `equic bench run`]. Exit status: 0 without BoringSSL nothing is worse, 1 something is
+# Usage: scripts/bench-crypto.sh [options of `equic-lab bench run`]. Exit status: 0 without BoringSSL nothing is worse, 1 something is
 # worse or could not be measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,9 +10,9 @@ folder=$PWD/out/crypto
 mkdir -p "$folder"
 for features in png boringssl,png; do
 	echo "building with the features $features"
-	cargo build --quiet --release --locked --features "$features" -p equic-cli
+	cargo build --quiet --release --locked --features "$features" -p equic-lab-cli
 	# A copy, because a later build replaces the file.
-	cp "${CARGO_TARGET_DIR:-target}/release/equic" "$folder/equic-$features"
+	cp "${CARGO_TARGET_DIR:-target}/release/equic-lab" "$folder/equic-$features"
 done
 
 cat >"$folder/implementations.json" <<END

@@ -14,10 +14,10 @@ if [ "$command" = test ]; then
 		targets="$targets --test $test"
 	done
 fi
-# equic-cli has no library and no such test, so the tests do without it. It is named because cargo then selects the same features of
+# equic-lab-cli has no library and no such test, so the tests do without it. It is named because cargo then selects the same features of
 # rustls, tokio, quinn and 50 more crates as for the workspace, and these are not compiled again.
-features=equic-cli/boringssl,equic-cli/png,equic-wire/null-crypto,equic-transport/null-crypto
+features=equic-lab-cli/boringssl,equic-lab-cli/png,equic-wire/null-crypto,equic-transport/null-crypto
 features=$features,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins
 # shellcheck disable=SC2086 # a list of words
-exec cargo "$command" --release --locked -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli \
+exec cargo "$command" --release --locked -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-lab-cli \
 	$targets --features "$features" "$@"

@@ -1,4 +1,4 @@
-//! `equic-sim`: simulations. `equic sim` starts it; it does the same when it is started by itself.
+//! `equic-sim`: simulations. `equic-lab sim` starts it; it does the same when it is started by itself.
 //!
 //! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; `memory.rs`: what does not fit; the command line is
 //!   `equic_scenario::command`;
@@ -22,7 +22,7 @@ use equic_scenario::command::Command;
 
 /// Simulate networks: QUIC connections in virtual time.
 #[derive(Parser)]
-#[command(name = "equic-sim", bin_name = "equic sim", version, max_term_width = 80)]
+#[command(name = "equic-sim", bin_name = "equic-lab sim", version, max_term_width = 80)]
 struct EquicSim {
     #[command(subcommand)]
     command: Command,

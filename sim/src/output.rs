@@ -48,5 +48,5 @@ pub(crate) fn notice(message: impl Display) {
             shown.push(character);
         }
     }
-    let _ = writeln!(io::stderr().lock(), "equic sim: {shown}");
+    let _ = writeln!(io::stderr().lock(), "equic-lab sim: {shown}");
 }

@@ -290,7 +290,7 @@ fn mistakes_of_a_grid_are_told_before_anything_runs() {
     let scene = Scene::new(&GRID.replace("10 Mb/s\"]", "0 Mb/s\"]"));
     failed(scene.sweep("out", &[]), 1, &["grid.toml:9: network.link.rate", "cell: 0 Mb/s, quic"]);
     assert!(!scene.path("out").exists());
-    failed(sim(&["run", &scene.grid]), 1, &["equic sim sweep"]);
+    failed(sim(&["run", &scene.grid]), 1, &["equic-lab sim sweep"]);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn the_tutorial_is_as_it_is_printed() {
     for (command, shown) in steps {
         let mut shell = Command::new("bash");
         shell.current_dir(folder.path()).env("NO_COLOR", "1");
-        // `equic sim` starts this program.
+        // `equic-lab sim` starts this program.
         shell.arg("-c").arg(format!("equic() {{ shift; {EQUIC_SIM} \"$@\"; }}; {command}"));
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");

@@ -1,6 +1,6 @@
-//! TCP for `equic bench`: the exchange of `perf` on connections of its own, on one thread.
+//! TCP for `equic-lab bench`: the exchange of `perf` on connections of its own, on one thread.
 //!
-//! `equic bench endpoint tcp` is TLS 1.3 by rustls on AWS-LC. Here is what else TCP is compared with; the
+//! `equic-lab bench endpoint tcp` is TLS 1.3 by rustls on AWS-LC. Here is what else TCP is compared with; the
 //! first argument chooses it. `tls-boringssl` and `tls-ring` are the same endpoint with records by BoringSSL,
 //! as the packets of `equic` are, and on ring (protocol `perf-tcp`). `sendfile` has no TLS, and the kernel
 //! sends from a file in memory: the ceiling. `records` are those by BoringSSL, `plain` is a client without TLS.

@@ -1,4 +1,4 @@
-//! Common parts of implementations measured by `equic bench` (docs/bench-contract.md): their
+//! Common parts of implementations measured by `equic-lab bench` (docs/bench-contract.md): their
 //! command line, the defaults that are the same for all, and the object that a client prints.
 //!
 //! [`command`] parses the arguments, and [`Knobs`] are the settings that may differ from the

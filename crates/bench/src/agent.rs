@@ -1,4 +1,4 @@
-//! The agent of a testbed's machine: `equic bench agent`, started on each machine by ssh.
+//! The agent of a testbed's machine: `equic-lab bench agent`, started on each machine by ssh.
 //!
 //! It reads requests, one JSON object per line, and answers each with one object. Between the
 //! answers, it sends the lines that its program prints. When its input ends, for whatever reason,

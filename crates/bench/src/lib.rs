@@ -6,7 +6,7 @@
 //! figures, or the reason that the cell has none. A figure is never shown if the client did not do
 //! the requested work.
 //!
-//! * [`plan`]: all cells of `equic bench run` in their order, frozen. [`pair`]: which client runs
+//! * [`plan`]: all cells of `equic-lab bench run` in their order, frozen. [`pair`]: which client runs
 //!   with which server. [`sweep`] and [`path`]: settings that vary. [`run`]: carries a plan out.
 //!   [`record`]: the stored data of each attempt.
 //! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs. `ends`, `attend`,

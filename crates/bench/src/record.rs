@@ -1,4 +1,4 @@
-//! Records of a run of `equic bench run`: one [`Record`] a line in `samples.jsonl`.
+//! Records of a run of `equic-lab bench run`: one [`Record`] a line in `samples.jsonl`.
 //!
 //! The runner writes records. Tables, pages and comparisons read them. A line describes one attempt
 //! completely, so a truncated file is still usable.

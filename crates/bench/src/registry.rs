@@ -107,7 +107,7 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
-    /// Only entries for `equic interop` have these.
+    /// Only entries for `equic-lab interop` have these.
     roles: Option<serde_json::Value>,
 }
 
@@ -238,7 +238,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     }
     if entry.roles.is_some() {
         return Err(format!(
-            "{name} has `roles`, as entries for `equic interop` have: here it is `role`, and `speaks`"
+            "{name} has `roles`, as entries for `equic-lab interop` have: here it is `role`, and `speaks`"
         ));
     }
     let path = entry.path.map(|path| places.dir.join(path));
@@ -326,7 +326,7 @@ mod tests {
             (r#"{"a/b": {"image": "x"}}"#, "is no name"),
             (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
-            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic interop`"),
+            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic-lab interop`"),
             (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
         ] {
             let error = read(text).unwrap_err().to_string();

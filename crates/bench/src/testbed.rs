@@ -150,7 +150,7 @@ impl Machine {
         files: &BTreeMap<String, String>,
     ) -> Result<Machine, String> {
         let folder = &one.folder;
-        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic"));
+        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic-lab"));
         let places = Places { dir: folder.clone(), built: folder.clone(), equic: equic.clone() };
         let mut session = Session::start(&one.ssh, &equic)?;
         let program = |one: &&Implementation| places.fill(&one.command).into_iter().next();

@@ -70,7 +70,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// Returns the default size of `equic bench run`.
+    /// Returns the default size of `equic-lab bench run`.
     pub const fn usual() -> Size {
         Size {
             bytes: 1_000_000_000,
@@ -132,7 +132,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Workloads of `equic bench run --transport` (docs/notebook/bench-transport.md).
+    /// Workloads of `equic-lab bench run --transport` (docs/notebook/bench-transport.md).
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_command::plugin::Tally;
 use equic_gateway::parse_duration;
 use equic_http3::client::{Response, Target};
 use equic_http3::{Client, ClientConfig};
@@ -22,7 +23,6 @@ use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
 use crate::interfaces::{self, Follower, PathFrom};
 use crate::output;
-use crate::plugin::Tally;
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
 use crate::trust::TrustArgs;

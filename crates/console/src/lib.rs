@@ -1,5 +1,4 @@
-//! Output and failures of the command `equic` and of its experiments, and the metadata of their
-//! results.
+//! Output and failures of the commands `equic` and `equic-lab`, and the metadata of their results.
 //!
 //! Only this crate writes to standard output and standard error (except for progress bars, which
 //! `indicatif` draws). Names and reasons may come from a peer, so [`output`] escapes everything

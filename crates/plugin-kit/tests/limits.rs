@@ -1,5 +1,5 @@
 //! What the worst plugins that are known can cause, in numbers that do not depend on the machine:
-//! steps, bytes, and plugins that were taken off. `equic plugin bench --limits` measures times.
+//! steps, bytes, and plugins that were taken off. `equic-lab plugin-bench --limits` measures times.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The command line of `equic sim`. `equic` uses it for help, man pages and completions, and
+//! The command line of `equic-lab sim`. `equic` uses it for help, man pages and completions, and
 //! `equic-sim` runs it.
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub fn usage(error: &clap::Error) -> Option<String> {
     Some(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
 }
 
-/// Commands of `equic sim`.
+/// Commands of `equic-lab sim`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a scenario in virtual time
@@ -35,11 +35,11 @@ pub enum Command {
 /// Play a scenario in virtual time, with each of its seeds, and sum up
 #[derive(Args)]
 #[command(after_help = "Examples:
-  equic sim run lossy
-  equic sim run my.toml --seeds 30 --json
-  equic sim run fairness --seeds 1 --out series --qlog-dir qlog")]
+  equic-lab sim run lossy
+  equic-lab sim run my.toml --seeds 30 --json
+  equic-lab sim run fairness --seeds 1 --out series --qlog-dir qlog")]
 pub struct Run {
-    /// File, or name of a scenario from `equic sim list`
+    /// File, or name of a scenario from `equic-lab sim list`
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
     /// Run this number of seeds instead of those of the scenario
@@ -115,8 +115,8 @@ pub struct List {
 /// Play every cell of a grid with each of its seeds, over all CPUs
 #[derive(Args)]
 #[command(after_help = "Examples:
-  equic sim sweep grid.toml --out results
-  equic sim sweep grid.toml --out part3 --shard 3/8
+  equic-lab sim sweep grid.toml --out results
+  equic-lab sim sweep grid.toml --out part3 --shard 3/8
 
 After an interruption, the same command continues.")]
 pub struct Sweep {

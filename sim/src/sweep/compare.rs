@@ -1,4 +1,4 @@
-//! `equic sim compare`: two sweeps, flow by flow in each cell.
+//! `equic-lab sim compare`: two sweeps, flow by flow in each cell.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `equic sim sweep` and `equic sim merge`: every cell of a grid with every seed.
+//! `equic-lab sim sweep` and `equic-lab sim merge`: every cell of a grid with every seed.
 //!
 //! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result, and its table;
 //! * `compare.rs`: two sweeps; `differ.rs`: keys in which their scenarios differ.
@@ -91,7 +91,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     if about.shards > 1 {
         let out = args.out.display();
         return output::text(format_args!(
-            "{shown}, part {}/{} of the sweep: {out}\n`equic sim merge OUT {out} ...` joins all parts\n",
+            "{shown}, part {}/{} of the sweep: {out}\n`equic-lab sim merge OUT {out} ...` joins all parts\n",
             about.shard, about.shards
         ));
     }

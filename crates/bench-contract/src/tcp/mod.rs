@@ -1,7 +1,7 @@
 //! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
 //!
 //! [`serve`] and [`ask`] are a complete implementation. A [`Library`] provides the encryption.
-//! `equic bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has one stream,
+//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has one stream,
 //! whose requests end when the client has sent everything. [`wire`] is a connection, [`socket`]
 //! creates sockets, and [`stack`] is a client.
 

@@ -180,7 +180,9 @@ pub fn load(path: &Path) -> Result<Summary, ResultError> {
     let wrong = |reason: String| ResultError::Json { path: path.to_owned(), reason };
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if value.get("equic").is_none() {
-        return Err(wrong("it has no samples (`equic`): was it written by `equic bench`?".into()));
+        return Err(wrong(
+            "it has no samples (`equic`): was it written by `equic-lab bench`?".into(),
+        ));
     }
     let file: RunnerFile<Summary> =
         serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;

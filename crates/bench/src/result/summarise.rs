@@ -93,7 +93,7 @@ pub fn summarise(run: &Run) -> Summary {
 /// Returns the bounds above which an attempt of the run counted as disturbed.
 fn bounds(run: &Run) -> Bounds {
     let of = &run.plan["options"]["bounds"];
-    // The defaults of `equic bench run`, for samples without a plan.
+    // The defaults of `equic-lab bench run`, for samples without a plan.
     let usual = Bounds { steal: 0.05, foreign: 0.1 };
     serde_json::from_value(of.clone()).unwrap_or(usual)
 }

@@ -358,6 +358,6 @@ fn folders_and_files_are_the_same_result() {
     let other = dir.path().join("other.json");
     std::fs::write(&other, r#"{"start_time": 1, "measurements": []}"#).unwrap();
     let error = load(&other).unwrap_err().to_string();
-    assert!(error.contains("other.json") && error.contains("equic bench"), "{error}");
+    assert!(error.contains("other.json") && error.contains("equic-lab bench"), "{error}");
     assert!(load(&dir.path().join("absent")).is_err());
 }

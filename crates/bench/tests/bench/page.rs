@@ -152,7 +152,7 @@ fn everything_is_in_it() {
         "999 of 1000 bytes",
         "sysctl -w net.core.rmem_max=8388608",
         "AMD EPYC 7543",
-        "equic bench run --impl tier1 --path veth-plain,loopback",
+        "equic-lab bench run --impl tier1 --path veth-plain,loopback",
         "HTTP/3 requests",
         "Full handshakes",
         "Time to first byte",

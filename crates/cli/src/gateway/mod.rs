@@ -7,11 +7,9 @@
 
 pub(crate) mod attach;
 mod attributes;
-#[cfg(feature = "all")]
 mod capture;
 mod detach;
 mod doubts;
-#[cfg(feature = "all")]
 mod explain;
 mod keys;
 pub(crate) mod limits;
@@ -25,7 +23,6 @@ mod save;
 mod set;
 mod sources;
 pub(crate) mod status;
-#[cfg(feature = "all")]
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -40,7 +37,6 @@ pub(crate) enum Command {
     Run(Box<run::Args>),
     /// Show services and limits, and packets passed and dropped, by reason
     Status(status::Args),
-    #[cfg(feature = "all")]
     /// Show a dashboard of rates, sources and drops; deny and allow sources
     Watch(watch::Args),
     /// Serve metrics to Prometheus
@@ -64,10 +60,8 @@ pub(crate) enum Command {
     Reload(reload::Args),
     /// Check a configuration file
     Check(reload::Check),
-    #[cfg(feature = "all")]
     /// Show what would happen to a packet, or to the packets of a capture
     Explain(Box<explain::Args>),
-    #[cfg(feature = "all")]
     /// Write dropped packets to a pcapng file, with the reasons
     Capture(capture::Args),
     /// List the reasons for verdicts, with their meaning
@@ -81,7 +75,6 @@ pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args),
-        #[cfg(feature = "all")]
         Command::Watch(args) => watch::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Sources(args) => sources::run(&args),
@@ -93,9 +86,7 @@ pub(crate) fn run(command: Command) -> Done {
         Command::Keys(command) => keys::run(&command),
         Command::Reload(args) => reload::run(&args),
         Command::Check(args) => reload::check(&args),
-        #[cfg(feature = "all")]
         Command::Explain(args) => explain::run(&args),
-        #[cfg(feature = "all")]
         Command::Capture(args) => capture::run(&args),
         Command::Reasons(args) => reasons::run(&args),
         Command::Detach(args) => detach::run(&args),

@@ -72,29 +72,64 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "equic-cli",
+        "equic-command",
         &[
             "equic-console",
-            "equic-experiments",
-            "equic-harness",
             "equic-gateway",
+            "equic-http3",
             "equic-net",
             "equic-plugin",
             "equic-plugin-kit",
             "equic-quic",
+            "equic-transport",
+        ],
+    ),
+    ("equic-testing", &["equic-lab"]),
+    (
+        "equic-cli",
+        &[
+            "equic-command",
+            "equic-console",
+            "equic-gateway",
             "equic-http3",
-            "equic-load",
+            "equic-net",
+            "equic-plugin",
+            "equic-plugin-kit",
+            "equic-quic",
             "equic-report",
-            "equic-scenario",
-            "equic-sim",
-            "equic-lab",
-            "equic-interop",
-            "equic-bench",
-            "equic-bench-contract",
             "equic-token",
             "equic-transport",
             "equic-wire",
-            "libequic",
+            // Of tests, as `the_product_needs_nothing_of_the_laboratory` holds.
+            "equic-bench",
+            "equic-lab",
+            "equic-load",
+            "equic-testing",
+        ],
+    ),
+    (
+        "equic-lab-cli",
+        &[
+            "equic-bench",
+            "equic-bench-contract",
+            "equic-command",
+            "equic-console",
+            "equic-experiments",
+            "equic-gateway",
+            "equic-harness",
+            "equic-http3",
+            "equic-interop",
+            "equic-lab",
+            "equic-load",
+            "equic-net",
+            "equic-plugin",
+            "equic-plugin-kit",
+            "equic-quic",
+            "equic-report",
+            "equic-scenario",
+            "equic-sim",
+            "equic-testing",
+            "equic-wire",
         ],
     ),
 ];
@@ -141,6 +176,67 @@ fn nothing_points_back() {
     }
 }
 
+/// Crates that `equic` must not be built of: the laboratory's, and those of others that only it needs.
+const LABORATORY: &[&str] = &[
+    "equic-bench",
+    "equic-bench-contract",
+    "equic-experiments",
+    "equic-gateway-model",
+    "equic-harness",
+    "equic-interop",
+    "equic-lab",
+    "equic-lab-cli",
+    "equic-load",
+    "equic-scenario",
+    "equic-sim",
+    "equic-tcp",
+    "equic-testing",
+    // Other QUIC stacks, and plots.
+    "h3-quinn",
+    "quinn",
+    "quinn-proto",
+    "resvg",
+    "svg",
+];
+
+/// What an operator runs has no flood, no other QUIC stack, no plots and no experiments in it.
+#[test]
+fn the_product_needs_nothing_of_the_laboratory() {
+    // By the manifests of the workspace: what `equic` and its libraries are built of.
+    let packages = packages();
+    let mut needed = BTreeSet::from(["equic-cli"]);
+    loop {
+        let before = needed.len();
+        for (name, other, how) in inner_dependencies(&packages) {
+            if how["kind"] != "dev" && needed.contains(name) {
+                needed.insert(other);
+            }
+        }
+        if needed.len() == before {
+            break;
+        }
+    }
+    assert!(needed.contains("equic-gateway") && needed.len() > 10, "{needed:?}");
+    let wrong: Vec<_> = LABORATORY.iter().filter(|name| needed.contains(*name)).collect();
+    assert!(wrong.is_empty(), "equic-cli needs {wrong:?}");
+    // The crates of others, too.
+    let crates = |package: &str| -> BTreeSet<String> {
+        let tree = tree(&["--package", package, "--edges", "normal,build"]);
+        tree.iter().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    };
+    let product = crates("equic-cli");
+    let wrong: Vec<_> = LABORATORY.iter().filter(|name| product.contains(**name)).collect();
+    assert!(wrong.is_empty(), "equic-cli is built of {wrong:?}");
+    // These names are crates: the laboratory has them, but for the model and the helpers of tests.
+    let lab = crates("equic-lab-cli");
+    for name in LABORATORY
+        .iter()
+        .filter(|name| !["equic-gateway-model", "equic-testing", "equic-tcp"].contains(name))
+    {
+        assert!(lab.contains(*name), "equic-lab-cli is not built of {name}");
+    }
+}
+
 /// Output of `cargo tree`: each crate that is compiled for this machine, and its features there.
 /// Only crates that a build has downloaded are asked for, not those that only other systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
@@ -161,7 +257,7 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
-    for package in ["equic-cli", "libequic", "equic-quic", "equic-http3"] {
+    for package in ["equic-cli", "equic-lab-cli", "libequic", "equic-quic", "equic-http3"] {
         for more in [&[][..], &["--all-features"]] {
             let tree = shipped(&[&["--package", package], more].concat());
             assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");
@@ -208,7 +304,7 @@ fn a_program_has_one_crypto_provider() {
         let has = |name: &&str| tree.iter().any(|line| line.starts_with(&format!("{name} v")));
         ["aws-lc-rs", "ring"].into_iter().filter(has).collect()
     };
-    for package in ["equic-cli", "equic-quic", "equic-transport", "equic-http3"] {
+    for package in ["equic-cli", "equic-lab-cli", "equic-quic", "equic-transport", "equic-http3"] {
         assert_eq!(providers(&["--package", package]), ["aws-lc-rs"], "{package}");
     }
     // Whoever wants another one, or brings one, gets rid of it.
@@ -267,8 +363,10 @@ fn what_is_shipped_has_one_crypto_provider() {
     };
     let packets = cfg!(target_arch = "x86_64").then_some("boring-sys");
     let command: Vec<&str> = ["aws-lc-rs"].into_iter().chain(packets).collect();
-    assert_eq!(providers(&["--package", "equic-cli", "--features", SHIPPED]), command);
-    assert_eq!(providers(&["--package", "equic-cli"]), ["aws-lc-rs"]);
+    for package in ["equic-cli", "equic-lab-cli"] {
+        assert_eq!(providers(&["--package", package, "--features", "boringssl"]), command);
+        assert_eq!(providers(&["--package", package]), ["aws-lc-rs"]);
+    }
     assert_eq!(providers(&["--package", "equic-quic"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
     // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
@@ -356,7 +454,7 @@ fn what_is_tested_is_compiled_as_what_is_shipped() {
     let twice: Vec<&String> = build.difference(&tests).collect();
     assert!(
         twice.is_empty(),
-        "tests have other features of these: let crates/cli/Cargo.toml ask for them, too: {twice:#?}"
+        "tests have other features of these: let lab/cli/Cargo.toml ask for them, too: {twice:#?}"
     );
     assert!(build.len() > 100 && tests.len() > build.len());
 }

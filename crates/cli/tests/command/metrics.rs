@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::common::{
-    EQUIC, PATIENCE, ROOT, Running, equic, equic_in, eventually, finish, lab, unique, v4,
+    EQUIC, EQUIC_LAB, PATIENCE, ROOT, Running, equic, equic_in, eventually, finish, lab, unique, v4,
 };
 use equic_lab::Namespace;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ fn count_run_time() -> std::os::fd::OwnedFd {
 }
 
 fn flood(kind: &str, target: &str, rest: &[&'static str]) -> Vec<String> {
-    let args = ["lab", "flood", kind, "--target", target, "--json"];
+    let args = ["net", "flood", kind, "--target", target, "--json"];
     args.iter().chain(rest).map(|arg| (*arg).to_owned()).collect()
 }
 
@@ -244,7 +244,7 @@ fn prometheus_scrapes_board_and_alerts_work() {
 /// Under an attack, so that there are drops and new connections.
 fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
-    let _flood = Running::start(lab.client(0).command(EQUIC), &strs(&flood));
+    let _flood = Running::start(lab.client(0).command(EQUIC_LAB), &strs(&flood));
     for (title, expression) in board() {
         let expression = expression
             .replace("$instance", ".*")

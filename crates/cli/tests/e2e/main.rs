@@ -15,8 +15,6 @@
 mod attack;
 mod bans;
 mod bystander;
-#[path = "../common/mod.rs"]
-mod common;
 mod crash;
 mod flood;
 mod foreign;
@@ -37,3 +35,5 @@ mod stage;
 mod tutorials;
 mod versions;
 mod wiring;
+
+use equic_testing as common;

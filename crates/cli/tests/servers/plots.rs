@@ -7,7 +7,7 @@ use std::process::Command;
 
 use equic_bench::{End, Figures, Key, Noise, RECORDS, Record, WhyNot};
 
-use crate::common::{ROOT, equic};
+use crate::common::{ROOT, equic_lab};
 use crate::example::built;
 
 /// Speeds in Gbit/s by round and attempt, of which some do not count.
@@ -101,7 +101,7 @@ fn the_lines_in_the_docs_give_the_reports_figures() {
     assert!(out.status.success(), "{out:?}");
     let plotted = medians(&String::from_utf8(out.stdout).unwrap(), "pair", "gbits", 1.0);
 
-    equic(&["bench", "report", folder.path().to_str().unwrap()]).ok();
+    equic_lab(&["bench", "report", folder.path().to_str().unwrap()]).ok();
     let summary = std::fs::read_to_string(folder.path().join("summary.csv")).unwrap();
     let reported = medians(&summary, "client", "median", 1e-9);
     assert_eq!(reported.keys().collect::<Vec<_>>(), ["equic", "quinn"]);

@@ -1,4 +1,4 @@
-//! `equic demo`: two attacks on a real HTTP/3 server, each with different protections.
+//! `equic-lab demo`: two attacks on a real HTTP/3 server, each with different protections.
 //!
 //! The lab has a server, four legitimate clients, two attackers, and a host for newcomers. There
 //! are eight arms (`arms::Arm`). First the clients run without an attack, then under attack without
@@ -93,7 +93,7 @@ fn check(args: &Args) -> Done {
         return Err(Failure::new(
             "the demo needs root, to make network namespaces and to load XDP programs",
         )
-        .mend("run `sudo equic demo`"));
+        .mend("run `sudo equic-lab demo`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)

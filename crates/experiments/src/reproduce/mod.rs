@@ -1,4 +1,4 @@
-//! `equic reproduce`: repeats the experiments of papers.
+//! `equic-lab reproduce`: repeats the experiments of papers.
 //!
 //! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads
 //!   and AES instructions, for QUIC and TCP. `nsquic`: QUIC and TCP in virtual time. `plugins`:

@@ -4,7 +4,7 @@
 //! through it. They are compared with a program that only passes, and with the reference
 //! (`reference.rs`), which run just before in the same round. Also measures nanoseconds per
 //! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN skips the
-//! driver, so these ratios do not predict packets per second. `equic lab bench` measures the other
+//! driver, so these ratios do not predict packets per second. `equic-lab gateway-bench` measures the other
 //! half: what a flood leaves of a server's capacity.
 //!
 //! The options `--quick`, `--markdown` and `--json` are as there. The result is also written to

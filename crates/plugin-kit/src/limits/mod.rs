@@ -1,5 +1,5 @@
 //! The plugins that cost their host the most, as far as is known: to load, to keep, and to run. A
-//! host bounds what they cost (`docs/vm.md`); `equic plugin bench --limits` measures it.
+//! host bounds what they cost (`docs/vm.md`); `equic-lab plugin-bench --limits` measures it.
 
 mod bundles;
 mod frames;

@@ -451,6 +451,6 @@ mod tests {
         assert!(unnamed.starts_with("line 10") && unnamed.contains("`name`"), "{unnamed}");
         assert!(told("seeds = 1").contains("[grid]"));
         let scenario = Scenario::parse(GRID).unwrap_err().to_string();
-        assert!(scenario.contains("equic sim sweep"), "{scenario}");
+        assert!(scenario.contains("equic-lab sim sweep"), "{scenario}");
     }
 }

@@ -175,16 +175,16 @@ pub(super) fn commands(summary: &Summary) -> String {
             words.iter().filter_map(Value::as_str).map(shell).collect::<Vec<_>>().join(" ")
         }
         Value::String(line) => line.clone(),
-        _ => "equic bench run".to_owned(),
+        _ => "equic-lab bench run".to_owned(),
     };
     let dir = shell(&summary.name);
     let lines = [
         ("# the same again", command),
         (
             "# this page and all other files again, from samples.jsonl",
-            format!("equic bench report {dir}"),
+            format!("equic-lab bench report {dir}"),
         ),
-        ("# against another run", format!("equic bench compare {dir} OTHER")),
+        ("# against another run", format!("equic-lab bench compare {dir} OTHER")),
     ];
     let lines: Vec<String> =
         lines.iter().map(|(what, line)| format!("{what}\n{}", esc(line))).collect();

@@ -114,7 +114,7 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
             esc(title)
         );
     }
-    html += "</main>\n<footer>Written by equic bench from samples.jsonl; every figure is also in \
+    html += "</main>\n<footer>Written by equic-lab bench from samples.jsonl; every figure is also in \
              result.json, summary.csv and samples.csv next to this page. The plots are also files, SVG and PNG, in the \
              folder plots.</footer>\n</body>\n</html>\n";
     html
@@ -299,5 +299,5 @@ const METHOD: &str = "<p>In box plots, every point is a round. The box is the mi
     the time that the client reports does not agree with what the runner saw; the notes say why. \
     A failed round has no figure, and is counted separately.</p>\n\
     <p>Ratios are taken within rounds. Figures of different runs also differ by the machine\u{2019}s drift: \
-    compare only what ran interleaved, or use <code>equic bench compare</code>, which says what it cannot \
+    compare only what ran interleaved, or use <code>equic-lab bench compare</code>, which says what it cannot \
     decide.</p>\n";

@@ -97,7 +97,7 @@ fn carry_out(args: &Args) -> Done {
         return Err(Failure::new(
             "the experiment needs root, to make network namespaces and to load BPF programs",
         )
-        .mend("run `sudo equic reproduce gateway`"));
+        .mend("run `sudo equic-lab reproduce gateway`"));
     }
     // These checks come first, so that the experiment does not fail after minutes.
     let raw = args.out.join("raw");

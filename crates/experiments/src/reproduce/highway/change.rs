@@ -7,7 +7,7 @@ use equic_bench::result::Row;
 use equic_bench::result::show::marked;
 use equic_report::stats::{Interval, Sample};
 
-/// Ratio of two figures: the median over rounds, and its 95 % interval, as in the tables of `equic bench`.
+/// Ratio of two figures: the median over rounds, and its 95 % interval, as in the tables of `equic-lab bench`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     pub median: f64,
