@@ -1,5 +1,5 @@
-//! `docs/tutorials/first-simulation.md`, typed as it is printed: every command, and what it prints. A simulation gives
-//! the same bytes each time, so what it prints is compared exactly.
+//! `docs/tutorials/first-simulation.md`, typed as it is printed: every command, and the lines that it prints. Figures
+//! are not compared, because they change with the transport.
 
 use std::process::Command;
 
@@ -24,6 +24,22 @@ fn steps() -> Vec<(String, Vec<&'static str>)> {
     steps
 }
 
+/// A line without its figures and the width of its columns.
+fn bare(line: &str) -> String {
+    let mut bare = String::new();
+    for word in line.split_whitespace() {
+        bare.push(' ');
+        for c in word.chars().filter(|c| *c != '-') {
+            if !c.is_ascii_digit() {
+                bare.push(c);
+            } else if !bare.ends_with('#') {
+                bare.push('#');
+            }
+        }
+    }
+    bare
+}
+
 #[test]
 fn the_tutorial_is_as_it_is_printed() {
     let folder = tempfile::tempdir().unwrap();
@@ -41,11 +57,11 @@ fn the_tutorial_is_as_it_is_printed() {
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
         let printed = String::from_utf8(output.stdout).unwrap();
-        let mut lines = printed.lines().map(str::trim_end);
-        for line in shown.iter().map(|line| line.trim_end()) {
+        let mut lines = printed.lines().map(bare);
+        for line in shown {
             if !matches!(line.trim(), "..." | "") {
                 assert!(
-                    lines.any(|printed| printed == line),
+                    lines.any(|printed| printed == bare(line)),
                     "{command}: no line `{line}` where it is shown:\n{printed}"
                 );
             }
