@@ -348,7 +348,8 @@ struct equic_set_timer {
 	} out;
 };
 
-/* OnTimer (RFC 9002 A.9): Processes an expired timer. What is due is done whatever a hook answers. */
+/* OnTimer (RFC 9002 A.9): Processes an expired timer. The due actions are taken whatever a hook
+ * answers. */
 struct equic_on_timer {
 };
 
@@ -807,7 +808,7 @@ struct equic_accept_datagram {
 	} out;
 };
 
-/* RequestAckFrequency (draft-ietf-quic-ack-frequency s.7): Returns how often the peer is asked to
+/* RequestAckFrequency (draft-ietf-quic-ack-frequency s.7): Returns how often the peer should
  * acknowledge. A request is sent if it differs much from the current one. The delay is at most a
  * second above the default. */
 struct equic_request_ack_frequency {

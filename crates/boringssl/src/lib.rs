@@ -136,8 +136,8 @@ impl AesGcm {
         tag: &[u8; TAG_LEN],
         to: *mut u8,
     ) -> bool {
-        // SAFETY: the context is initialised and not freed. The caller guarantees `data` and `to`. The other pointers are
-        // passed with the lengths of their buffers.
+        // SAFETY: the context is initialised and not freed. The caller guarantees `data` and `to`. The other pointers
+        // are passed with the lengths of their buffers.
         let opened = unsafe {
             ffi::EVP_AEAD_CTX_open_gather(
                 self.0.as_ptr(),

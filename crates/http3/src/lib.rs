@@ -6,8 +6,8 @@
 //! is the baseline that the gateway is compared with.
 //!
 //! Start reading at [`server`] ([`Server::bind`], [`Server::run`], [`Admission`]), then [`client`] ([`Client::get`]).
-//! [`tls`] creates and reads certificates, and turns them and a [`Trust`] into QUIC configurations. [`binding`] connects
-//! the `h3` crate to [`equic_quic`], and checks what a peer sends before `h3` sees it.
+//! [`tls`] creates and reads certificates, and turns them and a [`Trust`] into QUIC configurations. [`binding`]
+//! connects the `h3` crate to [`equic_quic`], and checks what a peer sends before `h3` sees it.
 //!
 //! Nothing here prints; events go to `tracing`.
 

@@ -1,5 +1,5 @@
-//! State that is allocated when it is needed, and released when it is empty: most connections have it only for a while, or
-//! never.
+//! State that is allocated when it is needed, and released when it is empty: most connections have it only for a
+//! while, or never.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -21,8 +21,8 @@ impl<T: 'static> StaticDefault for VecDeque<T> {
 pub(crate) struct LazyBox<T>(Option<Box<T>>);
 
 impl<T> LazyBox<T> {
-    /// Returns the value for mutable access if it is allocated. If not, it has its default value, and nothing can be taken
-    /// out of it.
+    /// Returns the value for mutable access if it is allocated. If not, it has its default value, and nothing can be
+    /// taken out of it.
     pub(crate) fn get_mut_if_allocated(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
@@ -92,8 +92,8 @@ impl<T> Default for LazyBuf<T> {
     }
 }
 
-/// A random number generator that can be reduced to its seed and its position. The numbers are the same as without that, so
-/// a connection's behaviour depends only on its seed.
+/// A random number generator that can be reduced to its seed and its position. The numbers are the same as without
+/// that, so a connection's behaviour depends only on its seed.
 pub(crate) enum LazyRng {
     Allocated(Box<ChaCha12Rng>),
     Reduced { seed: [u8; 32], place: u64 },

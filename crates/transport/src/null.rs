@@ -1,5 +1,6 @@
-//! Connections without protection, for simulations, measurements and fuzzers. They need the cargo feature `null-crypto` and
-//! a configuration that names them. Nothing about them is secret, and anyone can forge their packets.
+//! Connections without protection, for simulations, measurements and fuzzers. They need the cargo feature
+//! `null-crypto` and a configuration that names them. Nothing about them is secret, and anyone can forge their
+//! packets.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,8 +25,8 @@ pub use crate::crypto::null::{
 };
 use crate::crypto::{self, RETRY_TAG_LEN};
 
-/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination Connection ID of the client's
-/// first packet. `packet` is the Retry packet without its tag.
+/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination Connection ID of the
+/// client's first packet. `packet` is the Retry packet without its tag.
 pub fn retry_tag(
     version: rustls::quic::Version,
     original: &[u8],

@@ -1,7 +1,7 @@
 //! A small map with numbers as keys.
 
-/// An ordered map from numbers to a few values. It takes only the memory that its entries need. A `BTreeMap` allocates a
-/// node for eleven entries. The cost of a change is linear in the number of entries.
+/// An ordered map from numbers to a few values. It takes only the memory that its entries need. A `BTreeMap`
+/// allocates a node for eleven entries. The cost of a change is linear in the number of entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbered<V> {
     entries: Vec<(u64, V)>,

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 /// A set of `u64` as sorted, disjoint, non-adjacent half-open ranges.
 ///
-/// Nearly every change happens at one of the ends and does not change the number of ranges. This costs a few comparisons.
-/// Other changes cost a binary search, and moving the ranges above.
+/// Nearly every change happens at one of the ends and does not change the number of ranges. This costs a few
+/// comparisons. Other changes cost a binary search, and moving the ranges above.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RangeSet {
     ranges: Vec<(u64, u64)>,
@@ -59,7 +59,8 @@ impl RangeSet {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// Returns true if all of `range` is in the last range. This is a quick check that does not look at the other ranges.
+    /// Returns true if all of `range` is in the last range. This is a quick check that does not look at the other
+    /// ranges.
     #[inline]
     pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
         self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
@@ -77,7 +78,8 @@ impl RangeSet {
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
 
-    /// Returns true if a number of `range`, or one next to it, is in the set. Inserting `range` then adds no further range.
+    /// Returns true if a number of `range`, or one next to it, is in the set. Inserting `range` then adds no further
+    /// range.
     pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 < range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.end)

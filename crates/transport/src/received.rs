@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-/// Largest number of packet number ranges that are remembered and reported (RFC 9000 s.13.2.3). A packet below all of them
-/// counts as a duplicate.
+/// Largest number of packet number ranges that are remembered and reported (RFC 9000 s.13.2.3). A packet below all of
+/// them counts as a duplicate.
 const RANGES: usize = 64;
 
 /// A codepoint of the IP header (RFC 3168 s.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EcnCodepoint {
-    /// Not ECN-capable.
+    /// The packet is not ECN-capable.
     #[default]
     NotEct,
     /// ECT(1).
@@ -54,8 +54,8 @@ impl EcnCounts {
 /// Policy on how soon and how often to acknowledge packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AckPolicy {
-    /// An acknowledgment is due when more ack-eliciting packets than this wait for one (draft-ietf-quic-ack-frequency s.4).
-    /// RFC 9000 s.13.2.2 recommends 1.
+    /// An acknowledgment is due when more ack-eliciting packets than this wait for one (draft-ietf-quic-ack-frequency
+    /// s.4). RFC 9000 s.13.2.2 recommends 1.
     pub ack_eliciting_threshold: u64,
     /// Longest time that an acknowledgment may be delayed.
     pub max_ack_delay: Duration,
@@ -156,7 +156,8 @@ impl ReceivedPackets {
         }
     }
 
-    /// Returns true if packet `number` shows reordering that must be reported at once (draft-ietf-quic-ack-frequency s.6.2).
+    /// Returns true if packet `number` shows reordering that must be reported at once (draft-ietf-quic-ack-frequency
+    /// s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
             return false;
@@ -226,8 +227,8 @@ impl ReceivedPackets {
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
     }
 
-    /// Records that the peer has an ACK frame with this largest number, so that older numbers need not be reported again (RFC
-    /// 9000 s.13.2.4).
+    /// Records that the peer has an ACK frame with this largest number, so that older numbers need not be reported
+    /// again (RFC 9000 s.13.2.4).
     pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);

@@ -5,11 +5,11 @@ use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since a fixed start that the caller chooses, for example the boot of the machine or the
-/// start of a simulation.
+/// A point in time, in nanoseconds since a fixed start that the caller chooses, for example the boot of the machine
+/// or the start of a simulation.
 ///
-/// The stored number is one more than the nanoseconds, so that `Option<Timestamp>` has the same size. A connection has some
-/// twenty of them.
+/// The stored number is one more than the nanoseconds, so that `Option<Timestamp>` has the same size. A connection
+/// has some twenty of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 

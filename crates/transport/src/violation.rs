@@ -278,8 +278,8 @@ impl Failure {
     }
 }
 
-/// Returns the name of a TLS alert (RFC 8446 s.6, RFC 7301 s.3.2). What TLS says about it locally can quote the peer, for example
-/// the names in its certificate.
+/// Returns the name of a TLS alert (RFC 8446 s.6, RFC 7301 s.3.2). The peer gets this name instead of TLS's error
+/// text, which can quote the peer, for example the names in its certificate.
 const fn alert_name(alert: u8) -> &'static str {
     match alert {
         10 => "TLS alert unexpected_message",

@@ -1,4 +1,4 @@
-//! What a program sees of this crate: a list that fits one screen, in which every error is one.
+//! The public interface of this crate: its front page fits one screen, and every error type implements `Error`.
 
 use std::error::Error;
 

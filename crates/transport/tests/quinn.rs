@@ -72,7 +72,7 @@ impl Driver {
         Timestamp::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Runs until `done`, which is asked whenever something happened.
+    /// Runs until `done` returns true. It is called after each event.
     fn run(&mut self, mut done: impl FnMut(&mut Connection) -> bool) {
         let mut buffer = vec![0; 65_536];
         loop {

@@ -118,8 +118,8 @@ fn settings(payload: &[u8]) -> Result<(), Violation> {
 #[derive(Debug)]
 pub(super) enum Qpack {
     Encoder,
-    /// `Some(count)` while a Stream Cancellation continues: `count` bytes of its stream ID have arrived after the first.
-    /// `None` between instructions.
+    /// `Some(count)` while a Stream Cancellation continues: `count` bytes of its stream ID have arrived after the
+    /// first. `None` between instructions.
     Decoder(Option<u8>),
 }
 

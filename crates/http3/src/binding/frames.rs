@@ -1,8 +1,8 @@
 //! Parses the frames of a stream (RFC 9114 s.7) before `h3` sees them, and forwards them one by one.
 //!
 //! `h3` buffers until a frame is complete, reads ahead, and ends a body at the first empty DATA frame. So it gets a
-//! HEADERS frame only when it is complete, DATA as it arrives in frames of the bytes that are there, and no frame that it
-//! would skip. It never holds more than one such piece.
+//! HEADERS frame only when it is complete, DATA as it arrives in frames of the bytes that are there, and no frame
+//! that it would skip. It never holds more than one such piece.
 
 use std::sync::Arc;
 
@@ -29,14 +29,15 @@ const HEADER: usize = 16;
 /// Largest number of interim responses to one request.
 const INTERIM: u32 = 64;
 
-/// A HEADERS frame this many times longer than the limit of field sections closes the connection. It cannot be a mistake.
+/// A HEADERS frame this many times longer than the limit of field sections closes the connection. It cannot be a
+/// mistake.
 const ABSURD: u64 = 64;
 
 /// An entry of the static table, each of which counts for more than 32 bytes (RFC 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
-/// Field section that replaces one that is too long: GET https://a/. The server answers the request with 431. `h3` itself
-/// would answer without Date and drop the request's stream at once.
+/// Field section that replaces one that is too long: GET https://a/. The server answers the request with 431. `h3`
+/// itself would answer without Date and drop the request's stream at once.
 const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
 /// The use of a stream: a request, a response, or the control stream.
@@ -165,8 +166,8 @@ impl Frames {
         Ok(None)
     }
 
-    /// Forwards a frame that is complete at the beginning of `input`, without a copy. Returns `None` if the frame must be
-    /// parsed byte by byte.
+    /// Forwards a frame that is complete at the beginning of `input`, without a copy. Returns `None` if the frame
+    /// must be parsed byte by byte.
     fn whole_frame(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Violation> {
         if !matches!(self.at, At::Header(0)) || matches!(self.kind, Kind::Control(_)) {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! Binds the `h3` crate to a QUIC connection, and checks rules of RFC 9114 and RFC 9204 that `h3` does not check.
 //!
 //! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
-//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
-//! direction; `streams.rs` are streams as `h3` has them; `violation.rs` lists the rules
-//! that a peer can break; `shared.rs` is what the streams of a connection share;
+//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control
+//! stream and QPACK's, `intake.rs` at streams of one direction; `streams.rs` are streams as `h3` has them;
+//! `violation.rs` lists the rules that a peer can break; `shared.rs` is what the streams of a connection share;
 //! `requests.rs` has what a server's requests share; `bell.rs` knows whether there is anything to look at.
 //! `docs/decisions/0022-before-h3.md` has the reasons.
 

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use super::requests::RequestState;
 use super::violation::Violation;
 
-/// Bytes without effect that a peer may send in a burst: frames and streams of unknown types, empty frames, frames of the
-/// control stream.
+/// Bytes without effect that a peer may send in a burst: frames and streams of unknown types, empty frames, frames of
+/// the control stream.
 const NUISANCE: u64 = 1 << 20;
 
 /// Bytes by which the count of bytes without effect falls each second.
@@ -20,8 +20,8 @@ const FORGOTTEN: u64 = 16 << 10;
 /// Limits of the memory and work that a peer may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Largest HEADERS frame in bytes, which is kept until it is complete. The content of a longer frame is not read, and
-    /// `h3` gets a field section that is too long in its place.
+    /// Largest HEADERS frame in bytes, which is kept until it is complete. The content of a longer frame is not read,
+    /// and `h3` gets a field section that is too long in its place.
     pub field_section: usize,
     /// Bytes of incomplete frames, of all streams of a connection together; beyond that it is closed
     /// with H3_EXCESSIVE_LOAD.

@@ -114,8 +114,8 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 }
 
-/// The receiving half of a stream. `h3` and applications move it from one future into another, and a runtime moves those,
-/// so what is moved is a pointer.
+/// The receiving half of a stream. `h3` and applications move it from one future into another, and a runtime moves
+/// those, so what is moved is a pointer.
 pub struct RecvStream(Box<Receiver>);
 
 struct Receiver {

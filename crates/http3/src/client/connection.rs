@@ -214,8 +214,8 @@ impl Connection {
     /// response have arrived.
     ///
     /// # Errors
-    /// Fails if the connection is or gets closed, if the server breaks a rule of HTTP/3, or if no response arrives within
-    /// [`super::ClientConfig::timeout`].
+    /// Fails if the connection is or gets closed, if the server breaks a rule of HTTP/3, or if no response arrives
+    /// within [`super::ClientConfig::timeout`].
     pub async fn get(&self, path: &PathAndQuery) -> Result<Response, ClientError> {
         self.request(Method::GET, path).await
     }

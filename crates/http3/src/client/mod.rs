@@ -6,8 +6,8 @@
 //! [`Client::rebind`] moves the client, with its connections, to another address.
 //!
 //! `target` reads URLs. `connection` holds requests and responses. `repeat` keeps connections and sends requests again
-//! that a server did not process. `paths` opens and closes paths as addresses come and go. `error` says what failed, and
-//! whether the server refused, fell silent, or broke.
+//! that a server did not process. `paths` opens and closes paths as addresses come and go. `error` says what failed,
+//! and whether the server refused, fell silent, or broke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -77,11 +77,13 @@ pub struct ClientConfig {
     /// Output for a line about each packet. `None`: no lines are written.
     pub trace: Option<PacketTrace>,
     /// Sends requests before the handshake is complete (0-RTT), to servers that this client
-    /// has been connected to and that allow it. Only requests with safe methods are sent early (RFC 9110 s.9.2.1), because
-    /// an attacker can replay them (RFC 8470 s.2). Sessions are kept in memory only, because rustls cannot store them.
+    /// has been connected to and that allow it. Only requests with safe methods are sent early (RFC 9110 s.9.2.1),
+    /// because an attacker can replay them (RFC 8470 s.2). Sessions are kept in memory only, because rustls cannot
+    /// store them.
     pub early_data: bool,
-    /// True if an attempt ends when an ICMP error reports that the address or port is unreachable, unless the server has
-    /// already answered. The next address of the host is then tried. Otherwise the attempt continues until its time limit.
+    /// True if an attempt ends when an ICMP error reports that the address or port is unreachable, unless the server
+    /// has already answered. The next address of the host is then tried. Otherwise the attempt continues until its
+    /// time limit.
     pub heed_unreachable: bool,
     /// An extension of QUIC that each connection uses. `None`: no extension.
     pub extension: Option<Extension>,
@@ -216,10 +218,10 @@ impl Client {
         Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
     }
 
-    /// Sets the local addresses from which connections have additional paths (RFC 10069). Open and future connections open
-    /// and close paths accordingly. [`ClientConfig::max_paths`] and the server must permit it. A path that cannot be opened
-    /// is tried again later. A first path whose address is gone is closed once there is another path, and is opened again
-    /// when its address is back.
+    /// Sets the local addresses from which connections have additional paths (RFC 10069). Open and future connections
+    /// open and close paths accordingly. [`ClientConfig::max_paths`] and the server must permit it. A path that
+    /// cannot be opened is tried again later. A first path whose address is gone is closed once there is another
+    /// path, and is opened again when its address is back.
     pub fn set_paths(&self, addresses: PathAddresses) {
         self.paths.set(addresses);
     }
@@ -334,7 +336,8 @@ impl Client {
         Ok(peers)
     }
 
-    /// Drops the connection that [`get`](Self::get) has kept to a URL's server, if any. The next request opens a new one.
+    /// Drops the connection that [`get`](Self::get) has kept to a URL's server, if any. The next request opens a new
+    /// one.
     ///
     /// # Errors
     /// A URL that is not https.

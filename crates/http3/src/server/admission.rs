@@ -2,9 +2,10 @@
 //!
 //! The server calls them in this order:
 //!
-//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It must be quick and must
-//!   not block.
-//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then, so it is not spoofed.
+//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It must be quick and
+//!   must not block.
+//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then, so it is not
+//!   spoofed.
 //! * [`Opened::moved`] when the client has migrated and its new address is validated (RFC 9000 s.9.3). A packet with a
 //!   forged source address does not cause this call.
 //! * The [`Opened`] is dropped when the connection is closed by either side, times out, is reset, or fails.
@@ -15,8 +16,8 @@ use std::net::SocketAddr;
 
 /// Decides which connections a server accepts, and is notified when they open, migrate and close.
 pub trait Admission: Send + Sync {
-    /// Called for each connection attempt, before the handshake. After [`Decision::Retry`] it is called again for a client
-    /// that answers. A second `Retry` then accepts the client.
+    /// Called for each connection attempt, before the handshake. After [`Decision::Retry`] it is called again for a
+    /// client that answers. A second `Retry` then accepts the client.
     fn incoming(&self, peer: SocketAddr) -> Decision;
 
     /// Called when a handshake is complete. The returned value lives as long as the connection.

@@ -19,8 +19,8 @@ pub(super) struct Answer {
     pub body: Body,
 }
 
-/// Returns the response 425 to an early request that must not be replayed (RFC 8470 s.5.2). The client sends it again after
-/// the handshake. GET and HEAD are safe here, because they only read.
+/// Returns the response 425 to an early request that must not be replayed (RFC 8470 s.5.2). The client sends it again
+/// after the handshake. GET and HEAD are safe here, because they only read.
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
     (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
@@ -133,8 +133,8 @@ async fn file(
     }
 }
 
-/// Returns the head of a response with the requested part of the body, and the part. The error is the response 416 if the
-/// body has no such part.
+/// Returns the head of a response with the requested part of the body, and the part. The error is the response 416 if
+/// the body has no such part.
 fn part(
     headers: &HeaderMap,
     content_type: &'static str,

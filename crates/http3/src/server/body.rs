@@ -32,8 +32,8 @@ pub(super) enum Body {
     File(Source),
 }
 
-/// A part of a file. The file is closed while the client reads nothing, and opened again later, so that such clients hold
-/// no descriptors.
+/// A part of a file. The file is closed while the client reads nothing, and opened again later, so that such clients
+/// hold no descriptors.
 pub(super) struct Source {
     pub path: String,
     pub identity: Identity,

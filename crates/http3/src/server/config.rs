@@ -64,16 +64,16 @@ pub struct ServerConfig {
     /// Number of sockets that share the port (SO_REUSEPORT), up to 256; each has its own task. The system distributes
     /// clients over them by address. Packets of a client that migrates are handed to the socket of its connection.
     pub sockets: usize,
-    /// True if returning clients may send requests before the handshake is complete (0-RTT). An attacker can replay such
-    /// requests, so only GET and HEAD are answered early. Other methods are answered with 425 (RFC 8470 s.5.2). A session
-    /// ticket can be used for 0-RTT once, while this process runs, and if the client's clock is right to a minute (RFC 8446
-    /// s.8).
+    /// True if returning clients may send requests before the handshake is complete (0-RTT). An attacker can replay
+    /// such requests, so only GET and HEAD are answered early. Other methods are answered with 425 (RFC 8470 s.5.2).
+    /// A session ticket can be used for 0-RTT once, while this process runs, and if the client's clock is right to a
+    /// minute (RFC 8446 s.8).
     pub early_data: bool,
-    /// True if the server validates every admitted client's address by Retry first (RFC 9000 s.8.1.2). This costs another
-    /// round trip, and keeps no state for forged addresses.
+    /// True if the server validates every admitted client's address by Retry first (RFC 9000 s.8.1.2). This costs
+    /// another round trip, and keeps no state for forged addresses.
     pub retry: bool,
-    /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all tokens
-    /// are the server's own.
+    /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all
+    /// tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Secret from which stateless reset tokens are made, where [`ids`](Self::ids) makes none. A server
     /// that starts with the key of an earlier process resets the connections that this process left
@@ -94,8 +94,8 @@ pub struct ServerConfig {
     pub scheduler: Scheduler,
     /// Returns the cost of a path by the client's address. `None`: paths cost nothing.
     pub path_cost: Option<PathCost>,
-    /// True if clients that begin in version 1 and prefer version 2 are answered in version 2 (RFC 9369, RFC 9368 s.2.3).
-    /// Otherwise a connection keeps the version of its first packet, which may be 1 or 2.
+    /// True if clients that begin in version 1 and prefer version 2 are answered in version 2 (RFC 9369, RFC 9368
+    /// s.2.3). Otherwise a connection keeps the version of its first packet, which may be 1 or 2.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
@@ -191,8 +191,8 @@ pub struct Limits {
     /// Largest number of handshakes in progress. Attempts beyond it are ignored.
     pub max_handshakes: usize,
     /// Number of handshakes in progress from which the server validates addresses by Retry, as with
-    /// [`ServerConfig::retry`]; at most half of [`max_handshakes`](Self::max_handshakes) counts. So attempts from forged
-    /// addresses cannot take all places. `None`: never.
+    /// [`ServerConfig::retry`]; at most half of [`max_handshakes`](Self::max_handshakes) counts. So attempts from
+    /// forged addresses cannot take all places. `None`: never.
     pub retry_threshold: Option<usize>,
     /// Requests under way at once on a connection.
     pub max_concurrent_streams: u32,
@@ -200,37 +200,37 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes that a response may hold in memory, for each path that [`ServerConfig::max_paths`] permits. It
-    /// grows up to [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
+    /// Unacknowledged bytes that a response may hold in memory, for each path that [`ServerConfig::max_paths`]
+    /// permits. It grows up to [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
     pub send_window: u64,
-    /// Unacknowledged bytes that all responses of a connection may hold together. At most 128 KiB beyond the client's flow
-    /// control limits are read from files.
+    /// Unacknowledged bytes that all responses of a connection may hold together. At most 128 KiB beyond the client's
+    /// flow control limits are read from files.
     pub connection_send_window: u64,
-    /// Unacknowledged bytes that all connections may hold together. Each connection may take an eighth of the free part,
-    /// and always 64 KiB.
+    /// Unacknowledged bytes that all connections may hold together. Each connection may take an eighth of the free
+    /// part, and always 64 KiB.
     pub send_memory: u64,
     /// Largest number of open files. `None`: as many as the process's limit of file descriptors leaves. The file of a
     /// response that makes no progress is closed, and opened again later.
     pub max_open_files: Option<usize>,
     /// Time that a request waits for permission to open a file, before it is answered with 503.
     pub shed_after: Duration,
-    /// Time without progress after which a request is cancelled: its headers do not arrive, or the client does not read the
-    /// response.
+    /// Time without progress after which a request is cancelled: its headers do not arrive, or the client does not
+    /// read the response.
     pub stall_timeout: Duration,
     /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls by one every ten
     /// seconds.
     pub max_malformed: u32,
-    /// Requests that the client cancelled after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls by 33
-    /// a second.
+    /// Requests that the client cancelled after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls
+    /// by 33 a second.
     pub max_cancelled: u32,
     /// Longest time that requests under way may take after the shutdown began.
     pub grace: Duration,
     /// Time for which a client may stay at a new, validated address that has no room for its
     /// connection, before the server closes the connection.
     ///
-    /// The connection counts at its old address meanwhile. The time lets a client return. It also prevents that an attacker
-    /// who copies and forwards a client's packets once (RFC 9000 s.9.3.3) gets the connection closed, because the client's
-    /// own packets move it back. Zero closes at once.
+    /// The connection counts at its old address meanwhile. The time lets a client return. It also prevents that an
+    /// attacker who copies and forwards a client's packets once (RFC 9000 s.9.3.3) gets the connection closed,
+    /// because the client's own packets move it back. Zero closes at once.
     pub migration_settle: Duration,
 }
 

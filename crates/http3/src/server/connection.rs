@@ -153,10 +153,10 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
     }
 }
 
-/// Reports the client's addresses to the admission while the connection is open, and holds `permit` until the handshake is
-/// complete. Returns when the server must end the connection: the handshake took too long, or the admission has no room.
-/// In the second case this function closes the connection with the admission's error, because `h3` would close it without
-/// an error when it is dropped.
+/// Reports the client's addresses to the admission while the connection is open, and holds `permit` until the
+/// handshake is complete. Returns when the server must end the connection: the handshake took too long, or the
+/// admission has no room. In the second case this function closes the connection with the admission's error, because
+/// `h3` would close it without an error when it is dropped.
 async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     if permit.is_some() {
         let limit = peer.context.limits.handshake_timeout;

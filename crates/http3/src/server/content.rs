@@ -1,8 +1,8 @@
 //! Reads and discards the content of a request.
 //!
-//! A request is malformed if its content does not match its Content-Length (RFC 9114 s.4.1.2). No response depends on the
-//! content. So the server waits for it only for a moment, answers, and continues to read, because the end of a request may
-//! arrive late.
+//! A request is malformed if its content does not match its Content-Length (RFC 9114 s.4.1.2). No response depends on
+//! the content. So the server waits for it only for a moment, answers, and continues to read, because the end of a
+//! request may arrive late.
 
 use std::future::poll_fn;
 use std::task::Poll;

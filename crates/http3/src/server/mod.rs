@@ -3,12 +3,12 @@
 //! Modules:
 //!
 //! * `config`: the settings;
-//! * `admission`: the hooks that decide which clients may connect; `quota`: an implementation of them in the application;
-//!   `presence`: reports a connection to the admission exactly once;
+//! * `admission`: the hooks that decide which clients may connect; `quota`: an implementation of them in the
+//!   application; `presence`: reports a connection to the admission exactly once;
 //! * `accept`: accepts connection attempts, and shuts down; `connection`: runs one connection from handshake to close;
 //!   `tolerance`: limits a client's errors;
-//! * `respond`: handles one request; `content`: reads the request's content; `answer`: chooses the response; `date`: the
-//!   Date field; `body`: the response's content; `files`: finds a file below the root; `range`: parses Range;
+//! * `respond`: handles one request; `content`: reads the request's content; `answer`: chooses the response; `date`:
+//!   the Date field; `body`: the response's content; `files`: finds a file below the root; `range`: parses Range;
 //! * `stats`: the counters.
 //!
 //! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
@@ -237,8 +237,8 @@ impl Server {
         self.fingerprint
     }
 
-    /// Returns the size of the receive buffer in bytes, as granted by the kernel. It doubles the requested size, and limits
-    /// it.
+    /// Returns the size of the receive buffer in bytes, as granted by the kernel. It doubles the requested size, and
+    /// limits it.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }

@@ -1,7 +1,7 @@
 //! Reports one connection to the admission: opened, moved, closed.
 //!
-//! Only validated addresses of the client are reported, because QUIC follows the first packet from a new address (RFC 9000
-//! s.9.3), and that packet may be forged.
+//! Only validated addresses of the client are reported, because QUIC follows the first packet from a new address (RFC
+//! 9000 s.9.3), and that packet may be forged.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,8 @@ enum State {
 }
 
 impl Presence {
-    /// Records that the admission counts the connection at this address. Drops `opened` if the connection is closed already.
+    /// Records that the admission counts the connection at this address. Drops `opened` if the connection is closed
+    /// already.
     pub(super) fn count(&self, opened: Box<dyn Opened>, at: SocketAddr) {
         let mut state = self.lock();
         if matches!(*state, State::Uncounted) {
@@ -35,8 +36,8 @@ impl Presence {
         }
     }
 
-    /// Reports a validated address of the client. Returns whether it differs from the address at which the admission counted
-    /// the connection before.
+    /// Reports a validated address of the client. Returns whether it differs from the address at which the admission
+    /// counted the connection before.
     ///
     /// # Errors
     /// The admission has no room for the connection there. The connection still counts at the old address.

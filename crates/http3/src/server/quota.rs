@@ -1,9 +1,10 @@
 //! Quotas enforced in the application: the baseline the gateway is compared with.
 //!
-//! Limits the number of open connections and the rate of new ones per source (an address prefix). The check is made after
-//! the kernel has delivered the packet and QUIC has parsed it. The experiment measures this cost. A connection counts from
-//! its complete handshake to its close, so a spoofed address never counts against a source. Because handshakes run in
-//! parallel, the limit is checked twice: before the handshake (cheap), and again when it is complete (exact).
+//! Limits the number of open connections and the rate of new ones per source (an address prefix). The check is made
+//! after the kernel has delivered the packet and QUIC has parsed it. The experiment measures this cost. A connection
+//! counts from its complete handshake to its close, so a spoofed address never counts against a source. Because
+//! handshakes run in parallel, the limit is checked twice: before the handshake (cheap), and again when it is
+//! complete (exact).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,9 +22,9 @@ pub enum AtLimit {
     Ignore,
     /// The attempt is answered with CONNECTION_REFUSED.
     Refuse,
-    /// A connection beyond the limit is accepted, and closed when its handshake is complete. The paper's server did this,
-    /// because lsquic reports a connection to the application only then. It is the most expensive way. Attempts beyond the
-    /// rate of new connections are dropped.
+    /// A connection beyond the limit is accepted, and closed when its handshake is complete. The paper's server did
+    /// this, because lsquic reports a connection to the application only then. It is the most expensive way. Attempts
+    /// beyond the rate of new connections are dropped.
     Close,
 }
 
@@ -49,8 +50,8 @@ pub struct QuotaConfig {
     pub v6_prefix: u8,
     /// Answer to an attempt of a source that is over a limit.
     pub at_limit: AtLimit,
-    /// Smallest number of sources whose rate is remembered. Up to twice as many are remembered. A forgotten source starts
-    /// again with a full bucket.
+    /// Smallest number of sources whose rate is remembered. Up to twice as many are remembered. A forgotten source
+    /// starts again with a full bucket.
     pub rate_sources: usize,
 }
 
@@ -136,8 +137,8 @@ impl UserSpaceQuota {
         lock(&self.shared.counts).len()
     }
 
-    /// Returns the attempts that were refused, before or after the handshake, because the source had as many connections as
-    /// permitted.
+    /// Returns the attempts that were refused, before or after the handshake, because the source had as many
+    /// connections as permitted.
     pub fn over_quota(&self) -> u64 {
         self.shared.over_quota.load(Ordering::Relaxed)
     }

@@ -23,8 +23,8 @@ use super::{Phase, RequestRecord};
 use crate::binding::{self, Requests, Violation};
 use crate::message;
 
-/// Bytes of responses of a connection that are prepared beyond the client's flow control limits, so that they can be sent
-/// as soon as the limits rise.
+/// Bytes of responses of a connection that are prepared beyond the client's flow control limits, so that they can be
+/// sent as soon as the limits rise.
 const AHEAD: u64 = 128 * 1024;
 
 /// Time for which a file stays open while the client reads nothing.
@@ -194,9 +194,9 @@ async fn resolve(
 
 /// Reads the rest of a request after it was answered.
 ///
-/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a failure of the request.
-/// So the server sends STOP_SENDING only for content that it does not read (RFC 9114 s.4.1), and only when the client has
-/// the whole response.
+/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a failure of the
+/// request. So the server sends STOP_SENDING only for content that it does not read (RFC 9114 s.4.1), and only when
+/// the client has the whole response.
 async fn end(
     peer: &Peer,
     stream: &mut Stream,

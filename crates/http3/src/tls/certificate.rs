@@ -1,7 +1,7 @@
 //! Certificates: made here, or read from PEM files.
 //!
-//! A self-signed certificate is ECDSA P-256 with SHA-256, which every browser accepts, and is valid for a year. A client
-//! trusts it by its file (`--ca`) or its [`Fingerprint`].
+//! A self-signed certificate is ECDSA P-256 with SHA-256, which every browser accepts, and is valid for a year. A
+//! client trusts it by its file (`--ca`) or its [`Fingerprint`].
 
 use std::fmt;
 use std::fs;

@@ -36,8 +36,8 @@ pub enum Trust {
     Insecure,
 }
 
-/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile). The file allows its reader
-/// to decrypt the connections. Clones write to the same file.
+/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile). The file allows its
+/// reader to decrypt the connections. Clones write to the same file.
 #[derive(Clone, Debug)]
 pub struct KeyLog(Arc<Mutex<File>>);
 

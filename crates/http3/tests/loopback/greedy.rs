@@ -19,8 +19,8 @@ fn request(path: &str) -> Vec<u8> {
     headers(&[&[0xd1, 0xd7], &field(":authority", "localhost"), &field(":path", path)])
 }
 
-/// Opens a connection with the largest number of requests, and reads none of the responses. `window` is the flow control
-/// window of each stream, in bytes.
+/// Opens a connection with the largest number of requests, and reads none of the responses. `window` is the flow
+/// control window of each stream, in bytes.
 async fn hog(
     server: &Running,
     path: &str,

@@ -6,9 +6,9 @@
 //! Tests:
 //!
 //! * `serving`: requests and responses; `early`: 0-RTT; `paths`: multipath; `admission`: which clients are counted;
-//! * `ends`: how requests and connections end; `repeat`: requests that a server did not process; `unread`: requests that
-//!   the server does not read to their end; `long_fields`: requests with too many header fields; `trailers`: trailers of
-//!   requests; `malformed`: malformed responses; `qpack`: large integers;
+//! * `ends`: how requests and connections end; `repeat`: requests that a server did not process; `unread`: requests
+//!   that the server does not read to their end; `long_fields`: requests with too many header fields; `trailers`:
+//!   trailers of requests; `malformed`: malformed responses; `qpack`: large integers;
 //! * `rules`: a client that breaks rules of HTTP/3; `lies`: such a server; `hostile`: garbage and malformed requests;
 //!   `greedy`: a client that takes too much.
 //!

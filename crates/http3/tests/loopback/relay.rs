@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use crate::common::{PATIENCE, loopback, start, until};
 
-/// Forwards datagrams between a client and a server. It identifies the client by the address of its first datagram only.
+/// Forwards datagrams between a client and a server. It identifies the client by the address of its first datagram
+/// only.
 pub(crate) struct Relay {
     pub address: SocketAddr,
     /// True while the server's datagrams are held back.

@@ -29,8 +29,9 @@ struct LocalId {
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<LocalId>,
-    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer sent before it retired an
-    /// ID may arrive late, by another path or socket. They are accepted, and not answered with a stateless reset.
+    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer sent before it
+    /// retired an ID may arrive late, by another path or socket. They are accepted, and not answered with a stateless
+    /// reset.
     retired: LazyBox<VecDeque<ConnectionId>>,
     /// Time of the last retirement.
     retired_at: Timestamp,
@@ -39,7 +40,7 @@ pub(crate) struct LocalIds {
     next: u64,
     /// Largest number of IDs to issue: the peer's `active_connection_id_limit`, or this end's maximum if that is lower.
     limit: u64,
-    /// The peer is asked to retire IDs with lower sequence numbers.
+    /// The value of Retire Prior To: the peer should retire IDs with lower sequence numbers.
     retire_prior_to: u64,
     /// Sequence numbers of the IDs that wait for a NEW_CONNECTION_ID frame.
     to_announce: Numbered<()>,
@@ -121,15 +122,15 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count against its limit (RFC
-    /// 9000 s.5.1.1).
+    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count against its limit
+    /// (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
         !self.closed && self.not_retiring < self.limit
     }
 
-    /// Asks the peer to retire all IDs, so that others replace them. Returns false, and changes nothing, if the peer has not
-    /// yet retired more than one earlier set. It may owe one set, because its packets to those IDs may be lost. The peer must
-    /// accept twice its limit (RFC 9000 s.5.1.2).
+    /// Asks the peer to retire all IDs, so that others replace them. Returns false, and changes nothing, if the peer
+    /// has not yet retired more than one earlier set. It may owe one set, because its packets to those IDs may be
+    /// lost. The peer must accept twice its limit (RFC 9000 s.5.1.2).
     pub(crate) fn retire_all(&mut self) -> bool {
         let owed =
             self.active.numbers().filter(|number| *number < self.retire_prior_to).count() as u64;
@@ -139,8 +140,8 @@ impl LocalIds {
         owed <= self.limit
     }
 
-    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the ID's sequence number (RFC
-    /// 9000 s.19.15).
+    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the ID's sequence number
+    /// (RFC 9000 s.19.15).
     pub(crate) fn retire_prior_to(&self, sequence: u64) -> u64 {
         self.retire_prior_to.min(sequence)
     }
@@ -235,8 +236,8 @@ impl LocalIds {
             || self.retired.iter().any(|retired| retired.is(id))
     }
 
-    /// Like [`LocalIds::contains_bytes`], for a packet from an address that the peer has used before. Marks the ID as used,
-    /// whether or not the packet is authentic.
+    /// Like [`LocalIds::contains_bytes`], for a packet from an address that the peer has used before. Marks the ID as
+    /// used, whether or not the packet is authentic.
     #[inline]
     pub(crate) fn take_bytes(&mut self, id: &[u8]) -> bool {
         match self.active.values_mut().find(|own| own.id.is(id)) {

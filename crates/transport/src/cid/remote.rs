@@ -7,8 +7,8 @@ use crate::numbered::Numbered;
 use crate::ranges::RangeSet;
 use crate::violation::Violation;
 
-/// Largest number of RETIRE_CONNECTION_ID frames that wait to be acknowledged. Beyond it the connection is closed (RFC 9000
-/// s.5.1.2).
+/// Largest number of RETIRE_CONNECTION_ID frames that wait to be acknowledged. Beyond it the connection is closed
+/// (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
 
 /// Number of ranges of retired sequence numbers that are remembered, so that a repeated NEW_CONNECTION_ID frame has no
@@ -62,7 +62,8 @@ pub(crate) struct RemoteIds {
 }
 
 impl RemoteIds {
-    /// Creates the IDs of the first path, with the ID of the handshake. `limit` is this end's `active_connection_id_limit`.
+    /// Creates the IDs of the first path, with the ID of the handshake. `limit` is this end's
+    /// `active_connection_id_limit`.
     pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::with(0, RemoteId::of_handshake(first)),
@@ -128,7 +129,8 @@ impl RemoteIds {
         self.ids.get(sequence).map(|remote| remote.id)
     }
 
-    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on, because a packet is sent to it.
+    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on, because a packet is
+    /// sent to it.
     #[inline]
     pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
         let remote = self.ids.get_mut(sequence)?;
@@ -194,8 +196,8 @@ impl RemoteIds {
         }
     }
 
-    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has lost the connection (RFC
-    /// 9000 s.10.3.1). Takes the same time for every token.
+    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has lost the connection
+    /// (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
         self.ids.values().fold(false, |found, remote| found | is_it(remote))

@@ -8,23 +8,23 @@ use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
 use zeroize::Zeroizing;
 
-/// Default length of the IDs of [`RandomIds`], in bytes. With a packet number of two bytes, as most peers send it, a short
-/// header then has 16 bytes, which is one block of AES-GCM's hash.
+/// Default length of the IDs of [`RandomIds`], in bytes. With a packet number of two bytes, as most peers send it, a
+/// short header then has 16 bytes, which is one block of AES-GCM's hash.
 pub(crate) const ID_LEN: usize = 13;
 const _: () = assert!(1 + ID_LEN + 2 == 16);
 
 /// Generates the connection IDs of an endpoint, so that packets can be routed by their content.
 pub trait ConnectionIdGenerator: Send + Sync {
-    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to correlate the IDs of a
-    /// connection (RFC 9000 s.5.1).
+    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to correlate the IDs
+    /// of a connection (RFC 9000 s.5.1).
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
     /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header carries no length.
     fn id_len(&self) -> usize;
 
-    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2), if another device may have to send the reset, such as
-    /// a gateway after this process has ended. `None`, also for an ID of another generator: the endpoint derives the token
-    /// from its own key.
+    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2), if another device may have to send the reset,
+    /// such as a gateway after this process has ended. `None`, also for an ID of another generator: the endpoint
+    /// derives the token from its own key.
     fn reset_token(&self, _id: ConnectionId) -> Option<ResetToken> {
         None
     }
@@ -92,8 +92,8 @@ impl ResetKey {
         ResetToken(token)
     }
 
-    /// Returns a token of the peer in a form that can be looked up. The time of a lookup then reveals nothing about the token
-    /// (RFC 9000 s.10.3.1).
+    /// Returns a token of the peer in a form that can be looked up. The time of a lookup then reveals nothing about
+    /// the token (RFC 9000 s.10.3.1).
     pub(crate) fn blind(&self, token: ResetToken) -> BlindToken {
         // Longer than any ID, so that the result is never the token of an ID.
         let mut message = [0; ResetToken::LEN + ConnectionId::MAX_LEN];

@@ -104,7 +104,7 @@ fn reno_of_ten(tcp: bool) -> NewReno {
     reno
 }
 
-/// So many bytes are acknowledged, sent at the time after which they are.
+/// Acknowledges bytes that were sent at time `sent`.
 fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     reno.on_ack(&AckSample {
         now: at(sent + 50),
@@ -117,8 +117,8 @@ fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     });
 }
 
-/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: what was acknowledged when a loss comes counts towards the next datagram, or losses that
-/// come more often than once a window keep the window where it is for ever.
+/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss count towards the next growth.
+/// Otherwise the window never grows if there is a loss in each window.
 #[test]
 fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     let mut reno = reno_of_ten(false);
@@ -141,7 +141,8 @@ fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     assert_eq!(reno.window(), 10_800);
 }
 
-/// The ACK frame that tells of a loss tells first of what arrived; those behind it are of the recovery.
+/// The acknowledged bytes of the ACK frame that reveals a loss count as before the loss. Later frames belong to the
+/// recovery.
 #[test]
 fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     let mut reno = reno_of_ten(false);
@@ -154,7 +155,7 @@ fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // A timer tells of a loss: no frame comes with it.
+    // A loss that a timer detects has no ACK frame.
     reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
     acknowledge(&mut reno, 2_400, 251);
     acknowledge(&mut reno, 3_599, 310);

@@ -60,8 +60,8 @@ impl Activity {
         self.timer_ran = true;
     }
 
-    /// Nothing is in flight and nothing is to be sent: returns whether the connection comes to rest with that, so that it
-    /// gives back memory: the first time, when a timer ran, or after a while. No timer is set for that.
+    /// Nothing is in flight and nothing is to be sent: returns whether the connection comes to rest with that, so
+    /// that it gives back memory: the first time, when a timer ran, or after a while. No timer is set for that.
     pub(super) fn comes_to_rest(&mut self, now: Timestamp) -> bool {
         let rests = self.timer_ran || self.rested.is_none_or(|last| last + REST_INTERVAL <= now);
         if rests {

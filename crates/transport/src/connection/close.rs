@@ -149,9 +149,10 @@ impl Closing {
         }
     }
 
-    /// The time of the end is over, perhaps by more than `patience`; true if it begins anew instead, up to so many times. The
-    /// caller's timer was late then, or its socket took nothing: the peer was not told yet, or has had no CPU either, and has not read
-    /// what it was told. Forgotten now, it would get a stateless reset for an answer, and may never learn why.
+    /// The time of the end is over, perhaps by more than `patience`; true if it begins anew instead, up to so many
+    /// times. The caller's timer was late then, or its socket took nothing: the peer was not told yet, or has had no
+    /// CPU either, and has not read what it was told. Forgotten now, it would get a stateless reset for an answer,
+    /// and may never learn why.
     fn prolong(&mut self, now: Timestamp, patience: Duration, to: Timestamp) -> bool {
         match self {
             Closing::Telling { until, tell, prolonged, .. }

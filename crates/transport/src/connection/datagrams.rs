@@ -149,8 +149,8 @@ impl Connection {
     }
 
     /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
-    /// the path: whether that takes more than the least is found out once [`Connection::send_datagram`] was called, even with
-    /// one that is too large, or much was sent on streams.
+    /// the path: whether that takes more than the least is found out once [`Connection::send_datagram`] was called,
+    /// even with one that is too large, or much was sent on streams.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size()?;
         let room = |path: &Path| {

@@ -125,9 +125,9 @@ impl Connection {
         }
     }
 
-    /// Takes in the payload of a 1-RTT packet that a hook has put together, if the packet has not come: frames of streams
-    /// and DATAGRAM frames, up to the first of another's type. All others are left to the sender, who knows the packet to
-    /// be lost: acknowledgements, keys, connection IDs, paths and the connection's end are no hook's.
+    /// Takes in the payload of a 1-RTT packet that a hook has put together, if the packet has not come: frames of
+    /// streams and DATAGRAM frames, up to the first of another's type. All others are left to the sender, who knows
+    /// the packet to be lost: acknowledgements, keys, connection IDs, paths and the connection's end are no hook's.
     ///
     /// # Errors
     /// What the peer cannot have sent. Frames before it have been taken in.

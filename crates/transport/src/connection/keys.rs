@@ -14,8 +14,8 @@ impl Connection {
     /// confirmed or the peer acknowledges nothing, the connection ends with AEAD_LIMIT_REACHED, and no
     /// packet is ever protected beyond the limit.
     ///
-    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update, for
-    /// packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
+    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update,
+    /// for packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
     pub fn update_keys(&mut self) -> bool {
         let pause = self.longest_pto() * 3;
         let rested = self.multipath.is_none()

@@ -55,7 +55,8 @@ pub(super) struct ProtectedPacket {
     protected: Protected,
     /// Of a long header.
     version: Option<KnownVersion>,
-    /// The ID that it is sent to has just been found among those that we gave out for path 0; false: it was not looked for.
+    /// The ID that it is sent to has just been found among those that we gave out for path 0; false: it was not
+    /// looked for.
     known: bool,
     /// Bytes before it that are no packet of ours.
     skip: usize,
@@ -83,7 +84,8 @@ impl ProtectedPacket {
         }
     }
 
-    /// A packet with a short header, all of a datagram of this length; its ID is one of ours, for the path ID of the space.
+    /// A packet with a short header, all of a datagram of this length; its ID is one of ours, for the path ID of the
+    /// space.
     pub(super) fn of_short(
         (space, dcid): (SpaceId, ConnectionId),
         protected: Protected,
@@ -133,8 +135,8 @@ impl Connection {
         self.take_in(now, &arrival, datagram);
     }
 
-    /// Datagrams came that the system received as one message (GRO): each takes `segment` bytes of `bytes`, but for the last,
-    /// which may be shorter. As if each were given to [`Connection::handle_datagram`], one after the other.
+    /// Datagrams came that the system received as one message (GRO): each takes `segment` bytes of `bytes`, but for
+    /// the last, which may be shorter. As if each were given to [`Connection::handle_datagram`], one after the other.
     pub fn handle_datagrams(
         &mut self,
         now: Timestamp,
@@ -147,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// How it came is not copied for each datagram: a CPU that reads what it has just stored in other pieces waits until all
-    /// that it stored before is in its cache, which is the data of the last packet.
+    /// How it came is not copied for each datagram: a CPU that reads what it has just stored in other pieces waits
+    /// until all that it stored before is in its cache, which is the data of the last packet.
     #[inline(always)]
     fn take_in(&mut self, now: Timestamp, arrival: &DatagramMeta, datagram: &mut [u8]) {
         self.now = now;
@@ -244,8 +246,8 @@ impl Connection {
         SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
-    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours; `path`: the path ID
-    /// of the ID that it is sent to, if that was looked up.
+    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours; `path`: the
+    /// path ID of the ID that it is sent to, if that was looked up.
     #[inline]
     fn found_short(
         &self,
@@ -526,8 +528,8 @@ impl Connection {
         Some(DecryptedPacket { number, payload: start..start + len, sound })
     }
 
-    /// Opens a 1-RTT packet with this Key Phase bit: the length of its payload, or how many packets that do not open its
-    /// keys stand. None: the connection has failed.
+    /// Opens a 1-RTT packet with this Key Phase bit: the length of its payload, or how many packets that do not open
+    /// its keys stand. None: the connection has failed.
     #[inline(always)]
     pub(super) fn open_one_rtt(
         &mut self,
@@ -590,8 +592,8 @@ impl Connection {
         self.handle_frames(hooks, now, ecn, found, (number, path), (payload, false, true))
     }
 
-    /// Handles what is left of a payload; of what came before it is known whether it elicits acknowledgements, and whether
-    /// all of it probes the path. False: the packet is to be treated as lost.
+    /// Handles what is left of a payload; of what came before it is known whether it elicits acknowledgements, and
+    /// whether all of it probes the path. False: the packet is to be treated as lost.
     pub(super) fn handle_frames(
         &mut self,
         hooks: impl Presence,

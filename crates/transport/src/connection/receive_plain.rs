@@ -1,8 +1,9 @@
-//! The short way of a datagram that came: one packet with a short header on the only path of a connection that is past its
-//! handshake, as nearly all are, or on a path of several; no hook is attached to what it passes over.
+//! The short way of a datagram that came: one packet with a short header on the only path of a connection that is
+//! past its handshake, as nearly all are, or on a path of several; no hook is attached to what it passes over.
 //!
-//! It does what the long way (`receive.rs`) does for the same packet, and leaves to it whatever is not so; tests compare them.
-//! What a connection with one path does is compiled of its own, without any look for path and packet numbers.
+//! It does what the long way (`receive.rs`) does for the same packet, and leaves to it whatever is not so; tests
+//! compare them. What a connection with one path does is compiled of its own, without any look for path and packet
+//! numbers.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected};
@@ -44,7 +45,8 @@ struct Opened {
     length: usize,
     /// Its reserved bits are as they must be.
     sound: bool,
-    /// It is a STREAM frame alone, of which so many bytes of data lie where their stream goes on; none: its frames are in the datagram.
+    /// It is a STREAM frame alone, of which so many bytes of data lie where their stream goes on; none: its frames
+    /// are in the datagram.
     placed: Option<usize>,
 }
 
@@ -198,9 +200,9 @@ impl Connection {
         }
     }
 
-    /// Opens a packet to where the data of its stream is read, if it is likely to be of that alone. Returns the bytes of its frames,
-    /// and those of data that are in place now, if it was what it was likely to be; as error how many forged packets its keys
-    /// stand. None, and nothing done: it is to be opened as any other.
+    /// Opens a packet to where the data of its stream is read, if it is likely to be of that alone. Returns the bytes
+    /// of its frames, and those of data that are in place now, if it was what it was likely to be; as error how many
+    /// forged packets its keys stand. None, and nothing done: it is to be opened as any other.
     #[inline(always)]
     fn open_to_stream(
         &mut self,

@@ -37,7 +37,7 @@ impl Connection {
                 }
                 Request::Process { by, number, payload } => {
                     if let Err(why) = self.process_recovered(number, &payload) {
-                        let what = format!("what it recovered of packet {number}: {why}");
+                        let what = format!("recovered payload of packet {number}: {why}");
                         self.take_off(by, HookError(what));
                     }
                 }

@@ -454,7 +454,8 @@ impl Connection {
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
         let mut frames = packet.into_frames();
-        // The peer's counts are of all paths of a path ID: another path than the one that is validated would disturb them.
+        // The peer's counts are of all paths of a path ID: another path than the one that is validated would disturb
+        // them.
         let path = &self.paths[key];
         let usual = id.is_data() && in_flight && path.marks() && path.is_current();
         let marked = hooks.decide(self, Operation::MarkEcn, (key, id), usual);
@@ -505,7 +506,8 @@ impl Connection {
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
         let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
-        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window that is lost.
+        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window
+        // that is lost.
         let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
         hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;

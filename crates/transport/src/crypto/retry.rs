@@ -1,8 +1,7 @@
 //! The integrity tag of Retry packets (RFC 9001 s.5.8, RFC 9369 s.3.3.3).
 //!
-//! The tag is AES-128-GCM over nothing, with a key and nonce that everybody knows. With both constant,
-//! so are GCM's hash key and the mask of its tag: what is left is GHASH (NIST SP 800-38D s.6.4), which
-//! needs no AES and no secret.
+//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So GCM's hash key and the mask of
+//! its tag are constants, and only GHASH must be computed (NIST SP 800-38D s.6.4). It needs no AES and no secret.
 
 use rustls::quic::Version;
 
@@ -41,7 +40,7 @@ pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8
     (hash.finish() ^ constants.mask).to_be_bytes()
 }
 
-/// GHASH of additional data alone.
+/// GHASH of additional data only.
 struct Ghash {
     key: u128,
     sum: u128,

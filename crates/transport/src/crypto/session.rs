@@ -60,7 +60,7 @@ impl From<rustls::quic::Secrets> for KeySource {
 /// See the module.
 pub(crate) enum Session {
     Tls(Box<rustls::quic::Connection>),
-    /// A server's after its handshake: TLS has nothing to say any more, and kilobytes to hold.
+    /// A server's session after the handshake, without the state of TLS, which is no longer needed and takes kilobytes.
     Over(Agreed),
     #[cfg(feature = "null-crypto")]
     Null(null::Handshake),
@@ -71,7 +71,7 @@ pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
     server_name: Option<Box<str>>,
-    /// Of a client that showed some.
+    /// The client's certificates, if it sent any.
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// The cipher suite, as TLS has it; none: it is not agreed on, or there is none.
+    /// Returns TLS's name of the cipher suite, or `None` before it is negotiated, and without TLS.
     pub(crate) fn cipher_suite(&self) -> Option<&'static str> {
         match self {
             Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),

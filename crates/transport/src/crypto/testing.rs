@@ -55,7 +55,7 @@ pub(crate) fn configs_with(
     (Arc::new(client), Arc::new(server))
 }
 
-/// rustls's keys of packets, which offer to open elsewhere. What they leave where a packet does not open is no packet's.
+/// rustls's packet keys with an offer of [`OpenTo`]. If a packet fails authentication, they leave arbitrary bytes.
 struct Elsewhere(Arc<Box<dyn PacketKey>>);
 
 impl PacketKey for Elsewhere {

@@ -39,7 +39,7 @@ impl Incoming {
         self.0.validated
     }
 
-    /// True if the client may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
+    /// Returns true if a Retry packet may be sent, which is permitted once (RFC 9000 s.17.2.5.2).
     pub fn may_retry(&self) -> bool {
         self.0.retry.is_none()
     }
@@ -48,7 +48,7 @@ impl Incoming {
 /// Reason for which an attempt could not be accepted.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// The endpoint takes no connections any more.
+    /// The endpoint no longer accepts connections.
     NotServing,
     /// No packet of it could be opened: it is damaged, or no attempt at all.
     NotGenuine,
@@ -69,10 +69,10 @@ impl std::fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 impl Endpoint {
-    /// Begins the handshake; the connection has been handed all that came of it so far.
+    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of the attempt.
     ///
     /// # Errors
-    /// [`AcceptError`]; nothing is to be sent then.
+    /// [`AcceptError`]. Nothing is sent to the client.
     pub fn accept(
         &mut self,
         now: Timestamp,
@@ -162,8 +162,8 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    /// Asks the client to show that it receives at its address: true if `response` is to be sent
-    /// there. If not, because it has been asked before, the attempt is ignored.
+    /// Answers the attempt with a Retry packet, which validates the client's address. Returns true if `response` must
+    /// be sent there. Returns false and drops the attempt if Retry was sent before.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -197,8 +197,7 @@ impl Endpoint {
         Some(())
     }
 
-    /// Tells the client that it is not wanted (CONNECTION_REFUSED): true if `response` is to be sent
-    /// there.
+    /// Refuses the attempt (CONNECTION_REFUSED). Returns true if `response` must be sent to the client.
     pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -208,7 +207,7 @@ impl Endpoint {
         )
     }
 
-    /// Answers nothing.
+    /// Drops the attempt without an answer.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.forget(&incoming);
     }

@@ -1,6 +1,5 @@
-//! Answers that need no connection. Each is shorter than the datagram it answers, so that a
-//! forged source address gets no more than its forger spends, and two endpoints cannot answer each
-//! other for ever (RFC 9000 s.8.1, s.10.3.3).
+//! Answers without a connection. Each is smaller than the datagram that causes it. So there is no amplification to a
+//! forged source address, and two endpoints cannot answer each other without end (RFC 9000 s.8.1, s.10.3.3).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -68,7 +67,7 @@ fn prefix_of(address: IpAddr) -> u64 {
     }
 }
 
-/// So many a second, a tenth of them at once.
+/// A rate limit per second, with a burst of a tenth of it.
 #[derive(Debug)]
 struct Budget {
     interval: Duration,
@@ -127,7 +126,7 @@ impl Endpoint {
     ) -> Received {
         let mut buffer = [0; 7 + 2 * 255 + 3 * 4];
         let mut writer = Writer::new(&mut buffer);
-        // RFC 9000 s.6.3: one that nobody knows keeps clients used to ignoring it.
+        // RFC 9000 s.6.3: a reserved version exercises that clients ignore unknown versions.
         let mut reserved = Version::reserved(self.rng.next_u32());
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);

@@ -124,7 +124,7 @@ struct Pair {
     ends: [Endpoint; 2],
     connections: [BTreeMap<Handle, Connection>; 2],
     events: [Vec<Event>; 2],
-    /// Number of times that the server has asked for a token; none: it does not ask.
+    /// Number of Retry packets that the server has sent. `None`: it sends none.
     retries: Option<usize>,
     /// Address that the client's datagrams come from.
     client: SocketAddr,
@@ -143,7 +143,7 @@ impl Pair {
         }
     }
 
-    /// Certificates are made anew by each call of `configs`: this pair's ends have to share one.
+    /// Creates a pair whose ends share a certificate. Each call of `configs` generates a new one.
     fn trusting() -> (Pair, ClientConfig) {
         let mut pair = Pair::new();
         let (client, server) = configs();
@@ -231,7 +231,7 @@ fn endpoint_first_packet_without_the_fixed_bit() {
     }
 }
 
-/// The ID of the last datagram is remembered beside the table of all, for the next datagram.
+/// The ID of the last datagram is cached for the next datagram, in addition to the table of all IDs.
 #[test]
 fn cid_retired_still_leads_to_its_connection_for_a_while() {
     let config = EndpointConfig::new(&provider()).unwrap();
@@ -437,7 +437,7 @@ fn cid_retired_late_packets_are_accepted() {
     pair.deliver(1, late.clone());
     assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
 
-    // Not for ever: once it has come to rest a while later, nobody knows it.
+    // Only for a while: later the connection releases its memory, and the ID is unknown.
     pair.deliver(1, next);
     pair.now += Duration::from_secs(5);
     pair.settle();
@@ -474,7 +474,7 @@ fn reset_is_shorter_and_rate_limited() {
     }
     // An eighth of the budget, and a tenth of that at once.
     assert!((125..=138).contains(&count), "{count} in a second");
-    // A flood from one prefix leaves the resets of other prefixes alone.
+    // A flood from one prefix does not affect resets to other prefixes.
     let mut others = 0;
     for number in 0..200_u8 {
         let now = NOW + Duration::from_secs(2000) + Duration::from_millis(number.into());
@@ -572,7 +572,7 @@ fn token_is_valid_until_it_expires() {
     let another = incoming(received);
     assert!(!another.is_validated(), "of another version");
     endpoint.ignore(another);
-    // What was no use to others is still good for whom it is for, until it expires.
+    // A token that others tried to use is still valid for its client, until it expires.
     for (token, now, validated) in [(token, NOW + day / 2, true), (last, NOW + day, false)] {
         let datagram = initial(KnownVersion::V1, first_id(), token);
         let from = from(client_address());
@@ -747,8 +747,8 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
     assert!(other.waiting.is_empty());
 }
 
-/// A NAT changes the client's address before the client has heard anything. What the server sent to the old
-/// address is lost. The client's next Initial packet begins an attempt of its own, on a path of its own.
+/// A NAT changes the client's address before the first answer arrives. The server's packets to the old address are
+/// lost. The client's next Initial packet begins a separate attempt with its own path.
 #[test]
 fn endpoint_first_packets_from_another_address_are_another_attempt() {
     for copies in 1..4 {

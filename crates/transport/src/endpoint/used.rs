@@ -1,5 +1,4 @@
-//! Tokens of NEW_TOKEN frames that were brought back: each is good once in a process (RFC 9000
-//! s.8.1.3).
+//! Tokens of NEW_TOKEN frames that were used: each is valid once in a process (RFC 9000 s.8.1.3).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -10,13 +10,13 @@ pub(super) const MANY: u8 = NO_HOOK - 1;
 
 const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither of them");
 
-/// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. It is stored as one integer, so
-/// that it stays in a register; the compiler would split and reassemble a struct of these fields.
+/// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. It is stored as one
+/// integer, so that it stays in a register; the compiler would split and reassemble a struct of these fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callees(u64);
 
-/// Positions of the bits of the hooks called before, instead of, and after the operation. The lowest bits are the number of
-/// the list.
+/// Positions of the bits of the hooks called before, instead of, and after the operation. The lowest bits are the
+/// number of the list.
 const BEFORE_BITS: u32 = 32;
 const REPLACE_BITS: u32 = 40;
 const AFTER_BITS: u32 = 48;
@@ -56,8 +56,9 @@ impl Callees {
     /// No hook is called.
     pub(super) const NONE: Callees = Callees::new(NO_HOOK, NO_HOOK, NO_HOOK, false, 0);
 
-    /// Creates the word from the hooks that are called before, instead of and after the operation. `list` is the number of
-    /// the list for those that are [`MANY`]. `by_type` is true if other hooks may be called for some frame types.
+    /// Creates the word from the hooks that are called before, instead of and after the operation. `list` is the
+    /// number of the list for those that are [`MANY`]. `by_type` is true if other hooks may be called for some frame
+    /// types.
     pub(super) const fn new(
         before: u8,
         replace: u8,

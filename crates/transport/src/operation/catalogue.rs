@@ -1,5 +1,5 @@
-//! The catalogue of operations, from which [`Operation`] and its documentation are generated. `meaning.rs` documents the
-//! words and their units.
+//! The catalogue of operations, from which [`Operation`] and its documentation are generated. `meaning.rs` documents
+//! the words and their units.
 
 use super::meaning::{carried, heading, meaning};
 
@@ -45,8 +45,8 @@ macro_rules! operations {
         $name:ident = $id:literal, $section:literal,
         $carries:ident($($input:ident),*) -> ($($output:ident),*);
     )+) => {
-        /// An operation of a connection: what it does or decides, its inputs and outputs, the limits of a hook's answer, and
-        /// the specification of its default.
+        /// An operation of a connection: what it does or decides, its inputs and outputs, the limits of a hook's
+        /// answer, and the specification of its default.
         ///
         /// Inputs and outputs are words of 64 bits. Numbers are part of the interface to plugins, and are never
         /// reused.
@@ -169,7 +169,7 @@ operations! {
     /// Returns when the loss detection timer expires: not before the default or an RTT after the last
     /// packet, and at most a second after the default. Without a default there is no timer.
     SetTimer = 31, "RFC 9002 A.8", Words() -> (at);
-    /// Processes an expired timer. What is due is done whatever a hook answers.
+    /// Processes an expired timer. The due actions are taken whatever a hook answers.
     OnTimer = 32, "RFC 9002 A.9", Words() -> ();
     /// Returns how many packets a PTO sends: one or two.
     ProbeCount = 33, "RFC 9002 s.6.2.4", Words(space, count) -> (probes);
@@ -305,8 +305,8 @@ operations! {
     // Extensions, and keeping alive.
     /// Receives a DATAGRAM frame. Output 0 drops its data.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
-    /// Returns how often the peer is asked to acknowledge. A request is sent if it differs much from the
-    /// current one. The delay is at most a second above the default.
+    /// Returns how often the peer should acknowledge. A request is sent if it differs much from the current
+    /// one. The delay is at most a second above the default.
     RequestAckFrequency = 101, "draft-ietf-quic-ack-frequency s.7", Words(path) -> (threshold, max_delay, reordering);
     /// Processes ACK_FREQUENCY. Output 0 ignores the request.
     ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);
@@ -358,8 +358,9 @@ impl Operation {
         Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
     }
 
-    /// Whether a hook in its place can be given the default's answer ([`AttachPoint::with_default`](super::AttachPoint)): the
-    /// operation decides something, in words, and to ask the default decides nothing yet.
+    /// Whether a hook in its place can be given the default's answer
+    /// ([`AttachPoint::with_default`](super::AttachPoint)): the operation decides something, in words, and to ask the
+    /// default decides nothing yet.
     pub const fn offers_default(self) -> bool {
         let described = self.describe();
         let acts = matches!(

@@ -1,5 +1,5 @@
-//! The hooks of a connection: [`Hooks`] attaches and detaches them, and moves their table out while one is called. A call of
-//! an operation without hooks is a test of one bit.
+//! The hooks of a connection: [`Hooks`] attaches and detaches them, and moves their table out while one is called. A
+//! call of an operation without hooks is a test of one bit.
 
 use equic_wire::VarInt;
 
@@ -28,7 +28,8 @@ pub(crate) struct Hooks {
     ended: u128,
     /// A bit for each operation with a replacing hook that wants the default's answer.
     asked: u128,
-    /// `None` if no hook is attached, or during a call, when the table is moved out. If the hook panics, all hooks are lost.
+    /// `None` if no hook is attached, or during a call, when the table is moved out. If the hook panics, all hooks
+    /// are lost.
     table: Option<Box<Table>>,
     /// The ID of the next hook. It cannot overflow in practice.
     next: u64,

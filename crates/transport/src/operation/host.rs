@@ -23,8 +23,8 @@ macro_rules! fields {
         $(#[doc = $doc:literal])+
         $name:ident = $number:literal,
     )+) => {
-        /// A value of the connection, by a number that never changes. Durations and times are in nanoseconds, sizes in bytes.
-        /// Fields of a path are those of the active path, unless [`HookContext::get_of`] names another one.
+        /// A value of the connection, by a number that never changes. Durations and times are in nanoseconds, sizes
+        /// in bytes. Fields of a path are those of the active path, unless [`HookContext::get_of`] names another one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -127,9 +127,10 @@ fields! {
     /// Bytes that the congestion window permits now; 0 if it has no room for a full datagram, or if pacing delays
     /// that.
     PathRoom = 46,
-    /// Number of further datagrams, at most 64, that use the path which [`Operation::SelectPath`](super::Operation::SelectPath)
-    /// chooses now, without another call. The choice ends when time passes or the path has no room. The field can be set
-    /// during that operation, and is reset to 0 at its next call. It has no effect with one path.
+    /// Number of further datagrams, at most 64, that use the path which
+    /// [`Operation::SelectPath`](super::Operation::SelectPath) chooses now, without another call. The choice ends
+    /// when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its
+    /// next call. It has no effect with one path.
     ChoiceHolds = 47,
 }
 
@@ -351,9 +352,9 @@ impl<'a> HookContext<'a> {
         self.view.get(field)
     }
 
-    /// Reads a field of one part of the connection: a field of the path with the number `part`, [`Field::BytesUnsent`] of
-    /// the stream with the ID `part`, or [`Field::NextPath`] from the number `part` on. Returns `None` if there is no such
-    /// path or stream, or if the field belongs to the whole connection.
+    /// Reads a field of one part of the connection: a field of the path with the number `part`,
+    /// [`Field::BytesUnsent`] of the stream with the ID `part`, or [`Field::NextPath`] from the number `part` on.
+    /// Returns `None` if there is no such path or stream, or if the field belongs to the whole connection.
     pub fn get_of(&self, field: Field, part: u64) -> Option<u64> {
         self.view.get_of(field, part)
     }
@@ -366,9 +367,9 @@ impl<'a> HookContext<'a> {
         if self.view.set(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
     }
 
-    /// Queues a frame of a type that the hook owns. [`Operation::WriteFrame`] is called for it with `token`, when there is
-    /// room in a 1-RTT packet. If the type elicits acknowledgments, [`Operation::FrameAcked`] or [`Operation::FrameLost`] is
-    /// called once for each frame that was sent.
+    /// Queues a frame of a type that the hook owns. [`Operation::WriteFrame`] is called for it with `token`, when
+    /// there is room in a 1-RTT packet. If the type elicits acknowledgments, [`Operation::FrameAcked`] or
+    /// [`Operation::FrameLost`] is called once for each frame that was sent.
     ///
     /// # Errors
     /// [`Denied::Full`], [`Denied::FrameType`].
@@ -398,17 +399,18 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Returns the frame types of other hooks of the application. Those of nested hooks ([`HookContext::attach`]) are not
-    /// among them, because the hook that has attached them knows them.
+    /// Returns the frame types of other hooks of the application. Those of nested hooks ([`HookContext::attach`]) are
+    /// not among them, because the hook that has attached them knows them.
     pub fn frame_types(&mut self) -> Vec<u64> {
         let hook = self.hook();
         let owned = self.view.extensions().owned.iter();
         owned.filter(|(own, _)| *own != hook).map(|(_, frame_type)| *frame_type).collect()
     }
 
-    /// Skips received frames of these types, at most 256, unless a hook owns the type. Such frames must begin with the type
-    /// and the length of the rest, both as variable-length integers. When the hook that owns a type is detached, even in the
-    /// middle of a packet, later frames of the type are skipped. Replaces the types of an earlier call by this hook.
+    /// Skips received frames of these types, at most 256, unless a hook owns the type. Such frames must begin with
+    /// the type and the length of the rest, both as variable-length integers. When the hook that owns a type is
+    /// detached, even in the middle of a packet, later frames of the type are skipped. Replaces the types of an
+    /// earlier call by this hook.
     ///
     /// # Errors
     /// [`Denied::Full`]: another hook has declared types to be skipped, or there are too many.
@@ -423,18 +425,20 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Sets the share of packets for frames of all nested hooks ([`HookContext::attach`]) while the application has data to
-    /// send, in percent of the room. The default is 25. The share is an average; a single packet may have only such frames.
+    /// Sets the share of packets for frames of all nested hooks ([`HookContext::attach`]) while the application has
+    /// data to send, in percent of the room. The default is 25. The share is an average; a single packet may have
+    /// only such frames.
     pub fn share_frames(&mut self, percent: u8) {
         self.view.extensions().share.set(percent);
     }
 
     /// Requests that another hook is attached, as by
-    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). It is attached after the current datagram
-    /// or timer was processed, and before the next packet is written. [`HookEvent::Attached`](super::HookEvent::Attached)
-    /// reports the outcome, with `token`. If the other hook fails later, this hook receives
-    /// [`HookEvent::Failed`](super::HookEvent::Failed). Frames of the other hook are sent after those of the application's
-    /// hooks, and get only a share of packets while the application has data to send ([`HookContext::share_frames`]).
+    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). It is attached after the current
+    /// datagram or timer was processed, and before the next packet is written.
+    /// [`HookEvent::Attached`](super::HookEvent::Attached) reports the outcome, with `token`. If the other hook fails
+    /// later, this hook receives [`HookEvent::Failed`](super::HookEvent::Failed). Frames of the other hook are sent
+    /// after those of the application's hooks, and get only a share of packets while the application has data to send
+    /// ([`HookContext::share_frames`]).
     ///
     /// # Errors
     /// [`Denied::TooMany`].
@@ -448,8 +452,8 @@ impl<'a> HookContext<'a> {
         self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
     }
 
-    /// Requests that a hook which this one has attached is detached. Requests of a hook are carried out in order. Has no
-    /// effect for any other hook.
+    /// Requests that a hook which this one has attached is detached. Requests of a hook are carried out in order. Has
+    /// no effect for any other hook.
     ///
     /// # Errors
     /// [`Denied::TooMany`].
@@ -457,8 +461,8 @@ impl<'a> HookContext<'a> {
         self.request(Request::Detach { by: self.hook(), hook })
     }
 
-    /// Requests that the connection is closed with a transport error (RFC 9000 s.20.1), for example because the peer broke a
-    /// rule of the hook's protocol. Requests of a hook are carried out in order.
+    /// Requests that the connection is closed with a transport error (RFC 9000 s.20.1), for example because the peer
+    /// broke a rule of the hook's protocol. Requests of a hook are carried out in order.
     ///
     /// # Errors
     /// [`Denied::TooMany`].
@@ -467,10 +471,11 @@ impl<'a> HookContext<'a> {
     }
 
     /// Delivers the unprotected payload of a lost 1-RTT packet that the hook has recovered, for example by FEC. It is
-    /// processed after the current datagram. Stream frames and DATAGRAM frames take effect as if the packet had arrived, up
-    /// to the first frame of an unknown type. Nothing takes effect if the packet has arrived. The packet is not acknowledged,
-    /// so that the sender's congestion controller learns of the loss (RFC 9265), and other frames are sent again. If the peer
-    /// cannot have sent the payload, the hook has failed and is detached; the connection continues.
+    /// processed after the current datagram. Stream frames and DATAGRAM frames take effect as if the packet had
+    /// arrived, up to the first frame of an unknown type. Nothing takes effect if the packet has arrived. The packet
+    /// is not acknowledged, so that the sender's congestion controller learns of the loss (RFC 9265), and other
+    /// frames are sent again. If the peer cannot have sent the payload, the hook has failed and is detached; the
+    /// connection continues.
     ///
     /// # Errors
     /// [`Denied::TooLong`] above 4,096 bytes, [`Denied::TooMany`].
@@ -481,8 +486,8 @@ impl<'a> HookContext<'a> {
         self.request(Request::Process { by: self.hook(), number, payload: payload.to_vec() })
     }
 
-    /// Holds back stream data that was not sent yet, until this time, but at most a second after a hook of the connection did
-    /// so first. `None` ends the hold. Everything else is sent, including frames of hooks.
+    /// Holds back stream data that was not sent yet, until this time, but at most a second after a hook of the
+    /// connection did so first. `None` ends the hold. Everything else is sent, including frames of hooks.
     ///
     /// # Errors
     /// [`Denied::Full`]: another hook holds stream data back, or has done so.
@@ -508,8 +513,8 @@ impl<'a> HookContext<'a> {
         lent.filter(|one| one.provides && one.own.nested == nested).count()
     }
 
-    /// Returns the number of parts of the connection that [`HookContext::get`] may have to read for a field: streams for
-    /// [`Field::ApplicationWaits`], paths for [`Field::NextPath`], 1 for others.
+    /// Returns the number of parts of the connection that [`HookContext::get`] may have to read for a field: streams
+    /// for [`Field::ApplicationWaits`], paths for [`Field::NextPath`], 1 for others.
     pub fn parts_of(&self, field: Field) -> usize {
         self.view.parts_of(field)
     }

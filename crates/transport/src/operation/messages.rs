@@ -66,8 +66,8 @@ impl Messages {
         self.timers.retain(|(other, _)| *other != hook);
     }
 
-    /// Marks the messages of a hook as those of a detached one, and removes its timer. The messages are still delivered, but
-    /// their number is limited for all detached hooks together.
+    /// Marks the messages of a hook as those of a detached one, and removes its timer. The messages are still
+    /// delivered, but their number is limited for all detached hooks together.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.stop_timer(hook);
         let mut of_gone = 0;
@@ -103,8 +103,8 @@ impl HookContext<'_> {
         Ok(())
     }
 
-    /// Sets this hook's timer: [`Operation::HookTimer`](super::Operation::HookTimer) is called once for this hook at this
-    /// time, but not sooner than in 10 milliseconds. `None` clears the timer. A hook has one timer.
+    /// Sets this hook's timer: [`Operation::HookTimer`](super::Operation::HookTimer) is called once for this hook at
+    /// this time, but not sooner than in 10 milliseconds. `None` clears the timer. A hook has one timer.
     pub fn set_timer(&mut self, at: Option<Timestamp>) {
         let (hook, soonest) = (self.hook(), self.now() + LEAST);
         let asked = self.messages();

@@ -1,20 +1,22 @@
 //! The operations of a connection, which hooks can observe and replace.
 //!
-//! An operation is one decision or action. It has a number that never changes, 64-bit words as inputs and outputs, sometimes
-//! bytes, and a default that is specified by a section of an RFC. [`Operation`] lists them for authors of hooks and plugins.
+//! An operation is one decision or action. It has a number that never changes, 64-bit words as inputs and outputs,
+//! sometimes bytes, and a default that is specified by a section of an RFC. [`Operation`] lists them for authors of
+//! hooks and plugins.
 //!
-//! A [`Hook`] is attached to some operations of a connection with [`Connection::attach`]. It is called before or after an
-//! operation, or instead of its default. No method of its [`HookContext`] calls an operation of the connection. It may call
-//! an operation that another hook defines ([`HookContext::call`]), but no hook that is already running, so there is no
-//! recursion. A hook that fails is detached, and the default runs. A panic of a hook detaches all hooks of the connection.
+//! A [`Hook`] is attached to some operations of a connection with [`Connection::attach`]. It is called before or
+//! after an operation, or instead of its default. No method of its [`HookContext`] calls an operation of the
+//! connection. It may call an operation that another hook defines ([`HookContext::call`]), but no hook that is
+//! already running, so there is no recursion. A hook that fails is detached, and the default runs. A panic of a hook
+//! detaches all hooks of the connection.
 //!
 //! A hook sends only frame types that it has declared ([`Connection::attach_with_frames`]). Its answers are limited, as
 //! [`Operation`] documents, so that no answer stops a connection or makes it send without limit. If a hook drops all
 //! packets, the connection ends like on a dead network: by the idle timeout, which no hook can extend.
 //!
 //! * `catalogue.rs`: the operations; `meaning.rs`: their words; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: attaches and detaches hooks; an operation without hooks costs a test of one bit. `table.rs`: which hooks are
-//!   attached to which operations; `callees.rs`: the hooks of one call;
+//! * `hooks.rs`: attaches and detaches hooks; an operation without hooks costs a test of one bit. `table.rs`: which
+//!   hooks are attached to which operations; `callees.rs`: the hooks of one call;
 //! * `words.rs`: converts typed values to words and back;
 //! * `host.rs`, `messages.rs`: a hook's view of the connection, and its requests;
 //! * `requests.rs`: requests that are carried out between calls, such as attaching another hook or closing;
@@ -66,7 +68,7 @@ pub enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    /// Returns the bytes, whether they are to be read or written.
+    /// Returns the bytes to read, or the buffer to write.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::None => &[],
@@ -162,8 +164,9 @@ pub trait Hook: Send {
         false
     }
 
-    /// Runs an operation that this hook defines, when another hook calls it ([`HookContext::call`]). Only called if the hook
-    /// [`provides`](Hook::provides) operations. `outputs` has as many words as the caller expects, initially zero.
+    /// Runs an operation that this hook defines, when another hook calls it ([`HookContext::call`]). Only called if
+    /// the hook [`provides`](Hook::provides) operations. `outputs` has as many words as the caller expects, initially
+    /// zero.
     ///
     /// # Errors
     /// This hook has failed, and is detached. The caller continues without an answer.

@@ -15,8 +15,8 @@ pub struct AttachPoint {
     /// True if [`Hook::replace`](super::Hook::replace) is called.
     pub replace: bool,
     /// True if `outputs` hold the answer of the default, or of a hook that was attached before, when
-    /// [`Hook::replace`](super::Hook::replace) is called. The default is then computed in every call. Only permitted for
-    /// operations with [`Operation::offers_default`].
+    /// [`Hook::replace`](super::Hook::replace) is called. The default is then computed in every call. Only permitted
+    /// for operations with [`Operation::offers_default`].
     pub with_default: bool,
     /// True if [`Hook::after`](super::Hook::after) is called.
     pub after: bool,
@@ -51,8 +51,8 @@ impl AttachPoint {
 pub struct OwnFrame {
     /// The frame type. The transport must not know it, and no other hook may own it.
     pub frame_type: u64,
-    /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that replace or supplement ACK
-    /// frames may elicit none (RFC 9000 s.19.21); the hook is not notified whether these arrive.
+    /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that replace or
+    /// supplement ACK frames may elicit none (RFC 9000 s.19.21); the hook is not notified whether these arrive.
     pub ack_eliciting: bool,
 }
 
@@ -81,8 +81,8 @@ pub enum AttachError {
     FrameType(u64),
     /// The hook declares more than 16 frame types.
     TooManyFrameTypes,
-    /// The hook does not replace [`Operation::ParseFrame`] for this frame type that it owns, so the length of such frames
-    /// would be unknown.
+    /// The hook does not replace [`Operation::ParseFrame`] for this frame type that it owns, so the length of such
+    /// frames would be unknown.
     NoParser(u64),
     /// Only the owner of this frame type can replace the operation for it.
     NotOwn(Operation, u64),
@@ -92,30 +92,33 @@ impl std::fmt::Display for AttachError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             AttachError::NoDefault(operation) => {
-                write!(f, "{operation} has no default to be asked for: attach to it without")
+                write!(
+                    f,
+                    "{operation} offers no answer of its default: attach without `with_default`"
+                )
             }
             AttachError::NoFrameTypes(operation) => {
-                write!(f, "{operation} is not one for each frame type: attach to it without one")
+                write!(f, "{operation} has no frame types: attach without one")
             }
             AttachError::TooMany => write!(
                 f,
-                "no more than {MAX_HOOKS} hooks on a connection at a time: detach another first"
+                "the connection has {MAX_HOOKS} hooks, which is the limit: detach another first"
             ),
             AttachError::FrameType(frame_type) => write!(
                 f,
-                "{frame_type:#x} cannot be a frame type of the hook's own: choose one that neither QUIC \
-                 nor another hook has"
+                "the hook cannot own frame type {frame_type:#x}: choose one that neither QUIC nor \
+                 another hook uses"
             ),
             AttachError::TooManyFrameTypes => {
-                write!(f, "no more than {MAX_FRAME_TYPES} frame types of a hook's own")
+                write!(f, "a hook can own at most {MAX_FRAME_TYPES} frame types")
             }
             AttachError::NoParser(frame_type) => write!(
                 f,
-                "nobody can say where a frame of type {frame_type:#x} ends: replace ParseFrame, too"
+                "the length of frames of type {frame_type:#x} is unknown: replace ParseFrame, too"
             ),
             AttachError::NotOwn(operation, frame_type) => write!(
                 f,
-                "{operation} for frame type {frame_type:#x} is for the hook whose own the type is: declare it"
+                "only the owner of frame type {frame_type:#x} can replace {operation}: declare the type"
             ),
         }
     }

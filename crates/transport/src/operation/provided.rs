@@ -1,6 +1,6 @@
-//! Operations that a hook defines, and that other hooks call by name. A running hook can only call hooks that do not run:
-//! while a hook runs, the other hooks are lent to the connection, and a hook that is called is removed from these while it
-//! runs. So there is no recursion.
+//! Operations that a hook defines, and that other hooks call by name. A running hook can only call hooks that do not
+//! run: during a call of a hook, the other hooks are lent to the connection, and a called hook is not among them. So
+//! there is no recursion.
 
 use super::host::HookContext;
 
@@ -28,11 +28,11 @@ pub enum Provided {
 }
 
 impl HookContext<'_> {
-    /// Calls an operation that another hook defines ([`Hook::provide`](super::Hook::provide)). If several hooks define it, the
-    /// one that was attached first is called. Nested hooks can call only each other, and the same holds for hooks of the
-    /// application. Returns the used part of the budget. Returns `None`, and sets `outputs` to zeros, if there is no such
-    /// operation, if the hook failed or is already running, or if calls are nested too deep. A hook that failed is detached;
-    /// the others stay.
+    /// Calls an operation that another hook defines ([`Hook::provide`](super::Hook::provide)). If several hooks
+    /// define it, the one that was attached first is called. Nested hooks can call only each other, and the same
+    /// holds for hooks of the application. Returns the used part of the budget. Returns `None`, and sets `outputs` to
+    /// zeros, if there is no such operation, if the hook failed or is already running, or if calls are nested too
+    /// deep. A hook that failed is detached; the others stay.
     pub fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
         let nested = self.is_nested();
         if self.depth() >= MAX_DEPTH {
@@ -53,8 +53,8 @@ impl HookContext<'_> {
                     break;
                 }
                 Err(error) => {
-                    // It is not put back, so it is not called again. Detaching it now would change the places of hooks that
-                    // are being called.
+                    // It is not put back, so it is not called again. Detaching it now would change the places of
+                    // hooks that are being called.
                     self.failed(callee.own.id, error);
                     break;
                 }

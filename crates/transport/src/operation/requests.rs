@@ -1,5 +1,5 @@
-//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`] carries them out between
-//! calls of operations, when no hook is running.
+//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`] carries them out
+//! between calls of operations, when no hook is running.
 
 use std::fmt;
 use std::time::Duration;
@@ -129,8 +129,8 @@ impl Extensions {
         Ok(())
     }
 
-    /// Requests that a failed hook is detached, and drops its other requests. This is always accepted, because it happens
-    /// once for each hook.
+    /// Requests that a failed hook is detached, and drops its other requests. This is always accepted, because it
+    /// happens once for each hook.
     pub(super) fn request_take_off(&mut self, hook: HookId, error: HookError) {
         self.requests.retain(|request| request.by() != hook);
         self.requests.push_back(Request::TakeOff { hook, error });

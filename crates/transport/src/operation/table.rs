@@ -1,8 +1,8 @@
 //! The table of a connection's hooks: which hooks are attached to which operations, and which hooks a call reaches.
 //!
 //! The table changes rarely and is read at each call. So the declarations of the hooks are kept, and a [`Dispatch`] is
-//! computed from them whenever a hook is attached or detached: an array with an entry for each operation, and a sorted list
-//! for single frame types.
+//! computed from them whenever a hook is attached or detached: an array with an entry for each operation, and a
+//! sorted list for single frame types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,7 +30,8 @@ pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
     pub(super) points: Vec<AttachPoint>,
-    /// True if the hook defines operations that other hooks may call. False while it runs itself, and after it has failed.
+    /// True if the hook defines operations that other hooks may call. False while it runs itself, and after it has
+    /// failed.
     pub(super) provides: bool,
 }
 
@@ -87,8 +88,8 @@ struct Dispatch {
     by_operation: [Callees; OPERATIONS],
     /// Hooks by operation and frame type, for the types that a hook has named or owns; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
-    /// Lists for operations with several hooks: those called before, instead of (the last is called first), and after the
-    /// operation.
+    /// Lists for operations with several hooks: those called before, instead of (the last is called first), and after
+    /// the operation.
     lists: Vec<[Vec<u8>; 3]>,
 }
 
@@ -99,8 +100,8 @@ impl Default for Dispatch {
     }
 }
 
-/// All attached hooks, in one allocation. A connection moves it out while it calls a hook, by writing one word, so that the
-/// hook can access the rest of the connection.
+/// All attached hooks, in one allocation. A connection moves it out while it calls a hook, by writing one word, so
+/// that the hook can access the rest of the connection.
 #[derive(Default)]
 pub(crate) struct Table {
     dispatch: Dispatch,
@@ -168,7 +169,7 @@ impl Table {
         self.provides
     }
 
-    /// Takes out the hook at a place, which is to be called, and all hooks that it may call. The cost does not depend on the
+    /// Takes out the hook at a place, to call it, and all hooks that it may call. The cost does not depend on the
     /// number of hooks, because this is done for every call while a hook provides operations.
     pub(crate) fn lend(&mut self, caller: usize) -> Option<(Lent, Vec<Attached>)> {
         let lent = self.attached.get_mut(caller)?.take();
@@ -210,7 +211,8 @@ impl Table {
         })
     }
 
-    /// Computes the dispatch. A peer can cause this often with plugins that come and go, so each point is read only once.
+    /// Computes the dispatch. A peer can cause this often with plugins that come and go, so each point is read only
+    /// once.
     fn arrange(&mut self) {
         let index = Index::of(&self.attached);
         let operations: BTreeSet<Operation> = index.points.keys().map(|(one, _)| *one).collect();
@@ -299,8 +301,8 @@ impl Index {
         index
     }
 
-    /// Returns true if the hook at a place may replace the operation. Only the transport writes frames of its types. Only the
-    /// owner of any other frame type may replace operations for it.
+    /// Returns true if the hook at a place may replace the operation. Only the transport writes frames of its types.
+    /// Only the owner of any other frame type may replace operations for it.
     fn may_replace(&self, place: u8, operation: Operation, frame_type: Option<u64>) -> bool {
         if !has_frame_types(operation) {
             return true;

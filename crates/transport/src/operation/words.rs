@@ -16,8 +16,8 @@ pub(crate) trait Word: Copy {
     fn from_word(word: u64) -> Option<Self>;
 }
 
-/// Type of an operation's inputs or outputs: no word, one word, or a tuple of words. The array has exactly this many words,
-/// because initialising a larger one would cost as much as the call.
+/// Type of an operation's inputs or outputs: `()`, one word, or a tuple of words. The array has exactly this many
+/// words, because initialising a larger one would cost as much as the call.
 pub(crate) trait AbiValue: Copy {
     /// An array with one word for each word of the value.
     type Array: AsRef<[u64]> + AsMut<[u64]>;

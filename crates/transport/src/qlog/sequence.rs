@@ -115,13 +115,13 @@ impl<W: Write> JsonSeq<W> {
         made
     }
 
-    /// At most about so many more bytes: the event that would be beyond is replaced by a note
-    /// (`loglevel:warning`, main schema s.9.1), and nothing is written after that.
+    /// Limits the log to about this many more bytes. The first event beyond the limit is replaced by a note
+    /// (`loglevel:warning`, main schema s.9.1), and nothing is written after it.
     pub fn limit(&mut self, bytes: u64) {
         self.left = bytes;
     }
 
-    /// Error that stopped the writing; none: there was none.
+    /// Returns the error that stopped the log, or `None`.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
@@ -131,7 +131,7 @@ impl<W: Write> JsonSeq<W> {
         self.writer
     }
 
-    /// False: it would leave less than `keep` bytes.
+    /// Writes a record. Returns false if it would leave less than `keep` bytes.
     fn write(&mut self, record: &impl serde::Serialize, keep: u64) -> bool {
         if self.error.is_some() {
             return true;
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Takes so many bytes.
+    /// A disk with room for this many bytes.
     struct Disk(usize, Vec<u8>);
 
     impl Write for Disk {

@@ -36,7 +36,7 @@ impl<W: Write> Trace<W> {
         Trace { writer, zero, error: None }
     }
 
-    /// Error that stopped the writing; none: there was none.
+    /// Returns the error that stopped the log, or `None`.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
@@ -237,7 +237,7 @@ fn ack(
     if ack.range_count() > MAX_RANGES as u64 {
         f.write_str(",...")?;
     }
-    // RFC 9000 s.13.2.5: it says something in 1-RTT packets alone.
+    // RFC 9000 s.13.2.5: the field has a meaning only in 1-RTT packets.
     if packet_type == PacketType::OneRtt {
         write!(f, " {:?}", ack.delay(exponent))?;
     }

@@ -65,12 +65,12 @@ impl RttEstimator {
         self.min = self.latest;
     }
 
-    /// For whoever estimates by other means.
+    /// Overrides the smoothed RTT, for a hook.
     pub fn set_smoothed(&mut self, smoothed: Duration) {
         self.smoothed = smoothed;
     }
 
-    /// For whoever estimates by other means.
+    /// Overrides the RTT variation, for a hook.
     pub fn set_variation(&mut self, variation: Duration) {
         self.variation = variation;
     }
@@ -95,7 +95,7 @@ impl RttEstimator {
         self.variation
     }
 
-    /// Time at which the first sample came; none: there is no sample yet.
+    /// Returns the time of the first sample, or `None` before it.
     pub fn first_sample(&self) -> Option<Timestamp> {
         self.first_sample
     }

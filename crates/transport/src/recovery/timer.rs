@@ -13,7 +13,7 @@ use crate::Timestamp;
 pub(crate) enum Due {
     /// A packet counts as lost.
     Loss,
-    /// A probe is to be sent.
+    /// A PTO: a probe must be sent.
     Probe,
 }
 
@@ -26,8 +26,7 @@ pub(crate) struct LossTimer<S> {
 }
 
 impl<S: Copy + Ord> LossTimer<S> {
-    /// The timer for the packet that counts as lost first, by the loss time of each space; none: no packet waits for
-    /// that.
+    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss time.
     pub(crate) fn of_losses(
         times: impl Iterator<Item = (S, Option<Timestamp>)>,
     ) -> Option<LossTimer<S>> {
@@ -63,7 +62,7 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         ProbeTimer { confirmed, since, backoff, first: None }
     }
 
-    /// Time from which the probe timeout of a space counts; none: it has nothing to probe for.
+    /// Returns the time from which the PTO of a space counts, or `None` if it needs no probe.
     pub(crate) fn counts_from(&self, space: ProbeState) -> Option<Timestamp> {
         // RFC 9002 s.6.2.1: what the handshake lacks comes first.
         if space.application && !self.confirmed {
@@ -85,9 +84,9 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
     }
 
-    /// Time from which the probe timeout of a client counts that has nothing in flight, and whose server may not have
-    /// validated its address yet (`unvalidated`): the server may be unable to send (RFC 9002 s.6.2.2.1). None: there
-    /// is no need for it.
+    /// Returns the time from which the PTO counts of a client with nothing in flight whose server may not have
+    /// validated its address (`unvalidated`), so that the server may be unable to send (RFC 9002 s.6.2.2.1). `None`
+    /// if no PTO is needed.
     pub(crate) fn anti_deadlock(&self, unvalidated: bool) -> Option<Timestamp> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }
@@ -140,7 +139,7 @@ mod tests {
             probes.clone().timer().map(|timer| (timer.at, timer.space)),
             Some((at(13), 'h'))
         );
-        // Of two at once the lesser name.
+        // Two at the same time: the lower name.
         probes.add('a', at(9), SECOND);
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(13), 'a')));
     }

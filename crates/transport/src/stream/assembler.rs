@@ -12,12 +12,12 @@ use crate::ranges::RangeSet;
 /// Gaps that are always allowed, however little has arrived.
 const FREE_GAPS: usize = 64;
 
-/// Beyond those, one gap for so many bytes waiting. Loss leaves whole datagrams between gaps, so
-/// only somebody who cuts the data up to cost memory gets there.
+/// Beyond those, one gap is permitted for this many waiting bytes. Loss leaves whole datagrams between gaps, so only an
+/// attacker that splits the data exceeds it.
 const BYTES_PER_GAP: u64 = 512;
 
-/// The data would leave more gaps than it is worth. The packet it came in is to be treated as lost:
-/// the peer will send it again, when the gaps are filled.
+/// The data would create too many gaps. Its packet must be treated as lost. The peer sends the data again, when the
+/// gaps are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFragmented;
 
@@ -78,8 +78,8 @@ impl Assembler {
         self.waiting.shrink();
     }
 
-    /// Takes in data; how much of it is new. What arrived before is not compared with what comes
-    /// again (RFC 9000 s.2.2 allows either).
+    /// Inserts data. Returns how many bytes are new. Repeated data is not compared with the earlier data (RFC 9000
+    /// s.2.2 permits this).
     ///
     /// # Errors
     /// [`TooFragmented`]; nothing has changed then.
@@ -109,8 +109,8 @@ impl Assembler {
         Ok(fresh)
     }
 
-    /// Takes in data that goes on where all that has arrived ends, if nothing before that is missing; false, and nothing
-    /// done: something is.
+    /// Appends data that directly follows all received data, if nothing is missing before it. Otherwise returns false
+    /// and changes nothing.
     #[inline]
     pub(crate) fn append(&mut self, pages: &mut Pages, offset: u64, data: &[u8]) -> bool {
         if !self.extend(offset, data.len() as u64) {
@@ -120,7 +120,7 @@ impl Assembler {
         true
     }
 
-    /// Takes note of data that goes on where all that has arrived ends, as [`Assembler::append`].
+    /// Records data that directly follows all received data, like [`Assembler::append`].
     #[inline]
     fn extend(&mut self, offset: u64, length: u64) -> bool {
         match self.waiting.min() {
@@ -138,8 +138,8 @@ impl Assembler {
         true
     }
 
-    /// Memory for data that goes on where all that has arrived ends, with [`BEFORE`] bytes before it, which may wait to be read;
-    /// none: not all of it is in one page that is there already, or something before is missing.
+    /// Returns memory for data that directly follows all received data, with [`BEFORE`] bytes before it, which may be
+    /// unread data. Returns `None` if not all of it is in one allocated page, or if earlier data is missing.
     #[inline]
     pub(crate) fn place(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
         let goes_on = match self.waiting.first() {
@@ -179,7 +179,7 @@ impl Assembler {
         }
     }
 
-    /// The next bytes to read, as many as lie side by side; empty when there are none.
+    /// Returns the next contiguous bytes to read. Empty if no bytes can be read.
     pub(crate) fn chunk(&self) -> &[u8] {
         let within = (self.read - self.base) as usize;
         let count = self.readable().min((PAGE - within) as u64) as usize;
@@ -245,8 +245,9 @@ impl Assembler {
         count
     }
 
-    /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a page with
-    /// data that is not read is copied, and taken only if there is no other: where more is read soon that saves the copy.
+    /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a
+    /// page with data that is not read is copied, and taken only if there is no other: where more is read soon that
+    /// saves the copy.
     pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
         let there = self.readable().min(limit as u64) as usize;
         to.expect(pages.owner(), there.div_ceil(PAGE) + 1);
@@ -284,7 +285,7 @@ impl Assembler {
         count
     }
 
-    /// Gives up all that has arrived, for a stream that was reset or is not wanted.
+    /// Discards all received data of a stream that has been reset or stopped.
     pub(crate) fn clear(&mut self, pages: &mut Pages) {
         self.give_back(pages);
         *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };
@@ -316,7 +317,7 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         let (pool, mut placed) = (PagePool::new(), 0);
         for _ in 0..40 {
-            // Of others, whose data must not show.
+            // Another connection, whose data must not be visible.
             let mut others = pool.for_another();
             let used: Vec<Page> = (0..8).map(|_| others.take()).collect();
             for mut page in used {
@@ -343,7 +344,7 @@ mod tests {
                 let mut place = assembler.place(start, frame.len()).filter(|_| rng.random());
                 let used = rng.random_bool(0.7);
                 if let Some(place) = &mut place {
-                    // A packet that does not open leaves what it will, which nobody reads.
+                    // A packet that fails to decrypt leaves arbitrary bytes, which are never read.
                     place[BEFORE..].copy_from_slice(&if used {
                         frame.clone()
                     } else {
@@ -427,7 +428,7 @@ mod tests {
         }
         assert!(refused > window / 4, "{refused}");
         assert!(assembler.memory() < window as usize + 2 * PAGE, "{}", assembler.memory());
-        // What was refused is taken when it fills the gaps.
+        // Data that was refused is accepted when it fills the gaps.
         for offset in (0..window).step_by(1024) {
             assembler.insert(pages, offset, &[0; 1024]).unwrap();
         }
@@ -455,7 +456,8 @@ mod tests {
         assert_eq!((assembler.readable(), assembler.read_offset()), (0, 3));
     }
 
-    /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by itself.
+    /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by
+    /// itself.
     #[test]
     fn stream_assembler_data_is_taken_with_its_memory() {
         let pool = PagePool::new();

@@ -1,13 +1,12 @@
-//! Memory for what arrives, in pages, and pools of pages.
+//! Memory for received data, in pages, and pools of pages.
 //!
-//! A pool is the caller's: an [`crate::Endpoint`] has one for all its connections, a connection without
-//! endpoint its own. What a connection received cannot come out of another: each page in a pool is remembered with
-//! whose it was, and overwritten with zeros before somebody else gets it. Most go back to where they came from, and are
-//! not overwritten.
+//! An [`crate::Endpoint`] has one pool for all its connections. A connection without an endpoint has its own. Data of
+//! one connection is never visible to another: the pool remembers the owner of each page, and fills the page with
+//! zeros before another connection gets it. Most pages return to their owner and are not overwritten.
 //!
-//! The pool has a lock, and to take one waits until all that was written before is in the cache. So a connection takes several
-//! pages at a time ([`Pages`]) and keeps those that were read out for what comes next. When nothing waits in its streams any
-//! more, all go back.
+//! The pool has a lock, and locking waits until earlier stores have reached the cache. So a connection takes several
+//! pages at a time ([`Pages`]), and keeps free pages for later data. It returns all of them when no data waits in its
+//! streams.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -110,7 +109,7 @@ impl StaticDefault for Stock {
 }
 
 impl Pages {
-    /// Number of the connection in its pool; none: there is no pool.
+    /// Returns the number of the connection in its pool, or `None` without a pool.
     pub(super) fn owner(&self) -> Option<Owner> {
         self.pool.as_ref().map(|(_, owner)| *owner)
     }
@@ -128,7 +127,7 @@ impl Pages {
         stock.here.pop().map_or_else(|| Box::new([0; PAGE]), |left| left.page_for(*owner))
     }
 
-    /// Puts back a page that is not in use any more.
+    /// Puts back a page that is no longer used.
     #[inline]
     pub(super) fn put(&mut self, page: Page) {
         let Some((_, owner)) = &self.pool else { return };
@@ -162,8 +161,8 @@ impl Pages {
 }
 
 impl Stock {
-    /// Takes pages from the pool: as many as were in use at once before, from 1 to [`AT_ONCE`]. What comes is often as much
-    /// as what came last, as where many connections take turns.
+    /// Takes pages from the pool: as many as were in use at once before, from 1 to [`AT_ONCE`]. When many connections
+    /// take turns, a connection often receives as much as the last time.
     #[cold]
     fn fetch(&mut self, pool: &PagePool) {
         let mut free = lock(&pool.0);

@@ -45,7 +45,7 @@ impl From<TooFragmented> for ReceiveError {
 /// Result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// So many bytes.
+    /// This many bytes were read.
     Bytes(usize),
     /// Nothing now.
     Blocked,
@@ -114,7 +114,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Bytes of memory it holds beside itself.
+    /// Returns the bytes of memory that it holds, without itself.
     pub(super) fn memory(&self) -> usize {
         self.assembler.memory()
     }
@@ -125,9 +125,8 @@ impl ReceiveHalf {
         self.assembler.buffered()
     }
 
-    /// Data came that goes on where all before it ended, and is not the end: takes it in, for which there is nothing
-    /// else to do. False, and nothing done: it is other data, or more than may come, and for
-    /// [`ReceiveHalf::on_data`].
+    /// Fast path for data without FIN that directly follows all received data, within the limits. Otherwise returns
+    /// false and changes nothing; the caller then uses [`ReceiveHalf::on_data`].
     #[inline]
     pub(super) fn on_next_data(
         &mut self,
@@ -155,8 +154,8 @@ impl ReceiveHalf {
         self.highest
     }
 
-    /// Memory for so many bytes that go on where all before them ends, and as many before as [`Assembler::place`] has; none: they
-    /// may not come, or are to be copied.
+    /// Returns memory for bytes that directly follow all received data, as [`Assembler::place`] does. Returns `None`
+    /// if the limits do not permit them, or if they must be copied.
     #[inline]
     pub(super) fn place(&mut self, length: usize, connection_room: u64) -> Option<&mut [u8]> {
         let (offset, bytes) = (self.highest, length as u64);
@@ -167,7 +166,7 @@ impl ReceiveHalf {
         if plain { self.assembler.place(offset, length) } else { None }
     }
 
-    /// So many bytes are in the memory that [`ReceiveHalf::place`] has given since anything else was done.
+    /// Records that bytes were written to the memory from [`ReceiveHalf::place`], which must have been the last call.
     #[inline]
     pub(super) fn on_placed(&mut self, length: usize) {
         self.assembler.append_placed(self.highest, length);
@@ -193,7 +192,7 @@ impl ReceiveHalf {
             ReceiveState::Receive | ReceiveState::SizeKnown if self.stopped.is_none() => {
                 self.assembler.insert(pages, offset, data)?;
             }
-            // Not wanted any more: only its extent matters (RFC 9000 s.3.5).
+            // The stream was stopped or reset: only the extent of the data matters (RFC 9000 s.3.5).
             _ => {}
         }
         self.highest += used;
@@ -225,7 +224,7 @@ impl ReceiveHalf {
         if self.state == ReceiveState::SizeKnown {
             let there = self.assembler.read_offset() + self.assembler.readable();
             if self.stopped.is_some() {
-                // Nobody will read it: it is over once its extent is known.
+                // The data will not be read, so the stream ends when its final size is known.
                 self.state = ReceiveState::DataRead;
             } else if self.final_size == Some(there) {
                 self.state = ReceiveState::DataReceived;
@@ -261,8 +260,8 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// Bytes of the connection's window that nobody needs any more since the last call: they were
-    /// read, or never will be.
+    /// Takes the number of bytes that were released to the connection's window since the last call, because they were
+    /// read or discarded.
     pub(super) fn take_released(&mut self) -> u64 {
         let given_up = self.stopped.is_some() || self.reset.is_some();
         let released = if given_up { self.highest } else { self.assembler.read_offset() };

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
 
-/// Small writes are gathered into segments of so many bytes.
+/// Small writes are gathered into segments of this many bytes.
 const SEGMENT: usize = 16 * 1024;
 
 /// Data to be sent on one stream, or at one level of CRYPTO data. Offsets count from the start.
@@ -175,8 +175,8 @@ impl SendBuffer {
         count
     }
 
-    /// Copies what lies at `offset`, which is in the segment at this place; how many bytes, and from which segment the last
-    /// of them.
+    /// Copies what lies at `offset`, which is in the segment at this place; how many bytes, and from which segment
+    /// the last of them.
     #[inline]
     fn copy_from(&self, mut index: usize, offset: u64, buffer: &mut [u8]) -> (usize, usize) {
         if offset < self.base {
@@ -255,7 +255,7 @@ impl SendBuffer {
         self.on_lost(self.base..self.base.saturating_add(bytes));
     }
 
-    /// Gives up all data, for a stream that was reset.
+    /// Discards all data of a stream that has been reset.
     pub(crate) fn clear(&mut self) {
         *self = SendBuffer::at(self.end);
     }

@@ -84,7 +84,7 @@ fn violation_of_a_frame_has_the_code_of_the_frame() {
     }
 }
 
-/// What TLS reports can quote the peer's certificate. The peer gets the name of the alert instead.
+/// The peer gets the name of the alert, because TLS's error text can quote the peer's certificate.
 #[test]
 fn violation_of_tls_is_the_name_of_its_alert() {
     assert_eq!(Violation::Tls(48).phrase(), "TLS alert unknown_ca");

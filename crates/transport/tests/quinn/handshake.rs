@@ -168,7 +168,7 @@ async fn exchange(connection: &quinn::Connection) {
     assert!(receive.read_to_end(1 << 20).await.unwrap() == body(3000));
 }
 
-/// Our end for whoever comes next.
+/// Accepts the next client with our transport.
 fn accept(socket: UdpSocket, config: &ServerConfig, seed: u8) -> Driver {
     let mut first = vec![0; 65_536];
     socket.set_read_timeout(Some(LIMIT)).unwrap();

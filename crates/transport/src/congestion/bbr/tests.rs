@@ -1,4 +1,4 @@
-//! BBR, and CUBIC beside it, on one bottleneck: a queue of so many bytes, drained at a rate.
+//! BBR and CUBIC on one bottleneck: a queue in bytes that is drained at a rate.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ struct Path {
 }
 
 struct Outcome {
-    /// Of the path's rate.
+    /// Fraction of the path's rate that was used.
     utilization: f64,
     /// The mean time in the queue.
     queueing: Duration,
@@ -29,7 +29,7 @@ struct Outcome {
 struct Packet {
     sent: Timestamp,
     mark: DeliveryMark,
-    /// Time at which the packet's acknowledgement arrives; none: it is lost, and noticed with the next.
+    /// Time at which the packet's acknowledgment arrives. `None`: it is lost, which the next acknowledgment reveals.
     acked_at: Option<Timestamp>,
 }
 
@@ -163,7 +163,8 @@ fn bbr_shallow_queue_is_not_flooded() {
     assert!(bbr.lost < 0.05, "{}", bbr.lost);
 }
 
-/// One controller, packet by packet: one leaves each millisecond, 50 ms later its acknowledgement comes or its loss shows.
+/// One controller, packet by packet: one leaves each millisecond, 50 ms later its acknowledgement comes or its loss
+/// shows.
 struct Steps {
     controller: Bbr,
     rates: DeliveryRate,
@@ -172,7 +173,7 @@ struct Steps {
     now: Timestamp,
 }
 
-/// What is wrong with a packet.
+/// Fault of a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Arrives,

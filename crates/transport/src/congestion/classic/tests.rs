@@ -9,8 +9,8 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// A path of so many bytes a millisecond, whose queue grows with what is in flight beyond it. Gives the windows at
-/// the end of each round trip, after the losses of the rounds named.
+/// Simulates a path of `rate` bytes per millisecond, whose queue holds the excess bytes in flight. Returns the window
+/// after each round trip, with losses in the rounds `lossy`.
 fn play(controller: &mut dyn Controller, rate: u64, base: u64, lossy: &[u64]) -> Vec<u64> {
     let mut rtt = RttEstimator::new(Duration::from_millis(base));
     let (mut now, mut windows) = (0, Vec::new());

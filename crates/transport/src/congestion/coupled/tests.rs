@@ -21,7 +21,7 @@ struct Road {
     trip_ms: u64,
     /// Time at which the round under way began, in milliseconds.
     begun: u64,
-    /// One of so many datagrams is lost.
+    /// One of this many datagrams is lost.
     one_of: u64,
     sent: u64,
     /// Datagrams acknowledged.
@@ -75,7 +75,7 @@ impl Road {
     }
 }
 
-/// The roads of a connection, with their round-trip times in milliseconds, of which one of so many datagrams is lost.
+/// Creates the paths of a connection from their RTTs in milliseconds and their losses: one of that many datagrams.
 fn connection(algorithm: Algorithm, roads: &[(u64, u64)]) -> Vec<Road> {
     let factory = algorithm.for_connection().unwrap_or_else(|| Arc::new(algorithm));
     roads.iter().map(|(trip_ms, one_of)| Road::new(&*factory, *trip_ms, *one_of)).collect()
@@ -131,7 +131,7 @@ fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
                 }
                 let loses = full && road.owed >= most;
                 if loses {
-                    // One alone.
+                    // At most one.
                     (road.owed, most) = (road.owed - 1.0, f64::MAX);
                 }
                 road.round(loses);

@@ -1,6 +1,6 @@
-//! The end of a path (RFC 10069 s.3.4). PATH_ABANDON goes both ways, on other paths. From the first of them on nothing is
-//! sent on the path; what was in flight is given up after a probe timeout, and goes on other paths. Packets of the peer
-//! that are late are read and acknowledged until three probe timeouts after its PATH_ABANDON.
+//! The end of a path (RFC 10069 s.3.4). PATH_ABANDON goes both ways, on other paths. From the first of them on
+//! nothing is sent on the path; what was in flight is given up after a probe timeout, and goes on other paths.
+//! Packets of the peer that are late are read and acknowledged until three probe timeouts after its PATH_ABANDON.
 
 use equic_wire::TransportErrorCode;
 

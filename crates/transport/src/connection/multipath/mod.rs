@@ -1,4 +1,5 @@
-//! Several paths at a time (RFC 10069): which path IDs there are, what was agreed on each, and what is still to be said.
+//! Several paths at a time (RFC 10069): which path IDs there are, what was agreed on each, and what is still to be
+//! said.
 //!
 //! * here: [`Multipath`], the state of it; a connection has one if both ends declared initial_max_path_id;
 //! * `control.rs`: what an application asks for, and the beginning of a path;
@@ -7,9 +8,9 @@
 //! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data;
 //!   `choice.rs`: choices of hooks, and their bounds; `copies.rs`: data that goes on several of them.
 //!
-//! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in flight in
-//! a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on addresses in its current
-//! path (`path.rs`).
+//! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in
+//! flight in a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on
+//! addresses in its current path (`path.rs`).
 
 mod abandon;
 mod choice;
@@ -119,7 +120,8 @@ pub(super) struct Multipath {
     peer_max: PathId,
     /// Path IDs up to `local_max` that are not gone, in their order; at most [`MOST_PATH_IDS`].
     list: Vec<Record>,
-    /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a sequence number.
+    /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a
+    /// sequence number.
     blocked: Option<(PathId, Option<u64>)>,
     /// Limit by which we were blocked when the peer was last told.
     told_blocked: Option<(PathId, Option<u64>)>,

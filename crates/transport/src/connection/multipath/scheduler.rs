@@ -1,5 +1,5 @@
-//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`], so a hook can take its
-//! place.
+//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`], so a hook can take
+//! its place.
 //!
 //! [`Operation::SelectPath`]: crate::operation::Operation::SelectPath
 
@@ -10,8 +10,8 @@ use super::super::space::{MOST_PATH_IDS, PathId};
 
 /// Way to divide what is to be sent among several paths ([`TransportConfig::scheduler`]).
 ///
-/// Whichever it is, paths that the peer does not answer on, and those that either end wants as backup, carry data only if
-/// there is no other path; and no path carries more than its congestion window and pace allow.
+/// Whichever it is, paths that the peer does not answer on, and those that either end wants as backup, carry data
+/// only if there is no other path; and no path carries more than its congestion window and pace allow.
 ///
 /// [`TransportConfig::scheduler`]: crate::TransportConfig::scheduler
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +93,8 @@ impl Scheduler {
         }
     }
 
-    /// The first of [`Scheduler::order`] with its rank, or the one behind that of rank `after`, for who needs no others.
+    /// The first of [`Scheduler::order`] with its rank, or the one behind that of rank `after`, for who needs no
+    /// others.
     pub(super) fn next(
         self,
         candidates: impl Iterator<Item = Candidate>,

@@ -59,7 +59,8 @@ fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// File and text of a function, from the line with `fn` to its end: formatted code ends it with a brace below its beginning.
+/// File and text of a function, from the line with `fn` to its end: formatted code ends it with a brace below its
+/// beginning.
 fn body<'a>(sources: &'a [(PathBuf, String)], named: &Named) -> (&'a Path, String) {
     let mut bodies = Vec::new();
     for (path, text) in sources {

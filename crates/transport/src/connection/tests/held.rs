@@ -3,8 +3,8 @@
 use super::*;
 use crate::congestion::{Share, SharedWindow};
 
-/// What is held back are packets that count toward bytes in flight: the peer's are acknowledged all the same, and once it
-/// is its turn a connection sends what has waited.
+/// What is held back are packets that count toward bytes in flight: the peer's are acknowledged all the same, and
+/// once it is its turn a connection sends what has waited.
 #[test]
 fn ack_is_sent_while_data_waits_for_its_turn() {
     let mut network = Network::new(1, Faults::none());
@@ -34,8 +34,8 @@ fn ack_is_sent_while_data_waits_for_its_turn() {
     assert_eq!(network.client.read(from_server, &mut buffer).unwrap(), ReadOutcome::Bytes(5000));
 }
 
-/// A connection that is new on a path which others have used up begins with their datagrams and a turn's worth of data; one that
-/// has seen a loss does not.
+/// A connection that is new on a path which others have used up begins with their datagrams and a turn's worth of
+/// data; one that has seen a loss does not.
 #[test]
 fn cwnd_shared_is_known_to_a_new_member() {
     for lossy in [false, true] {
@@ -80,8 +80,8 @@ fn cwnd_shared_does_not_hold_back_an_idle_member() {
     assert!(!network.server().is_held_back());
 }
 
-/// What is in flight counts until it is acknowledged, or nothing is heard of the peer any more: the others do not wait for
-/// one that is gone.
+/// What is in flight counts until it is acknowledged, or nothing is heard of the peer any more: the others do not
+/// wait for one that is gone.
 #[test]
 fn cwnd_shared_is_not_used_by_a_silent_peer() {
     let mut network = Network::new(1, Faults::none());

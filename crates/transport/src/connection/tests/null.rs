@@ -161,8 +161,8 @@ fn null_crypto_is_not_used_with_tls_versions() {
     assert!(matches!(made, Err(StartError::OtherVersion(KnownVersion::NullCrypto))));
 }
 
-/// Datagrams that are asked for together are those that come one by one, byte for byte, at whatever moment acknowledgements,
-/// losses, window updates and key updates fall; and with the long way of both ends as well.
+/// Datagrams that are asked for together are those that come one by one, byte for byte, at whatever moment
+/// acknowledgements, losses, window updates and key updates fall; and with the long way of both ends as well.
 #[test]
 fn null_crypto_batches_equal_single_datagrams() {
     let mut total = 0;

@@ -1,5 +1,5 @@
-//! There are short ways for what most packets are. They come to the same as the long ones, which a connection takes when
-//! a hook is attached to an operation that the short ways pass over.
+//! There are short ways for what most packets are. They come to the same as the long ones, which a connection takes
+//! when a hook is attached to an operation that the short ways pass over.
 
 use super::*;
 use crate::operation::{AttachPoint, Hook, Operation};
@@ -127,8 +127,9 @@ fn fast_path_sends_a_due_acknowledgement_first() {
     assert_eq!(outcome(true), (0, 1));
 }
 
-/// What a server has of a client's datagrams, which it gets one by one or as one message of the system: a spoiled one and one of
-/// another connection are among them, and the last is shorter. Of the answers the sizes: keys are others each time.
+/// What a server has of a client's datagrams, which it gets one by one or as one message of the system: a spoiled one
+/// and one of another connection are among them, and the last is shorter. Of the answers the sizes: keys are others
+/// each time.
 fn taken(several: bool, hooked: bool) -> (Stats, Vec<Event>, Vec<usize>) {
     let mut network = Network::new(3, Faults::none());
     network.connect();

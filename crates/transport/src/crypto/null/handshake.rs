@@ -199,7 +199,7 @@ impl Handshake {
         if answer.early_data && self.config.session.is_none() {
             return Err(refused(
                 alert::ILLEGAL_PARAMETER,
-                "it takes early data, and there is none",
+                "early data accepted although none was sent",
             ));
         }
         self.alpn = answer.alpn.to_vec();
@@ -253,7 +253,7 @@ impl Handshake {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
-    /// Session with which a client can begin its next connection; none: the server gave none.
+    /// Returns the session for the client's next connection, or `None` if the server gave none.
     pub(crate) fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }

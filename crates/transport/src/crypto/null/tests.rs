@@ -152,7 +152,7 @@ fn null_crypto_messages_out_of_order_are_refused() {
     }
 }
 
-/// Of a message that a peer sends and never ends, no more is kept than one message may take.
+/// At most one message is kept of an endless message.
 #[test]
 fn null_crypto_buffer_is_bounded() {
     let mut server = Handshake::server(crypto(), vec![], &[]);

@@ -22,7 +22,7 @@ impl Content for Range<u64> {
     }
 }
 
-/// Sent with so much in flight; its content is its number.
+/// Creates a packet that was sent with this many bytes in flight. Its content is its number.
 fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     SentPacket {
         time_sent: Timestamp::START,
@@ -45,8 +45,8 @@ fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     sent
 }
 
-/// What a range takes out: the first number of each record and how many it stands for; how many are left then, and in how many
-/// records.
+/// Removes a range. Returns the first number and the count of each removed record, and the packets and records that
+/// are left.
 fn take(
     sent: &mut SentPackets<Range<u64>>,
     range: RangeInclusive<u64>,
@@ -160,7 +160,7 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many packets leave, after so many numbers that are left out; `moment`: at a later moment.
+    /// Sends packets after skipping some numbers. If `moment` is true, time passes before.
     Send {
         count: u64,
         skip: u64,
@@ -185,7 +185,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its own.
+    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its
+    /// own.
     #[test]
     fn sent_packets_runs_equal_single_packets(steps in prop::collection::vec(step(), 1..60)) {
         let mut sent = SentPackets::default();

@@ -1,4 +1,4 @@
-//! Frames of streams that come in.
+//! Received frames of streams.
 
 use equic_wire::{Direction, StreamId};
 
@@ -9,7 +9,7 @@ use crate::stream::send::SendHalf;
 use crate::violation::Violation;
 
 impl Streams {
-    /// Finds the stream of a frame, opening it if the peer may; none: it is over.
+    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the stream has ended.
     fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
         let direction = at(id.direction());
         let ours = id.initiator() == self.side;
@@ -44,7 +44,7 @@ impl Streams {
         self.receive_window.limit().saturating_sub(self.received)
     }
 
-    /// A STREAM frame came.
+    /// Processes a STREAM frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -56,7 +56,7 @@ impl Streams {
         fin: bool,
     ) -> Result<(), FrameError> {
         let room = self.room();
-        // What most frames are: data that goes on where a stream that is read ended.
+        // The common case: data that directly follows the received data of an open stream.
         if let Some(stream) = self.streams.get_mut(&id)
             && let Some(half) = &mut stream.receive
             && !fin
@@ -69,7 +69,7 @@ impl Streams {
         self.on_receive(id, |half, pages, room| half.on_data(pages, offset, data, fin, room))
     }
 
-    /// A RESET_STREAM frame came.
+    /// Processes a RESET_STREAM frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -109,7 +109,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A STOP_SENDING frame came.
+    /// Processes a STOP_SENDING frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -123,7 +123,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A MAX_STREAM_DATA frame came.
+    /// Processes a MAX_STREAM_DATA frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -148,7 +148,7 @@ impl Streams {
         }
     }
 
-    /// A STREAM_DATA_BLOCKED frame came: only its stream is checked.
+    /// Processes a STREAM_DATA_BLOCKED frame. Only its stream is checked.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -156,14 +156,14 @@ impl Streams {
         self.of_frame(id, true).map(drop)
     }
 
-    /// A MAX_DATA frame came.
+    /// Processes a MAX_DATA frame.
     pub(crate) fn on_max_data(&mut self, limit: u64) {
         if self.send_window.raise(limit) {
             self.wake_waiting();
         }
     }
 
-    /// A MAX_STREAMS frame came.
+    /// Processes a MAX_STREAMS frame.
     pub(crate) fn on_max_streams(&mut self, direction: Direction, limit: u64) {
         let may = &mut self.may_open[at(direction)];
         if limit > *may {

@@ -162,7 +162,7 @@ fn stream_unsent_bytes_are_counted() {
         let mut pieces = Vec::new();
         for step in 0..400 {
             let id = ids[rng.random_range(0..ids.len())];
-            // What fails changes nothing, and that is counted as well.
+            // A call that fails changes nothing, and is counted as well.
             match rng.random_range(0..9) {
                 0..3 => drop(streams.write(id, &[0; 900])),
                 3 => drop(streams.set_priority(id, rng.random_range(0..3))),
@@ -308,7 +308,8 @@ fn stream_priority_and_round_robin() {
     }
 }
 
-/// Where the path holds much a stream sends several packets in its turn; all have theirs within a quarter of a round trip.
+/// Where the path holds much a stream sends several packets in its turn; all have theirs within a quarter of a round
+/// trip.
 #[test]
 fn stream_turn_length() {
     let mut client = streams_of(Side::Client, config());
@@ -408,8 +409,8 @@ fn stream_that_ends_makes_room_for_one() {
     }
 }
 
-/// A peer that reads nothing of many streams has us keep what a connection may keep, and 16 KiB of
-/// each; one of them that it reads goes on.
+/// For a peer that reads nothing of many streams, this end keeps the limit of the connection and 16 KiB of each
+/// stream. A stream that it reads continues.
 #[test]
 fn stream_send_buffers_are_bounded_together() {
     let ours = StreamConfig {
@@ -471,7 +472,7 @@ fn stream_send_buffers_are_bounded_together() {
     assert_eq!((server.buffered(), waiting(&server)), (0, 0));
 }
 
-/// What may wait follows the path, within its bounds, also where it gets less.
+/// The send buffer's limit follows the path within its bounds, also when the path gets slower.
 #[test]
 fn stream_send_buffer_grows_with_the_path() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
@@ -497,8 +498,7 @@ fn stream_send_buffer_grows_with_the_path() {
     assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
-/// What the path has room for does not wait for what was lost: what is acknowledged behind it takes no room, up to the
-/// most that is kept.
+/// New data does not wait for lost data: acknowledged data behind it takes no room, up to the largest buffer.
 #[test]
 fn flow_control_data_behind_a_loss_takes_no_room() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
@@ -515,7 +515,7 @@ fn flow_control_data_behind_a_loss_takes_no_room() {
     client.on_piece_acked(id, 50..100, false);
     assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(20), full));
     assert_eq!(client.buffered(), 150);
-    // What was lost arrives: all before it is given back.
+    // The lost data arrives: everything before it is released.
     client.on_piece_acked(id, 0..20, false);
     assert_eq!((client.buffered(), client.write(id, &[0; 1000])), (50, Ok(50)));
 }
@@ -572,7 +572,7 @@ fn stream_send_buffer_limit_of_the_application() {
     let full = streams.buffered();
     assert!(full <= MOST && full > MOST - MIN_SHARE, "{full}");
     while streams.poll_event().is_some() {}
-    // All are told when a quarter of it is there.
+    // All are notified when a fourth of the buffer is free.
     let mut acked = 0;
     while acked * 4 <= MOST {
         assert!(streams.poll_event().is_none_or(|event| event == StreamEvent::Writable(ids[0])));
@@ -583,15 +583,15 @@ fn stream_send_buffer_limit_of_the_application() {
     let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
     assert!(woken.contains(&StreamEvent::Writable(ids[2])), "{woken:?}");
     assert!(streams.sendable(ids[2], 65_536, MOST, AHEAD).is_ok());
-    // Who gives a stream up makes room as well.
+    // A reset makes room as well.
     fill(&mut streams, &ids, MOST);
     while streams.poll_event().is_some() {}
     streams.reset(ids[0], 0).unwrap();
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
 
-/// A stream's window that grows has the connection's grow with it: one that nobody reads any more leaves
-/// room for the others.
+/// When a stream's window grows, the connection's grows, too. So a stream that is no longer read leaves room for the
+/// others.
 #[test]
 fn flow_control_connection_window_is_above_those_of_streams() {
     let (mut client, mut server) = pair();
@@ -612,7 +612,7 @@ fn flow_control_connection_window_is_above_those_of_streams() {
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
 }
 
-/// An application that goes on writing to a stream whose limit is reached causes no frames: the peer was told.
+/// Further writes to a stream at its limit cause no frames, because the limit was already reported as blocked.
 #[test]
 fn flow_control_blocked_is_not_repeated() {
     let (mut client, _) = pair();

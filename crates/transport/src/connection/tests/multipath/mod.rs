@@ -1,7 +1,8 @@
 //! Several paths at a time (RFC 10069), between a client with several addresses and a server.
 //!
 //! * here: paths are opened, used, moved, and as many as both ends allow;
-//! * `choices.rs`: what hooks read of paths, and where they have data go; `ends.rs`: paths are closed, or do not work any more;
+//! * `choices.rs`: what hooks read of paths, and where they have data go; `ends.rs`: paths are closed, or do not work
+//!   any more;
 //! * `hostile.rs`: a peer that says what it must not;
 //! * `logs.rs`: what is logged of them;
 //! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and their network.
