@@ -18,7 +18,7 @@ mod with {
         match svg.to_png(scale) {
             Ok(bytes) => Some(Pixmap::decode_png(&bytes).expect("a PNG file")),
             Err(error @ PlotError::NoFont) => {
-                assert!(!super::ci::in_ci(), "not skipped in CI: {error}");
+                assert!(!ci::in_ci(), "not skipped in CI: {error}");
                 eprintln!("SKIPPED, NOT TESTED: {error}");
                 None
             }
