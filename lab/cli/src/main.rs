@@ -37,14 +37,14 @@ struct EquicLab {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Attack a server in network namespaces, with and without the gateway
+    /// Attack a server, with and without the gateway
     Demo(demo::Args),
     /// Measure and compare QUIC implementations
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Measure the throughput of a server under a flood, for each kind of protection
+    /// Measure a server under floods, for each kind of protection
     GatewayBench(flood::Args),
-    /// Run the QUIC Interop Runner's test cases between implementations
+    /// Run the interoperability tests between implementations
     Interop(Box<interop::Args>),
     /// Simulate networks and QUIC connections in virtual time
     #[command(subcommand)]
@@ -52,9 +52,9 @@ enum Command {
     /// Create network namespaces, load and attacks for experiments
     #[command(subcommand)]
     Net(net::Command),
-    /// Run churn and floods for a time, and check that the state afterwards is as before
+    /// Run churn and floods, and check the state afterwards
     Soak(soak::Args),
-    /// Push helpful and hostile plugins to a client that does not know them
+    /// Push helpful and hostile plugins to a client
     PluginDemo(plugin::demo::Args),
     /// Compare the included plugins: size, gain and cost
     PluginBench(plugin::bench::Args),
