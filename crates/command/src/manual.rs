@@ -46,7 +46,12 @@ pub struct Completions {
 pub fn completions(mut program: clap::Command, args: &Completions) -> Done {
     let name = program.get_name().to_owned();
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut program, name, &mut script);
+    clap_complete::generate(args.shell, &mut program, &name, &mut script);
+    if args.shell == Shell::Bash && name.contains('-') {
+        // clap_complete 4.6.11 writes a hyphen of the program's name in two ways, of which only one is looked for.
+        let [other, wanted] = ["__subcmd__", "__"].map(|hyphen| name.replace('-', hyphen));
+        script = String::from_utf8_lossy(&script).replace(&other, &wanted).into_bytes();
+    }
     output::bytes(&script)
 }
 

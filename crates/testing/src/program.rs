@@ -8,20 +8,15 @@ use std::sync::OnceLock;
 /// A program of this workspace, in the folder that the running test was built into.
 #[derive(Clone, Copy, Debug)]
 pub struct Tested {
-    name: &'static str,
-    package: &'static str,
-    path: &'static OnceLock<String>,
+    index: usize,
 }
 
+/// Names of the programs, and the packages that have them.
+const PROGRAMS: [(&str, &str); 2] = [("equic", "equic-cli"), ("equic-lab", "equic-lab-cli")];
+
 impl Tested {
-    pub(crate) const EQUIC: Tested = {
-        static PATH: OnceLock<String> = OnceLock::new();
-        Tested { name: "equic", package: "equic-cli", path: &PATH }
-    };
-    pub(crate) const EQUIC_LAB: Tested = {
-        static PATH: OnceLock<String> = OnceLock::new();
-        Tested { name: "equic-lab", package: "equic-lab-cli", path: &PATH }
-    };
+    pub(crate) const EQUIC: Tested = Tested { index: 0 };
+    pub(crate) const EQUIC_LAB: Tested = Tested { index: 1 };
 
     /// Returns the path of the program.
     ///
@@ -29,7 +24,8 @@ impl Tested {
     /// The program was not built. The message says how to build it.
     #[must_use]
     pub fn path(self) -> &'static str {
-        self.path.get_or_init(|| {
+        static PATHS: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
+        PATHS[self.index].get_or_init(|| {
             let test = std::env::current_exe().expect("a test has a path");
             // Cargo puts tests into target/PROFILE/deps, and programs into target/PROFILE.
             let folder = test.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
@@ -39,7 +35,7 @@ impl Tested {
     }
 
     fn in_folder(self, folder: &Path) -> Result<String, String> {
-        let Tested { name, package, .. } = self;
+        let (name, package) = PROGRAMS[self.index];
         let program = folder.join(name);
         if program.is_file() {
             return Ok(program.to_str().expect("the target folder is UTF-8").to_owned());

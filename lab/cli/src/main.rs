@@ -47,17 +47,17 @@ struct EquicLab {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Attack a server in network namespaces, with and without the gateway
+    /// Attack a server, with and without the gateway
     Demo(demo::Args),
     #[cfg(feature = "all")]
     /// Measure and compare QUIC implementations
     #[command(subcommand)]
     Bench(bench::Command),
     #[cfg(feature = "all")]
-    /// Measure the throughput of a server under a flood, for each kind of protection
+    /// Measure a server under floods, for each kind of protection
     GatewayBench(flood::Args),
     #[cfg(feature = "all")]
-    /// Run the QUIC Interop Runner's test cases between implementations
+    /// Run the interoperability tests between implementations
     Interop(Box<interop::Args>),
     #[cfg(feature = "all")]
     /// Simulate networks and QUIC connections in virtual time
@@ -67,10 +67,10 @@ enum Command {
     #[command(subcommand)]
     Net(net::Command),
     #[cfg(feature = "all")]
-    /// Run churn and floods for a time, and check that the state afterwards is as before
+    /// Run churn and floods, and check the state afterwards
     Soak(soak::Args),
     #[cfg(feature = "all")]
-    /// Push helpful and hostile plugins to a client that does not know them
+    /// Push helpful and hostile plugins to a client
     PluginDemo(plugin::demo::Args),
     #[cfg(feature = "all")]
     /// Compare the included plugins: size, gain and cost

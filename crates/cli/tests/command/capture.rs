@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use pcap_parser::traits::{PcapNGPacketBlock as _, PcapReaderIterator as _};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 
-use crate::common::{EQUIC, Running, equic, equic_in, equic_lab_in, eventually, lab, unique, v4};
+use crate::common::{EQUIC, Running, equic, equic_lab_in, eventually, lab, unique, v4};
 
 /// A packet of a file: bytes, length of the frame and comment.
 type Packet = (Vec<u8>, u32, String);

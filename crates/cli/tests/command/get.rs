@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quinn::{Endpoint, VarInt};
 use serde_json::Value;
 
-use crate::common::equic;
+use crate::common::{equic, equic_lab};
 
 /// Status 200 and three bytes of content.
 const OK: &[u8] = &[1, 3, 0, 0, 0xd9, 0, 3, b'o', b'k', b'\n'];

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use crate::common::{EQUIC, Out, ROOT, Running, equic, finish, finish_within};
+use crate::common::{EQUIC, Out, ROOT, Running, equic, finish};
 use serde_json::Value;
 
 fn text(path: &Path) -> &str {

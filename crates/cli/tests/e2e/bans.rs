@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Running, equic_in, equic_lab_in, eventually};
+use crate::common::{Running, equic_lab_in, eventually};
 use crate::stage::{Peer, TestStage};
 
 fn config(text: &str) -> tempfile::NamedTempFile {

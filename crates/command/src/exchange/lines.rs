@@ -17,6 +17,7 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// A full burst, from this time on.
     pub fn new(now: Instant) -> Lines {
         Lines { tokens: BURST, counted_to: now, left_out: 0 }
     }

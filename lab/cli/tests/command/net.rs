@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::{EQUIC_LAB, PATIENCE, Running, equic, equic_lab, unique};
+use crate::common::{EQUIC_LAB, PATIENCE, Running, equic, equic_lab};
 use serde_json::Value;
 
 /// A text of an event.

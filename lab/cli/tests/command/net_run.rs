@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use equic_lab::Lab;
 use nix::sys::signal::Signal;
 
-use crate::common::{EQUIC_LAB, ROOT, Running, equic_lab, eventually, root};
+use crate::common::{EQUIC_LAB, ROOT, Running, equic, equic_lab, eventually, root};
 
 /// 100 KB take 0.16 s at 5 Mb/s, and the handshake a round trip of 40 ms before them, with 20 ms to the last byte.
 const SCENARIO: &str = r#"
@@ -126,7 +126,7 @@ fn plugins_of_a_flow_act() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("cap.qplug");
     let bundle = bundle.to_str().unwrap();
-    equic_lab(&["plugin", "build", &format!("{ROOT}/plugins/cap"), "-o", bundle]).ok();
+    equic(&["plugin", "build", &format!("{ROOT}/plugins/cap"), "-o", bundle]).ok();
     let text = r#"
 seeds = 1
 limit = "50 s"
