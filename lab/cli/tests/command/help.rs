@@ -83,7 +83,7 @@ fn bash_completes_a_command() {
     let mut command = Command::new("bash");
     command.args(["--norc", "-c"]).arg(
         "source \"$0\"; COMP_WORDS=(equic-lab net rel); COMP_CWORD=2
-        _equic-lab equic-lab rel net; echo \"${COMPREPLY[@]}\"",
+        _equic__lab equic-lab rel net; echo \"${COMPREPLY[@]}\"",
     );
     command.arg(&file);
     assert_eq!(finish(command).ok(), "relay\n");
