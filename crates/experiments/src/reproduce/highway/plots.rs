@@ -50,8 +50,9 @@ fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
             let median = measured.row(name, value)?.value?.median;
             Some((value.parse().ok()?, median))
         };
-        let doubted = measured.values().iter().any(|value| is_doubted(measured, name, value));
-        let points = measured.values().iter().filter_map(point);
+        let values = measured.values();
+        let doubted = values.iter().any(|value| is_doubted(measured, name, value));
+        let points = values.iter().filter_map(point);
         plot = plot.series(Series::new(marked(name.to_owned(), doubted), points));
     }
     plot.draw()
