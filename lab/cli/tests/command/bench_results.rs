@@ -123,16 +123,17 @@ fn compare_exits_with_4_where_nothing_can_be_compared() {
     };
     let (old, other) = (run("old", "a", Some(1e9)), run("other", "b", Some(1e9)));
     for more in [&[][..], &["--no-fail"], &["--strict"]] {
-        let output = equic(&[&["compare", word(&old), word(&other)][..], more].concat());
+        let output = equic_lab(&[&["compare", word(&old), word(&other)][..], more].concat());
         assert_eq!(output.status.code(), Some(4), "{output:?}");
         assert!(text(&output.stderr).contains("none of 2 cells can be compared"), "{output:?}");
     }
-    let renamed = equic(&["compare", word(&old), word(&other), "--rename", "x=y"]);
+    let renamed = equic_lab(&["compare", word(&old), word(&other), "--rename", "x=y"]);
     assert_eq!(renamed.status.code(), Some(4), "{renamed:?}");
     assert!(text(&renamed.stderr).contains("no cell of the same name"), "{renamed:?}");
     // A run that fails in every round is worse, and one that failed before, too, cannot be compared.
     let failed = run("failed", "a", None);
-    let status = |old: &Path, new: &Path| equic(&["compare", word(old), word(new)]).status.code();
+    let status =
+        |old: &Path, new: &Path| equic_lab(&["compare", word(old), word(new)]).status.code();
     assert_eq!((status(&old, &failed), status(&failed, &failed)), (Some(1), Some(4)));
     assert_eq!(status(&old, &old), Some(0));
 }
@@ -141,10 +142,10 @@ fn compare_exits_with_4_where_nothing_can_be_compared() {
 fn a_report_without_figures_has_no_plots() {
     let dir = tempfile::tempdir().expect("a folder");
     fs::write(dir.path().join("samples.jsonl"), sample("a", 0, None)).expect("a file");
-    let shown = text(&equic(&["report", word(dir.path())]).stdout);
+    let shown = text(&equic_lab(&["report", word(dir.path())]).stdout);
     assert!(shown.contains("Plots: none") && !dir.path().join("plots").exists(), "{shown}");
     fs::write(dir.path().join("samples.jsonl"), sample("a", 0, Some(1e9))).expect("a file");
-    let shown = text(&equic(&["report", word(dir.path())]).stdout);
+    let shown = text(&equic_lab(&["report", word(dir.path())]).stdout);
     assert!(shown.contains("plots (SVG, PNG)") && dir.path().join("plots").exists(), "{shown}");
 }
 
