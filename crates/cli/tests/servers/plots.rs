@@ -86,7 +86,8 @@ fn medians(csv: &str, client: &str, value: &str, scale: f64) -> BTreeMap<String,
 
 #[test]
 fn the_lines_in_the_docs_give_the_reports_figures() {
-    let docs = std::fs::read_to_string(Path::new(ROOT).join("docs/notebook/bench-output.md")).unwrap();
+    let docs =
+        std::fs::read_to_string(Path::new(ROOT).join("docs/notebook/bench-output.md")).unwrap();
     let (_, rest) = docs.split_once("```python\n").expect("lines of Python");
     let (lines, _) = rest.split_once("```").expect("they end");
     let folder = tempfile::tempdir().unwrap();
