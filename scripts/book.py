@@ -88,7 +88,7 @@ def include(match):
 def command_help(program, words=()):
     """Returns the help of a command and of those below it, each with a heading."""
     text = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True).stdout
-    pages = [f"{'##' if len(words) < 2 else '###'} `{' '.join(['equic', *words])}`\n\n```text\n{text.rstrip()}\n```\n"]
+    pages = [f"{'##' if len(words) < 2 else '###'} `{' '.join([program.name, *words])}`\n\n```text\n{text.rstrip()}\n```\n"]
     below = re.search(r"^Commands:\n(.*?)(?=^\S|\Z)", text, re.S | re.M)
     for name in re.findall(r"^  ([a-z][\w-]*)", below[1] if below else "", re.M):
         if name != "help":

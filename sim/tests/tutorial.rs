@@ -53,7 +53,7 @@ fn the_tutorial_is_as_it_is_printed() {
         let mut shell = Command::new("bash");
         shell.current_dir(folder.path()).env("NO_COLOR", "1");
         // `equic-lab sim` starts this program.
-        shell.arg("-c").arg(format!("equic() {{ shift; {EQUIC_SIM} \"$@\"; }}; {command}"));
+        shell.arg("-c").arg(format!("equic-lab() {{ shift; {EQUIC_SIM} \"$@\"; }}; {command}"));
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
         let printed = String::from_utf8(output.stdout).unwrap();
