@@ -104,6 +104,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-bench",
             "equic-lab",
             "equic-load",
+            "equic-scenario",
             "equic-testing",
         ],
     ),
