@@ -282,7 +282,7 @@ mod tests {
             ("relay:loss=101%", "nothing that loss"),
             ("relay:loss=1", "nothing that loss"),
             ("relay:loss=1%,loss=2%", "twice"),
-            ("relay:colour=red", "none of delay"),
+            ("relay:colour=red", "the keys are delay"),
         ] {
             let error = NetPath::read(text).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

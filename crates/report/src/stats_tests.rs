@@ -64,7 +64,6 @@ fn percentiles_of_nearest_rank() {
 #[test]
 fn empty_and_impossible_have_no_value() {
     let empty = Sample::default();
-    let mut rng = StdRng::seed_from_u64(1);
     for value in [
         empty.min(),
         empty.max(),
