@@ -1,8 +1,6 @@
 //! Known samples: values computed by hand, with the R expressions that give the same.
 
 use super::*;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 
 /// R: x <- c(2, 4, 4, 4, 5, 5, 7, 9)
 const X: [f64; 8] = [9.0, 4.0, 5.0, 2.0, 4.0, 7.0, 5.0, 4.0];
