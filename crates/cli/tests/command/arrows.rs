@@ -221,15 +221,16 @@ fn the_product_needs_nothing_of_the_laboratory() {
     let wrong: Vec<_> = LABORATORY.iter().filter(|name| needed.contains(*name)).collect();
     assert!(wrong.is_empty(), "equic-cli needs {wrong:?}");
     // The crates of others, too.
-    let crates = |package: &str| -> BTreeSet<String> {
-        let tree = tree(&["--package", package, "--edges", "normal,build"]);
+    let crates = |package: &str, features: &str| -> BTreeSet<String> {
+        let of = ["--package", package, "--features", features];
+        let tree = tree(&[&of[..], &["--edges", "normal,build"]].concat());
         tree.iter().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
     };
-    let product = crates("equic-cli");
+    let product = crates("equic-cli", "boringssl");
     let wrong: Vec<_> = LABORATORY.iter().filter(|name| product.contains(**name)).collect();
     assert!(wrong.is_empty(), "equic-cli is built of {wrong:?}");
     // These names are crates: the laboratory has them, but for the model and the helpers of tests.
-    let lab = crates("equic-lab-cli");
+    let lab = crates("equic-lab-cli", SHIPPED);
     for name in LABORATORY
         .iter()
         .filter(|name| !["equic-gateway-model", "equic-testing", "equic-tcp"].contains(name))
