@@ -258,6 +258,8 @@ fn suites_run_with_assertions() {
     let scripts = folder.path().join("scripts");
     std::fs::create_dir(&scripts).unwrap();
     std::fs::copy(format!("{ROOT}/scripts/test.sh"), scripts.join("test.sh")).unwrap();
+    std::fs::create_dir(folder.path().join(".ci")).unwrap();
+    std::fs::copy(format!("{ROOT}/.ci/cargo.toml"), folder.path().join(".ci/cargo.toml")).unwrap();
     for (name, text) in [("toolchain.sh", "exit 0"), ("suites.sh", "env; printf '%s\\n' \"$@\"")] {
         let path = scripts.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
