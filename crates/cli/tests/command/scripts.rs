@@ -267,6 +267,7 @@ fn suites_run_with_assertions() {
     }
     let mut command = Command::new("bash");
     command.arg(scripts.join("test.sh")).env_clear().envs([("PATH", "/usr/bin:/bin")]);
+    command.env("HOME", folder.path());
     let out = finish(command);
     assert_eq!(out.code, Some(0), "{out:?}");
     let lines: Vec<&str> = out.stdout.lines().collect();
