@@ -285,7 +285,7 @@ fn a_cas_certificate_as_a_servers_own_is_explained() {
     let (server, ready) = made("ca", rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
     let out = get(&ready, ["--ca", &path("ca.pem")]);
     assert_eq!(out.code, Some(1), "{out:?}");
-    for word in ["a CA's certificate", "--pin FINGERPRINT", "CA:FALSE"] {
+    for word in ["a CA certificate", "--pin FINGERPRINT", "CA:FALSE"] {
         assert!(out.stderr.contains(word), "{word}: {out:?}");
     }
     assert_eq!(get(&ready, ["--pin", text(&ready, "fingerprint")]).ok(), "ok\n");
