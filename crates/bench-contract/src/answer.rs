@@ -1,4 +1,4 @@
-//! Output of the programs: the address on which a server listens, and the results of a client.
+//! Output of the programs: the address that a server listens on, and the results of a client.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -9,29 +9,28 @@ use serde::Serialize;
 
 use crate::{CONNECTION_WINDOW, Knobs, SMALL_EXCHANGE, STREAM_WINDOW};
 
-/// The object that a client prints at its end.
+/// Object that a client prints at its end.
 #[derive(Debug, Default, Serialize)]
 pub struct Answer {
-    /// Bytes of payload that arrived. For an upload, the bytes that the server reports.
+    /// Bytes of payload that arrived: here, or for an upload at the server by its own account.
     pub bytes: u64,
-    /// Number of completed streams, handshakes, requests or connections.
+    /// Streams, handshakes, requests or connections that were completed.
     pub count: u64,
-    /// Number of resumed handshakes.
+    /// Handshakes that were resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
-    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
-    /// verified each chain.
+    /// Certificate chains of the others that the client verified; none: each. It remembers the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
-    /// Time from the first request to the last byte, without the handshake, in seconds.
+    /// From the first request to the last byte, without the handshake.
     pub seconds: f64,
-    /// Duration of the handshake in seconds, if there is one connection.
+    /// Of the connection's handshake, where there is one connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Times from the start of a connection to its first byte.
+    /// From the start of a connection to its first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// Times of small exchanges, without and during a bulk download.
+    /// Times of small exchanges, alone and beside a bulk download.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Settings in force at the client.
@@ -39,9 +38,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns the answer for exchanges of [`SMALL_EXCHANGE`] bytes. Takes their durations in
-    /// seconds without and during a bulk download, and the bytes of the download that arrived in
-    /// `seconds`. The answer has no latency if there were no exchanges of one kind.
+    /// Of exchanges of [`SMALL_EXCHANGE`] bytes, from the seconds that they took alone and beside a bulk download of which
+    /// so many bytes came in `seconds`. Without a latency if there were none of one kind.
     pub fn of_loaded(
         unloaded: Vec<f64>,
         loaded: Vec<f64>,
@@ -60,89 +58,87 @@ impl Answer {
 /// Times to the first byte, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FirstByte {
-    /// The median.
+    /// Half of them are shorter.
     pub median: f64,
-    /// The 95th percentile.
+    /// 95 of 100 are shorter.
     pub p95: f64,
 }
 
 impl FirstByte {
-    /// Computes them from these durations. Returns `None` without durations.
+    /// Of so many of them; none of none.
     pub fn of(seconds: Vec<f64>) -> Option<FirstByte> {
         let [median, p95] = ranks(seconds, [50, 95])?;
         Some(FirstByte { median, p95 })
     }
 }
 
-/// Times of small exchanges on one connection, without and during a bulk download on it.
+/// Times of small exchanges on one connection, without and with a bulk download on it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Times before the bulk download.
+    /// Before the bulk download.
     pub unloaded: Exchanges,
-    /// Times during the bulk download.
+    /// While it ran.
     pub loaded: Exchanges,
-    /// Bytes of the bulk download that arrived in this time.
+    /// Bytes of the bulk download that arrived meanwhile.
     pub bulk_bytes: u64,
 }
 
 /// Times of exchanges, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Exchanges {
-    /// The median.
+    /// Half of them are shorter.
     pub median: f64,
-    /// The 99th percentile.
+    /// 99 of 100 are shorter.
     pub p99: f64,
 }
 
 impl Exchanges {
-    /// Computes them from these durations. Returns `None` without durations.
+    /// Of so many of them; none of none.
     pub fn of(seconds: Vec<f64>) -> Option<Exchanges> {
         let [median, p99] = ranks(seconds, [50, 99])?;
         Some(Exchanges { median, p99 })
     }
 }
 
-/// Returns the percentiles of these durations as nearest ranks. Returns `None` without durations.
+/// The times at or above shares in percent, as ranks go; none of none.
 fn ranks<const N: usize>(mut seconds: Vec<f64>, percent: [usize; N]) -> Option<[f64; N]> {
     seconds.sort_by(f64::total_cmp);
     let last = seconds.len().checked_sub(1)?;
     Some(percent.map(|percent| seconds[(last * percent).div_ceil(100)]))
 }
 
-/// Settings in force at an endpoint.
+/// Settings in force at an end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Effective {
     /// Name and version.
     pub implementation: String,
-    /// `native`, or `shared` for a stack without sockets of its own, which runs on quinn-udp.
+    /// `native`, or `shared` for a stack that brings no sockets and runs on quinn-udp.
     pub io: &'static str,
-    /// SO_RCVBUF as the kernel counts it: twice the requested size. `None`: the stack does not
-    /// report it.
+    /// SO_RCVBUF as the kernel counts it: twice what was asked for. None: the stack does not tell.
     pub receive_buffer: Option<usize>,
-    /// SO_SNDBUF, counted in the same way.
+    /// SO_SNDBUF, the same.
     pub send_buffer: Option<usize>,
-    /// Flow control window of a stream, in bytes.
+    /// Flow control of a stream, in bytes.
     pub stream_window: Option<u64>,
-    /// Flow control window of a connection, in bytes.
+    /// Flow control of a connection, in bytes.
     pub connection_window: Option<u64>,
-    /// Congestion control algorithm.
+    /// Congestion control.
     pub congestion: Option<&'static str>,
-    /// Name of the cipher suite in RFC 8446.
+    /// The cipher suite by its name in RFC 8446.
     pub cipher: Option<String>,
-    /// The largest UDP payload that was sent or could have been sent, in bytes.
+    /// The largest UDP payload that was sent or would have been, in bytes.
     pub max_payload: Option<u16>,
-    /// True if segmentation offload is used for sending (GSO).
+    /// Segmentation offload, sending.
     pub gso: Option<bool>,
-    /// True if segmentation offload is used for receiving (GRO).
+    /// The same, receiving.
     pub gro: Option<bool>,
-    /// Name of the cryptographic library.
+    /// The library that encrypts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crypto: Option<&'static str>,
 }
 
 impl Effective {
-    /// Returns the settings of an implementation that supports all requested ones. The buffers are
-    /// read from the socket.
+    /// Of an implementation that does all that was asked for; the socket's buffers are looked at.
     pub fn new(
         implementation: String,
         io: &'static str,
@@ -166,7 +162,7 @@ impl Effective {
     }
 }
 
-/// Returns the name and version of a package in a lock file, such as `quinn 0.11.12`.
+/// `quinn 0.11.12`: what a lock file says of a package.
 pub fn report(lock: &str, package: &str) -> String {
     let mark = format!("name = \"{package}\"\nversion = \"");
     let rest = lock.split_once(&mark).map(|(_, rest)| rest);
@@ -175,24 +171,24 @@ pub fn report(lock: &str, package: &str) -> String {
 }
 
 impl Answer {
-    /// Prints the answer.
+    /// Prints it.
     pub fn print(&self) -> Result<()> {
         line(&serde_json::to_string(self)?)
     }
 }
 
-/// Prints the address on which the server listens, and the settings in force.
+/// Says that the server listens, and what is in force.
 pub fn ready(address: SocketAddr, effective: &Effective) -> Result<()> {
     line(&format!("ready {address}"))?;
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Prints the settings in force again, when a server knows more than before its first connection.
+/// Says again what is in force, once a server knows more than before its first connection.
 pub fn again(effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Prints that all connections are open.
+/// Says that all connections are there.
 pub fn held() -> Result<()> {
     line("held")
 }

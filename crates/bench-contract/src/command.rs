@@ -1,4 +1,4 @@
-//! Parses the command line.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use crate::{Knobs, unsupported};
 /// Role of this process.
 #[derive(Clone, Debug)]
 pub enum Role {
-    /// A server.
+    /// It serves.
     Server(Server),
-    /// A client.
+    /// It asks.
     Client(Client),
 }
 
@@ -26,32 +26,32 @@ pub struct Server {
     pub cert: PathBuf,
     /// Private key of the certificate, PEM.
     pub key: PathBuf,
-    /// Settings that differ from the defaults.
+    /// Settings that differ from the usual ones.
     pub knobs: Knobs,
-    /// File to which TLS secrets are appended. `None`: they are not written.
+    /// File that TLS secrets are appended to; none: they are not written.
     pub keylog: Option<PathBuf>,
-    /// Folder of qlog files. `None`: they are not written.
+    /// The folder of qlog files.
     pub qlog: Option<PathBuf>,
 }
 
 /// A client's command line.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Address of the server.
+    /// Address that the server listens on.
     pub connect: SocketAddr,
-    /// Server name, which is in its certificate.
+    /// The server's name, for its certificate.
     pub name: String,
-    /// Certificate of the authority that signed the server's certificate, PEM.
+    /// Certificate of the authority that signed the server's, PEM.
     pub ca: PathBuf,
     /// Protocol that the client speaks.
     pub protocol: Protocol,
     /// Work of the client.
     pub work: Work,
-    /// Settings that differ from the defaults.
+    /// Settings that differ from the usual ones.
     pub knobs: Knobs,
-    /// File to which TLS secrets are appended. `None`: they are not written.
+    /// File that TLS secrets are appended to; none: they are not written.
     pub keylog: Option<PathBuf>,
-    /// Folder of qlog files. `None`: they are not written.
+    /// The folder of qlog files.
     pub qlog: Option<PathBuf>,
 }
 
@@ -62,16 +62,16 @@ pub enum Protocol {
     Perf,
     /// HTTP/3.
     H3,
-    /// The exchange of `Perf` over TLS and TCP.
+    /// The exchange of `Perf` over TLS over TCP.
     PerfTcp,
-    /// The exchange of `Perf` over TCP. The server uses sendfile(2).
+    /// The exchange of `Perf` over TCP, whose server has the kernel send.
     Sendfile,
 }
 
-/// Workload of a client.
+/// Work of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// Downloads this number of bytes in total, on all streams of all connections.
+    /// So many bytes in all, from the server, each connection with its streams.
     Download {
         /// Bytes of all connections together.
         bytes: u64,
@@ -80,52 +80,51 @@ pub enum Work {
         /// Number of connections open at once.
         connections: u64,
     },
-    /// Uploads bytes to the server, on one stream.
+    /// Bytes to the server, on one stream.
     Upload {
         /// Number of bytes.
         bytes: u64,
     },
-    /// Opens connections one after the other, with a number of them at the same time.
+    /// Connections one after the other, so many at a time.
     Handshakes {
-        /// Duration of the workload.
+        /// Time for which handshakes are made.
         time: Duration,
-        /// Number of concurrent connections.
+        /// Number of connections at a time.
         parallel: usize,
         /// True if connections are resumed with session tickets.
         resume: bool,
     },
-    /// Requests `GET /1k` on one connection, with a number of them at the same time.
+    /// `GET /1k` on one connection, so many at a time.
     Requests {
-        /// Duration of the workload.
+        /// Time for which requests are made.
         time: Duration,
-        /// Number of concurrent requests.
+        /// Number of requests at a time.
         parallel: usize,
     },
-    /// Opens connections one after the other, each until its first byte.
+    /// Connections one after the other, each until its first byte.
     FirstByte {
-        /// Duration of the workload.
+        /// Time for which connections are made.
         time: Duration,
     },
-    /// Runs small exchanges one after the other on one connection, first without and then during a
-    /// bulk download.
+    /// Small exchanges one after the other on one connection: alone first, then beside a bulk download.
     Loaded {
-        /// Duration of each of the two phases.
+        /// Time of each of the two.
         time: Duration,
     },
-    /// Holds idle connections.
+    /// Connections that do nothing.
     Hold {
         /// Number of connections.
         count: usize,
     },
 }
 
-/// Parses the command line of this process. Unknown options are unsupported. `speaks` are the
-/// protocols of the program, with its default first.
+/// Reads the command line of this process; what is not known is not supported. `speaks` are the protocols
+/// that the program does, the usual one first.
 pub fn read(speaks: &[Protocol]) -> Result<Role> {
     parse(std::env::args().skip(1), speaks)
 }
 
-/// Parses the words of a command line.
+/// Reads the words of a command line.
 pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
     let mut words = words.into_iter();
     let role = words.next().context("server or client?")?;
@@ -249,7 +248,7 @@ impl Options {
         }
     }
 
-    /// Requests are only possible over HTTP/3, which supports only requests and downloads.
+    /// Requests are of HTTP/3; over that there are those and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });
         let usual = if requests { Protocol::H3 } else { *speaks.first().context("a protocol")? };

@@ -1,11 +1,11 @@
-//! Settings that may differ from the defaults.
+//! Settings that may differ from the usual ones.
 
 use anyhow::{Result, bail};
 use rustls::CipherSuite;
 
 use crate::{BUFFER, PAYLOAD, unsupported};
 
-/// Requested settings. `None`: the default, which is the same for all implementations.
+/// Settings that were asked for; none: the value that all implementations have alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// SO_RCVBUF, in bytes.
@@ -14,22 +14,22 @@ pub struct Knobs {
     pub sndbuf: Option<usize>,
     /// UDP segmentation offload (UDP_SEGMENT).
     pub gso: Option<bool>,
-    /// Congestion control algorithm.
+    /// Congestion control.
     pub congestion: Option<Congestion>,
-    /// Largest UDP payload in bytes, or size of a TCP segment.
+    /// The largest UDP payload (of TCP: segment), in bytes.
     pub mtu: Option<u16>,
     /// The cipher suite.
     pub cipher: Option<Cipher>,
 }
 
-/// A congestion control algorithm.
+/// A congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
     /// RFC 9438.
     Cubic,
     /// RFC 9002 s.7, or RFC 6582.
     NewReno,
-    /// BBR, in the version of the stack.
+    /// Whatever version of it the stack has.
     Bbr,
 }
 
@@ -43,7 +43,7 @@ pub enum Cipher {
 }
 
 impl Knobs {
-    /// Parses an option of the command line. Returns false if it is not one of these.
+    /// Takes an option of the command line; true if it is one.
     pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
         match word {
             "--rcvbuf" => self.rcvbuf = Some(value.parse()?),
@@ -76,34 +76,34 @@ impl Knobs {
         Ok(true)
     }
 
-    /// Returns the SO_RCVBUF to set, in bytes.
+    /// SO_RCVBUF to be set, in bytes.
     pub fn receive_buffer(&self) -> usize {
         self.rcvbuf.unwrap_or(BUFFER)
     }
 
-    /// Returns the SO_SNDBUF to set, in bytes.
+    /// SO_SNDBUF to be set, in bytes.
     pub fn send_buffer(&self) -> usize {
         self.sndbuf.unwrap_or(BUFFER)
     }
 
-    /// Returns the largest UDP payload, in bytes.
+    /// The largest UDP payload, in bytes.
     pub fn payload(&self) -> u16 {
         self.mtu.unwrap_or(PAYLOAD)
     }
 
-    /// Returns the congestion control algorithm.
+    /// The congestion control.
     pub fn congestion(&self) -> Congestion {
         self.congestion.unwrap_or(Congestion::Cubic)
     }
 
-    /// Returns the only permitted cipher suite.
+    /// The only cipher suite.
     pub fn cipher(&self) -> Cipher {
         self.cipher.unwrap_or(Cipher::Aes128)
     }
 }
 
 impl Congestion {
-    /// Returns the algorithm's name in the answer.
+    /// Name of the algorithm in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",
@@ -114,7 +114,7 @@ impl Congestion {
 }
 
 impl Cipher {
-    /// Returns the suite of rustls.
+    /// Suite as rustls calls it.
     pub fn suite(self) -> CipherSuite {
         match self {
             Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -122,7 +122,7 @@ impl Cipher {
         }
     }
 
-    /// Returns the suite's name in RFC 8446.
+    /// Name of the suite in RFC 8446.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128 => "TLS_AES_128_GCM_SHA256",

@@ -1,24 +1,24 @@
-//! draft-banks-quic-performance: a request is 8 bytes with the number of requested bytes, and then
-//! any amount of payload. The first 8 bytes of the response are the number of payload bytes that
-//! arrived. All other bytes follow a pattern.
+//! draft-banks-quic-performance: a request is 8 bytes, how many are wanted back, and as much payload as
+//! the client likes. The first 8 bytes that come back say how much payload arrived, and all others follow
+//! a pattern.
 
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 
-/// Maximum size of a write, in bytes.
+/// The most that is sent at a time, in bytes.
 pub const CHUNK: usize = 64 << 10;
-/// Size of the number at the beginning of requests and responses, in bytes.
+/// Length of the number at the beginning of requests and answers, in bytes.
 pub const HEAD: usize = 8;
-/// Period of the pattern. It is the largest prime below 2^16, so that a block of any usual size
-/// that is missing, duplicated or misplaced shifts the pattern.
+/// After so many bytes the pattern begins again: the largest prime below 2^16, so that a block of any usual
+/// size that is missing, doubled or in the wrong place shifts it.
 pub const PERIOD: usize = 65_521;
-/// One block of this size in each 64 KiB is compared, at a rotating position, so that comparisons
-/// take little time of the transfer.
+/// Of each 64 KiB one block of so many bytes is compared, in turn each of them: what is measured is the
+/// transfer, not the comparison.
 const BLOCK: u64 = 4096;
 
-/// The pattern, long enough for any piece that begins in its first period.
+/// The pattern, as long as any piece of it may be that begins in its first period.
 static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     let mut state = 1u32;
     let mut period = [0; PERIOD];
@@ -29,13 +29,13 @@ static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     period.iter().copied().cycle().take(PERIOD + CHUNK).collect()
 });
 
-/// Returns at most `left` bytes of the pattern from an offset on.
+/// The pattern from a place on: `left` bytes of it, or fewer.
 pub fn pattern(at: u64, left: u64) -> Bytes {
     let (from, count) = span(at, left);
     PATTERN.slice(from..from + count)
 }
 
-/// The same, without a copy.
+/// The same, to be looked at.
 pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
     let (from, count) = span(at, left);
     PATTERN.get(from..from + count).unwrap_or_default()
@@ -46,13 +46,12 @@ fn span(at: u64, left: u64) -> (usize, usize) {
     (from, usize::try_from(left).unwrap_or(CHUNK).min(CHUNK))
 }
 
-/// Returns the number of bytes of each of several streams: equal shares, and the first gets the
-/// remainder.
+/// Number of bytes that each of several streams fetches: alike, and the first the rest.
 pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
 
-/// Compares received bytes with the pattern.
+/// Compares what arrives with the pattern.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
     at: u64,
@@ -60,7 +59,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Checks the next bytes.
+    /// The next bytes.
     pub fn take(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let block = self.at / BLOCK;
@@ -76,17 +75,17 @@ impl Check {
         }
     }
 
-    /// Returns the number of bytes checked so far.
+    /// Number of bytes checked so far.
     pub fn bytes(&self) -> u64 {
         self.at
     }
 
-    /// Returns the offset of the first piece that differs from the pattern, or `None` if all agree.
+    /// Offset of the first piece that differs from the pattern; none: all agree.
     pub fn wrong(&self) -> Option<u64> {
         self.wrong
     }
 
-    /// Ends the process if any byte differed.
+    /// Ends the process if anything differed.
     pub fn finish(&self) {
         if let Some(at) = self.wrong {
             eprintln!("corrupted: not what was sent, in the piece at byte {at}");
@@ -95,7 +94,7 @@ impl Check {
     }
 }
 
-/// The request on a stream, at the server.
+/// A server's side of a stream.
 #[derive(Default)]
 pub struct Request {
     head: [u8; HEAD],
@@ -103,7 +102,7 @@ pub struct Request {
     answer: Option<Response>,
 }
 
-/// The response on a stream.
+/// Response that goes back to the client.
 #[derive(Clone, Copy)]
 struct Response {
     wanted: u64,
@@ -112,13 +111,13 @@ struct Response {
 }
 
 impl Request {
-    /// Takes received bytes.
+    /// Bytes that came.
     pub fn received(&mut self, data: &[u8]) {
         fill(&mut self.head, self.read, data);
         self.read += data.len() as u64;
     }
 
-    /// Records the end of the request.
+    /// No more come.
     pub fn finished(&mut self) -> Result<()> {
         let payload = self.read.checked_sub(HEAD as u64).context("a request of under 8 bytes")?;
         let wanted = u64::from_be_bytes(self.head);
@@ -126,17 +125,17 @@ impl Request {
         Ok(())
     }
 
-    /// Returns true if the whole request was received.
+    /// True if the whole request has come.
     pub fn is_finished(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Returns the number of bytes that are still to be sent.
+    /// Bytes that are still to be sent.
     pub fn left(&self) -> u64 {
         self.answer.map_or(0, |answer| answer.wanted - answer.sent)
     }
 
-    /// Returns the next bytes.
+    /// The next of them.
     pub fn next(&self) -> Bytes {
         match &self.answer {
             None => Bytes::new(),
@@ -147,7 +146,7 @@ impl Request {
         }
     }
 
-    /// The same, without a copy.
+    /// The same, to be looked at.
     pub fn next_bytes(&self) -> &[u8] {
         match &self.answer {
             None => &[],
@@ -158,8 +157,7 @@ impl Request {
         }
     }
 
-    /// Returns the offset of the next byte in the pattern, or `None` before the leading number was
-    /// sent.
+    /// Offset of the next byte in the pattern, once the number before it has been sent.
     pub fn at(&self) -> Option<u64> {
         self.answer.and_then(|answer| answer.sent.checked_sub(HEAD as u64))
     }
@@ -171,7 +169,7 @@ impl Request {
         &rest[..rest.len().min(most)]
     }
 
-    /// Records that this number of bytes was sent.
+    /// So many of them were sent.
     pub fn sent(&mut self, count: usize) {
         if let Some(answer) = &mut self.answer {
             answer.sent += count as u64;
@@ -179,42 +177,40 @@ impl Request {
     }
 }
 
-/// Returns the bytes that a client writes before the payload.
+/// Bytes that a client writes before the payload.
 pub fn request(wanted: u64) -> [u8; HEAD] {
     wanted.to_be_bytes()
 }
 
-/// The response on a stream, at the client: counts the bytes, keeps the leading number and compares
-/// the rest.
+/// A client's side: counts what came, keeps its beginning and compares the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     head: [u8; HEAD],
-    /// Returns the number of all bytes.
+    /// All bytes.
     pub bytes: u64,
     check: Check,
 }
 
 impl Received {
-    /// Takes received bytes.
+    /// Bytes that came.
     pub fn take(&mut self, data: &[u8]) {
         let behind = fill(&mut self.head, self.bytes, data);
         self.bytes += data.len() as u64;
         self.check.take(behind);
     }
 
-    /// Records the end of the response. Ends the process if the bytes differ from those that were
-    /// sent.
+    /// No more come: ends the process if they are not those that were sent.
     pub fn finish(&self) {
         self.check.finish();
     }
 
-    /// Returns the number of payload bytes that the server received, as it reports.
+    /// The payload that arrived at the server, by its account.
     pub fn at_server(&self) -> u64 {
         if self.bytes >= HEAD as u64 { u64::from_be_bytes(self.head) } else { 0 }
     }
 }
 
-/// Moves the bytes of the leading number into it. Returns the bytes after it.
+/// Puts what belongs to the number into it; what is behind.
 fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
     let at = usize::try_from(at).unwrap_or(HEAD).min(HEAD);
     let (front, behind) = data.split_at(data.len().min(HEAD - at));
@@ -226,7 +222,7 @@ fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// Returns a response to a request for this number of bytes, in the pieces in which it is sent.
+    /// An answer to a request for so many bytes, in pieces as they are sent.
     fn answer(payload: usize, wanted: u64) -> Vec<u8> {
         let mut asked = Request::default();
         for piece in request(wanted).chunks(3) {
@@ -263,7 +259,7 @@ mod tests {
         assert!(Request::default().finished().is_err());
     }
 
-    /// The first bytes of the pattern, for implementations in other languages.
+    /// The first bytes of the pattern, for those who write it in another language.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);

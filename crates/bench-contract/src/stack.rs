@@ -1,4 +1,4 @@
-//! Interface of stacks with asynchronous streams.
+//! Interface of stacks whose streams are awaited.
 
 use std::future::Future;
 
@@ -8,25 +8,23 @@ use bytes::Bytes;
 use crate::Effective;
 use crate::perf::Received;
 
-/// A client's endpoint. Clones refer to the same endpoint.
+/// A client's end; clones are the same.
 pub trait Stack: Clone + Send + Sync + 'static {
-    /// The type of its connections.
+    /// A connection of it.
     type Connection: Connection;
 
     /// Opens a connection to the server.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection>> + Send;
 
-    /// Returns the number of handshakes so far in which the server sent a certificate, that is,
-    /// which were not resumed.
+    /// Handshakes so far in which the server showed its certificate: those that were not resumed.
     fn full_handshakes(&self) -> u64;
 
-    /// Returns the number of certificate chains that were verified so far, if the client caches
-    /// valid chains. `None`: it verifies each chain.
+    /// Certificate chains of those that were verified so far; none: each. A client may remember that a chain is valid.
     fn chains_verified(&self) -> Option<u64> {
         None
     }
 
-    /// Waits until the CONNECTION_CLOSE frames of closed connections were sent.
+    /// Waits until what was closed has left.
     fn wait_idle(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -34,43 +32,42 @@ pub trait Stack: Clone + Send + Sync + 'static {
 
 /// A connection.
 pub trait Connection: Send + Sync + 'static {
-    /// The sending half of a stream.
+    /// The half of a stream to be written.
     type Send: SendStream;
-    /// The receiving half of a stream.
+    /// The half to be read.
     type Receive: ReceiveStream;
 
     /// Opens a bidirectional stream.
     fn open(&self) -> impl Future<Output = Result<(Self::Send, Self::Receive)>> + Send;
 
-    /// Records settings that are in force on this connection.
+    /// Notes what turned out to be in force.
     fn observe(&self, _effective: &mut Effective) {}
 
-    /// Closes the connection with an application error code.
+    /// Closes it; `code` is the application's.
     fn close(self, code: u32) -> impl Future<Output = ()> + Send;
 
-    /// Returns true if the connection is open.
+    /// True if the connection is still open.
     fn is_open(&mut self) -> bool;
 }
 
-/// The sending half of a stream.
+/// The half of a stream to be written.
 pub trait SendStream: Send + 'static {
-    /// Sends all bytes.
+    /// Sends all of it.
     fn send(&mut self, data: Bytes) -> impl Future<Output = Result<()>> + Send;
 
-    /// Finishes the stream.
+    /// No more comes.
     fn finish(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// The receiving half of a stream.
+/// The half of a stream to be read.
 pub trait ReceiveStream: Send + 'static {
-    /// Waits for bytes and passes them to `take`, without a copy if possible. Returns false at the
-    /// end of the stream.
+    /// Waits for some bytes and gives them to `take`, in whatever way is cheapest; false at the end.
     fn receive(
         &mut self,
         take: impl FnMut(&[u8]) + Send,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Receives all bytes until the end of the stream.
+    /// All that comes.
     fn receive_all(&mut self) -> impl Future<Output = Result<Received>> + Send {
         async {
             let mut received = Received::default();

@@ -1,10 +1,8 @@
-//! Detects other runs that measure on this machine at the same time, because they disturb each
-//! other.
+//! Runs that measure on this machine at the same time, which disturb each other.
 //!
-//! A run listens at an abstract Unix socket address. The kernel frees the address when the process
-//! ends, for whatever reason. A run that finds the address in use connects to it, so that
-//! both can warn. Such addresses belong to a network namespace, so runs in containers do not see
-//! each other.
+//! A run listens at an abstract address of Unix sockets, which the kernel frees at its end, however it ends. A run
+//! that finds the address taken connects to it, so that both know. Such addresses belong to a network namespace: runs
+//! in containers do not see each other.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -12,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-/// The address, without the leading zero byte.
+/// The address, without the byte 0 before it.
 const NAME: &str = "equic-bench-run";
 
 /// The machine, claimed for a run until this is dropped.
@@ -23,7 +21,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims the machine. This never fails: see [`Claim::other`].
+    /// Claims the machine. It is not refused to anybody: see [`Claim::other`].
     #[must_use]
     pub fn take() -> Claim {
         Claim::named(NAME)
@@ -47,13 +45,13 @@ impl Claim {
         }
     }
 
-    /// Returns the process of a run that started earlier.
+    /// The process of a run that was there before.
     #[must_use]
     pub fn other(&self) -> Option<u32> {
         self.other
     }
 
-    /// Returns the process of a run that started since the last call.
+    /// The process of a run that began since the last call.
     #[must_use]
     pub fn joined(&self) -> Option<u32> {
         let (stream, _) = self.listener.as_ref()?.accept().ok()?;

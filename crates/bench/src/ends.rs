@@ -1,4 +1,4 @@
-//! Starts the two ends of a cell, and the relay between them.
+//! How the two ends of a cell, and a relay between them, are started.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::site::Endpoint;
 use crate::sweep::SweepPoint;
 use crate::{Failure, Implementation};
 
-/// Server name in the certificate.
+/// The name in the server's certificate.
 pub(crate) const NAME: &str = "server";
 
-/// Returns the environment variables that a point adds to those of a program.
+/// Environment variables that a point adds to a program's.
 pub(crate) fn environment(
     who: &Implementation,
     point: &SweepPoint,
@@ -25,7 +25,7 @@ pub(crate) fn environment(
     who.aes_off.clone().ok_or_else(|| CellError::Unsupported(no_aes(&who.name)))
 }
 
-/// Returns the message for an implementation that cannot turn AES instructions off (`aes=off`).
+/// Message that the implementation cannot do `aes=off`.
 pub(crate) fn no_aes(name: &str) -> String {
     format!("nothing turns the CPU's AES instructions off for {name}")
 }

@@ -1,12 +1,11 @@
-//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
-//! a cell.
+//! Errors that keep a run from being made, and from being measured: a fault of an implementation is an outcome.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::Failure;
 
-/// Reason that a run is not possible.
+/// Reason for which a run cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -19,7 +18,7 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// A file is not a list of implementations.
+    /// The list of implementations is not one.
     #[error("{} is no list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
@@ -30,7 +29,7 @@ pub enum BenchError {
     /// No implementation has this name.
     #[error("there is no implementation {name:?}: there are {known}")]
     Unknown {
-        /// The requested name.
+        /// Name that was asked for.
         name: String,
         /// Names that exist.
         known: String,
@@ -40,30 +39,30 @@ pub enum BenchError {
     NotBuilt {
         /// The implementation.
         name: String,
-        /// The defective file or folder.
+        /// File or folder that is not as it should be.
         path: PathBuf,
-        /// The defect.
+        /// Defect of it.
         what: &'static str,
-        /// Advice how to fix it.
+        /// Advice what to do about it.
         mend: String,
     },
-    /// A sweep is invalid.
+    /// Something to sweep that makes no sense.
     #[error("cannot sweep {text}: {why}")]
     Sweep {
-        /// The sweep as written.
+        /// Sweep as it was written.
         text: String,
         /// Defect of the sweep.
         why: String,
     },
-    /// A path between client and server is invalid.
+    /// No path between client and server is like that.
     #[error("no path {text}: {why}")]
     Path {
-        /// The path as written.
+        /// Path as it was written.
         text: String,
         /// Defect of the path.
         why: String,
     },
-    /// The requested run is not possible.
+    /// The run as asked for is not possible.
     #[error("{0}")]
     Plan(String),
     /// A file of the run cannot be written, or there is no space for it.
@@ -75,15 +74,15 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// A run cannot be resumed from this folder.
+    /// A folder is not that of a run which could go on.
     #[error("{} cannot be gone on with: {why}", path.display())]
     Resume {
         /// The folder.
         path: PathBuf,
-        /// Reason that the run cannot be resumed.
+        /// Reason for which the run cannot go on.
         why: String,
     },
-    /// A machine of a testbed does not work as required.
+    /// A machine of a testbed does not do what it has to.
     #[error("the testbed's {machine}: {why}")]
     Testbed {
         /// Name of the machine.
@@ -94,7 +93,7 @@ pub enum BenchError {
     /// A profile cannot be kept.
     #[error(transparent)]
     Result(#[from] crate::result::ResultError),
-    /// Network namespaces cannot be created or removed.
+    /// The namespaces cannot be made, or removed.
     #[error(transparent)]
     Lab(#[from] equic_lab::LabError),
     /// A relay cannot be started.
@@ -102,10 +101,10 @@ pub enum BenchError {
     Relay(#[from] equic_lab::relay::RelayError),
 }
 
-/// Reason that a cell has no measurement.
+/// Reason for which a cell has no measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellError {
-    /// An end does not support the cell.
+    /// An end says that it does not do that.
     Unsupported(String),
     /// The attempt failed.
     Failed(Failure, String),

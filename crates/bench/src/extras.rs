@@ -1,27 +1,26 @@
-//! Extra recordings that slow programs down. They are made in additional attempts after all others,
-//! whose figures do not count.
+//! Extra recordings that slow programs down: made in attempts that are in no figure, after all others.
 
 use serde::{Deserialize, Serialize};
 
-/// Extra recordings to make.
+/// Extra recordings to make in attempts that do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extras {
     /// qlog files of both ends.
     #[serde(default)]
     pub qlog: bool,
-    /// TLS secrets of both ends, to decrypt captures.
+    /// The secrets of both ends, for decrypting captures.
     #[serde(default)]
     pub keylog: bool,
-    /// Number of bytes kept of each packet. `None`: packets are not captured.
+    /// Number of bytes kept of each packet; none: packets are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcap: Option<u32>,
     /// Division of CPU time, by sampling.
     #[serde(default)]
     pub profile: bool,
-    /// A flame graph of each end, from the same samples.
+    /// A flame graph of each end, of the same samples.
     #[serde(default)]
     pub flamegraph: bool,
-    /// The samples in the format of perf(1).
+    /// The samples themselves, as perf(1) reads them.
     #[serde(default)]
     pub perf_data: bool,
 }
@@ -29,17 +28,16 @@ pub struct Extras {
 /// Purpose of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The figures. The warm-up round also has this purpose.
+    /// Figures; the warm-up round, too.
     Figures,
-    /// Files that programs write (qlog, secrets), and a packet capture.
+    /// Files that programs write about themselves, and their packets.
     Files,
-    /// Samples. These turns are separate, because writing the other files would disturb the
-    /// samples.
+    /// Samples, which writing those files would disturb.
     Profile,
 }
 
 impl Extras {
-    /// Returns the recordings to make in a turn of this purpose.
+    /// The recordings to make in a turn of this purpose.
     #[must_use]
     pub const fn of(self, purpose: Purpose) -> Extras {
         const NONE: Extras = Extras {
@@ -58,13 +56,13 @@ impl Extras {
         }
     }
 
-    /// Returns true if samples are taken.
+    /// True if samples are taken.
     #[must_use]
     pub const fn samples(self) -> bool {
         self.profile || self.flamegraph || self.perf_data
     }
 
-    /// Returns the purposes of the additional turns of each cell.
+    /// Purposes of the turns that each cell has after all others.
     #[must_use]
     pub fn purposes(self) -> Vec<Purpose> {
         let files = self.of(Purpose::Files) != Extras::default();

@@ -12,12 +12,12 @@ use crate::doctor::{Finding, copies, sysctl};
 use crate::plan::RunPlan;
 use crate::{BenchError, Places};
 
-/// Version of the schema of a manifest.
+/// The version of the shape of a manifest.
 pub const MANIFEST: &str = "equic.bench.manifest/1";
-/// Name of the file in the folder of a run.
+/// The file in the folder of a run.
 pub const FILE: &str = "manifest.json";
 
-/// Kernel parameters that affect figures.
+/// Kernel parameters that change figures.
 const SYSCTLS: [&str; 12] = [
     "net.core.rmem_default",
     "net.core.rmem_max",
@@ -32,23 +32,19 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.udp_mem",
     "kernel.sched_autogroup_enabled",
 ];
-/// Files that pin the sources of an implementation.
+/// Files that pin what an implementation was built of.
 const LOCKS: [&str; 6] =
     ["Cargo.lock", "go.sum", "package-lock.json", "bun.lock", "requirements.txt", "pom.xml"];
 
-/// The facts needed to repeat a run.
+/// All that has to be known.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`MANIFEST`].
     pub schema: String,
-    /// Time at which the run began.
+    /// Time at which the run was begun.
     pub created: Timestamp,
     /// The version of this program.
     pub version: String,
-    /// Crypto libraries of this program, which is also the implementation `equic`: such as
-    /// `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub crypto: Option<String>,
     /// The command line.
     pub command: Vec<String>,
     /// Seed of the order.
@@ -59,24 +55,24 @@ pub struct Manifest {
     pub cpu_flags: Vec<String>,
     /// Kernel parameters.
     pub sysctls: BTreeMap<String, String>,
-    /// Command line of the kernel.
+    /// Command line that the kernel was started with.
     pub kernel_command_line: String,
-    /// `GLIBC_TUNABLES`. The measured programs inherit it.
+    /// `GLIBC_TUNABLES`, which the programs were run with, too.
     #[serde(default)]
     pub glibc_tunables: Option<String>,
     /// The files of each implementation with their SHA-256.
     pub programs: BTreeMap<String, Vec<(String, String)>>,
-    /// SHA-256 of the lock files next to the list of implementations.
+    /// SHA-256 of the lock files beside the list of implementations.
     pub locks: BTreeMap<String, String>,
     /// Findings of the doctor before the start.
     pub findings: Vec<Finding>,
-    /// The machines of a testbed, as their agents describe them.
+    /// The machines of a testbed, as they said of themselves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub testbed: BTreeMap<String, crate::agent::Said>,
 }
 
 impl Manifest {
-    /// Records this machine and the plan.
+    /// Takes down what this machine and the plan are.
     ///
     /// # Errors
     /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be read.
@@ -104,7 +100,6 @@ impl Manifest {
             schema: MANIFEST.to_owned(),
             created,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            crypto: None,
             command,
             seed: plan.options.seed,
             machine,
@@ -122,7 +117,7 @@ impl Manifest {
         })
     }
 
-    /// Writes the manifest into the folder of a run.
+    /// Writes it into the folder of a run.
     ///
     /// # Errors
     /// [`BenchError::Write`].
@@ -134,7 +129,7 @@ impl Manifest {
     }
 }
 
-/// Returns the lock files in a folder and in its subfolders.
+/// Lock files in a folder and in the folders in it.
 fn locks(folder: &Path) -> Result<BTreeMap<String, String>, BenchError> {
     let folders = |folder: &Path| -> Vec<std::path::PathBuf> {
         let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };

@@ -14,12 +14,12 @@ use crate::sweep::{Sweep, SweepPoint, points};
 use crate::watch::Bounds;
 use crate::{BenchError, Implementation, Key, NetPath, Places, Size, Workload};
 
-/// Version of the schema of a plan.
+/// The version of the shape of a plan.
 pub const PLAN: &str = "equic.bench.plan/1";
-/// Name of the file in the folder of a run.
+/// The file in the folder of a run.
 pub const FILE: &str = "plan.json";
 
-/// Options of a run.
+/// Options that a run was asked for with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Workloads to measure.
@@ -28,9 +28,9 @@ pub struct Options {
     pub paths: Vec<String>,
     /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
-    /// The only protocol to use. `None`: the first protocol that a pair shares.
+    /// Only in this protocol; none: in the first that a pair shares.
     pub protocol: Option<String>,
-    /// True if each implementation runs only with itself.
+    /// Each implementation with itself only.
     pub same: bool,
     /// Size of each workload.
     pub size: Size,
@@ -38,28 +38,28 @@ pub struct Options {
     pub rounds: u32,
     /// True if a warm-up round, which does not count, comes first.
     pub warmup: bool,
-    /// Seed of the order, and of all other random choices.
+    /// Seed of the order, and of whatever else is drawn by chance.
     pub seed: u64,
     /// The CPUs of servers.
     pub server_cpus: Vec<usize>,
     /// The CPUs of clients.
     pub client_cpus: Vec<usize>,
-    /// Maximum number of attempts in a round at a cell that was disturbed.
+    /// Most attempts in a round at a cell that was disturbed.
     pub attempts: u32,
     /// Bounds beyond which an attempt counts as disturbed.
     pub bounds: Bounds,
-    /// Recordings to make in an additional attempt at each cell, which does not count.
+    /// Recordings of one more attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
-    /// Folder of given certificates. `None`: certificates are created in the folder of the run.
+    /// A folder of certificates that was given; none: they are made, in the folder of the run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations. `None`: the built-in list.
+    /// The list of implementations; none: the one that is built into the program.
     pub registry: Option<PathBuf>,
-    /// Folder of the built implementations.
+    /// Folder that the implementations were built in.
     pub built: PathBuf,
 }
 
-/// An implementation at the time when the plan was made.
+/// An implementation as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
     /// Entry of the implementation in the registry.
@@ -85,31 +85,30 @@ pub struct RunPlan {
 /// All cells of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cells {
-    /// The cells, without duplicates.
+    /// Each once.
     pub keys: Vec<Key>,
-    /// The order in each round, as indices of `keys`. The warm-up round comes first, if there is
-    /// one.
+    /// The order in each round, as indices of `keys`; the warm-up round first, where there is one.
     pub order: Vec<Vec<usize>>,
 }
 
-/// A turn of a cell.
+/// A cell's turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn<'a> {
     /// Place in the order, counted from 0.
     pub sequence: u64,
-    /// Number of the round, counted from 0. -1 is the warm-up round, whose figures do not count.
+    /// Number of the round, counted from 0; -1 is the warm-up, in no figure.
     pub round: i64,
     /// Purpose of the turn.
     pub purpose: Purpose,
-    /// The cell.
+    /// Cell that is measured.
     pub key: &'a Key,
 }
 
 impl RunPlan {
-    /// Makes a plan. The same options and implementations give the same plan.
+    /// Makes a plan. The same options and implementations give the same.
     ///
     /// # Errors
-    /// Invalid sweeps or paths, no cell to run, and programs that cannot be read.
+    /// Sweeps or paths that make no sense, nothing to run, programs that cannot be read.
     pub fn new(
         options: Options,
         implementations: &[Implementation],
@@ -138,7 +137,7 @@ impl RunPlan {
         Ok(RunPlan { schema, options, implementations: frozen, cells: Cells { keys, order } })
     }
 
-    /// Returns every cell of every round, in order.
+    /// Every cell of every round, in order.
     pub fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let first = if self.options.warmup { -1 } else { 0 };
         let rounds = (first..).zip(&self.cells.order);
@@ -153,7 +152,7 @@ impl RunPlan {
         self.cells.order.iter().map(Vec::len).sum()
     }
 
-    /// Returns the additional turns of each cell for extra recordings.
+    /// More turns for each cell, after all others, if something is to be kept of them.
     pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let purposes = self.options.extras.purposes().into_iter();
         let turns =
@@ -172,12 +171,12 @@ impl RunPlan {
         self.len() == 0
     }
 
-    /// Returns the implementation with this name.
+    /// The implementation of this name.
     pub fn implementation(&self, name: &str) -> Option<&Implementation> {
         self.implementations.iter().map(|one| &one.implementation).find(|one| one.name == name)
     }
 
-    /// Returns the paths, by their names in records.
+    /// The paths, by the names that records have.
     ///
     /// # Errors
     /// [`BenchError::Path`].
@@ -185,7 +184,7 @@ impl RunPlan {
         paths(&self.options)
     }
 
-    /// Writes the plan into the folder of a run.
+    /// Writes it into the folder of a run.
     ///
     /// # Errors
     /// [`BenchError::Write`].
@@ -196,7 +195,7 @@ impl RunPlan {
         std::fs::write(&path, text + "\n").map_err(failed)
     }
 
-    /// Reads the plan from the folder of a run.
+    /// Reads it from there.
     ///
     /// # Errors
     /// [`BenchError::Resume`].
@@ -213,18 +212,18 @@ impl RunPlan {
         }
     }
 
-    /// Returns how this plan differs from a new plan with the same options. `None`: they are equal.
+    /// In what it differs from a plan that was made anew of the same options; none: in nothing.
     pub fn difference(&self, now: &RunPlan) -> Option<String> {
         for then in &self.implementations {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);
             match found {
-                None => return Some(format!("{name} is missing now")),
+                None => return Some(format!("{name} is not there any more")),
                 Some(found) if found.files != then.files => {
-                    return Some(format!("the program of {name} has changed"));
+                    return Some(format!("the program of {name} is another one"));
                 }
                 Some(found) if found != then => {
-                    return Some(format!("the entry of {name} has changed"));
+                    return Some(format!("the entry of {name} is another one"));
                 }
                 Some(_) => {}
             }
@@ -264,8 +263,8 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
     Ok(paths)
 }
 
-/// Returns every workload on every path at every point, between all pairs. The workload `idle`
-/// measures memory, which does not depend on the path, so it runs only on the first path.
+/// Every workload on every path at every point, between all pairs. Memory does not depend on the path:
+/// it is measured on the first only.
 fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchError> {
     let sweeps =
         options.sweeps.iter().map(|text| Sweep::read(text)).collect::<Result<Vec<_>, _>>()?;
@@ -292,8 +291,8 @@ fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchErro
     Ok(keys)
 }
 
-/// Returns the order: in each round every cell once, in random order, so that changes of the
-/// machine affect all cells equally.
+/// In each round every cell once, in random order, so that whatever changes on the machine meanwhile
+/// meets all alike.
 fn order(cells: usize, options: &Options) -> Vec<Vec<usize>> {
     let mut rng = SmallRng::seed_from_u64(options.seed);
     let rounds = options.rounds + u32::from(options.warmup);

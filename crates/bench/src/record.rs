@@ -1,7 +1,7 @@
-//! Records of a run of `equic-lab bench run`: one [`Record`] a line in `samples.jsonl`.
+//! Records of a run of `equic bench run`: one [`Record`] a line in `samples.jsonl`.
 //!
-//! The runner writes records. Tables, pages and comparisons read them. A line describes one attempt
-//! completely, so a truncated file is still usable.
+//! The runner writes them, everything else reads them: tables, pages, comparisons. A line says all that
+//! belongs to one attempt, so that a file cut off anywhere still says what its lines say.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::Effective;
 use crate::answer::Latency;
 
-/// Version of the schema of a line.
+/// The version of the shape of a line.
 pub const RECORDS: &str = "equic.bench.samples/1";
 
-/// Identity of a cell: everything that determines what its figure means.
+/// Identity of a cell: everything that makes its figure another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// Name of the workload: `download`, `upload`, `streams`, `connections`, `handshakes`, `resumed`,
@@ -29,7 +29,7 @@ pub struct Key {
     pub client: String,
     /// The server's.
     pub server: String,
-    /// Swept settings with their values in this cell: `rcvbuf` -> `106496`. Empty without a sweep.
+    /// Settings that are swept, with their values here: `rcvbuf` -> `106496`. Empty without a sweep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: BTreeMap<String, String>,
 }
@@ -37,67 +37,65 @@ pub struct Key {
 /// One attempt at one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`RECORDS`]. Empty in files of older releases.
+    /// [`RECORDS`]; empty in files of releases that did not write it.
     #[serde(default)]
     pub schema: String,
     /// Cell that was measured.
     #[serde(flatten)]
     pub key: Key,
-    /// Round, counted from 0. Round `-1` is the warm-up, whose figures do not count.
+    /// Round, counted from 0. Round `-1` is warm-up: in no figure.
     pub round: i64,
     /// Place in the order of the whole plan, counted from 0.
     pub sequence: u64,
-    /// Attempt, counted from 1. The last attempt of a round counts.
+    /// Attempt, counted from 1. A round's last attempt is the one that counts.
     pub attempt: u32,
-    /// True if the attempt's figure counts. `None` in files of older releases: the last attempt of
-    /// a round counts.
+    /// True if the attempt's figure is one of those that reports are made of; none: the release that wrote it did
+    /// not say so, and a round's last attempt counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
-    /// Reason that the attempt does not count. `None` if it counts.
+    /// Reason for which the attempt does not count; none if it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
     /// Time at which the attempt began: seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// Total duration of the attempt in seconds, including the start and the end of the processes.
+    /// Duration of the attempt in all, with the start and end of the processes, in seconds.
     pub wall_seconds: f64,
     /// Outcome of the attempt.
     #[serde(flatten)]
     pub end: End,
     /// Other activity of the machine during the attempt.
     pub noise: Noise,
-    /// Folder of its logs, relative to the folder of the result. `None`: no logs were kept.
+    /// Folder of its logs, relative to the result's; none: none were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
 
-/// Reason that an attempt does not count.
+/// Reason for which an attempt does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyNot {
-    /// It belongs to the warm-up round.
+    /// It warmed up.
     WarmUp,
-    /// It was made for a profile or for logs.
+    /// It was made for a profile or for logs, not for a figure.
     Extra,
-    /// Other programs used too much of the machine. The attempt is discarded, and the round is
-    /// repeated.
+    /// The machine was too busy with others: it was thrown away, and the round is tried again.
     Noisy,
-    /// It was interrupted. The attempt is repeated when the run is resumed.
+    /// It was stopped from outside, and is tried again when the run goes on.
     Interrupted,
-    /// It failed, see `failure`. It counts among the failures.
+    /// It went wrong, and is counted among the failures: see `failure`.
     Failed,
-    /// An end does not support the cell.
+    /// An end says that it does not do that.
     Unsupported,
 }
 
 impl Record {
-    /// Returns true if a repetition would end the same way: an end does not support the cell, or
-    /// its program is missing.
+    /// True if no other attempt can end otherwise: an end does not do that, or its program is not there.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self.end, End::Unsupported { .. } | End::Failed { failure: Failure::Missing, .. })
     }
 
-    /// Returns the figures if they do not count because the machine was too busy.
+    /// The figures, if they were measured while the machine was too busy, and so do not count.
     #[must_use]
     pub fn disturbed(&self) -> Option<&Figures> {
         match &self.end {
@@ -106,15 +104,13 @@ impl Record {
         }
     }
 
-    /// Returns true if the attempt was discarded so that the round is repeated. It is neither a
-    /// figure nor a failure.
+    /// True if the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
         self.why_not == Some(WhyNot::Noisy)
     }
 
-    /// Records whether the attempt counts. `last`: the turn is not repeated. `extra`: the attempt
-    /// was made for extra recordings.
+    /// Says whether it counts. `last`: the turn is over with it; `extra`: it was made for no figure.
     pub(crate) fn judge(&mut self, last: bool, extra: bool) {
         let why_not = match &self.end {
             _ if extra => Some(WhyNot::Extra),
@@ -123,7 +119,7 @@ impl Record {
             _ if !last => Some(WhyNot::Noisy),
             End::Unsupported { .. } => Some(WhyNot::Unsupported),
             End::Failed { .. } => Some(WhyNot::Failed),
-            // The same rule as in reports.
+            // As reports see it.
             End::Measured { figures } => (!figures.is_sound()).then_some(WhyNot::Failed),
         };
         (self.counts, self.why_not) = (Some(why_not.is_none()), why_not);
@@ -131,10 +127,10 @@ impl Record {
 }
 
 impl Figures {
-    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
+    /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
     #[must_use]
     pub fn units(&self) -> f64 {
-        // Most of the CPU time is that of the bulk download.
+        // Beside a bulk download that is what CPU time goes to.
         if self.unit == "bit/s" || self.latency.is_some() {
             self.bytes as f64 / 1e9
         } else {
@@ -142,8 +138,7 @@ impl Figures {
         }
     }
 
-    /// Returns the CPU seconds of the server and of the client, without those of their start if
-    /// these were measured.
+    /// CPU seconds of the server and of the client without their start, as far as that was measured.
     #[must_use]
     pub fn work_cpu(&self) -> (f64, f64) {
         let work = |all: f64, start: Option<f64>| (all - start.unwrap_or(0.0)).max(0.0);
@@ -153,7 +148,7 @@ impl Figures {
         )
     }
 
-    /// Returns true if the figures are possible: finite, above zero, and some work was done.
+    /// True if the figures are possible: finite, above zero, and something was done.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.value.is_finite() && self.value > 0.0 && self.units() > 0.0
@@ -170,12 +165,12 @@ pub enum End {
         #[serde(flatten)]
         figures: Box<Figures>,
     },
-    /// An end does not support the cell (exit status 127).
+    /// An end says that it does not do that (exit status 127).
     Unsupported {
         /// The end that does not support it, and its message.
         why: String,
     },
-    /// It failed, and there is no figure.
+    /// It went wrong: no number.
     Failed {
         /// Kind of failure.
         failure: Failure,
@@ -190,96 +185,94 @@ pub enum End {
 pub enum Failure {
     /// A program could not be started, or the server was not ready in time.
     Start,
-    /// A program does not exist or is not executable. No round of the cell is repeated.
+    /// A program is not there, or may not be executed: no round of the cell is tried again.
     Missing,
     /// A program ended with a status other than 0, or by a signal.
     Crashed,
-    /// The time limit was reached, or no bytes were transferred for too long.
+    /// Time was over, or nothing moved any more.
     Stalled,
-    /// Fewer bytes, streams or connections than requested.
+    /// Fewer bytes, streams or connections than asked for.
     Truncated,
-    /// The received bytes differ from those that were sent (checksum).
+    /// The bytes are not those that were sent (checksum).
     Corrupted,
-    /// The client reports work that it did not do, or its answer is invalid.
+    /// It says that it did what it did not, or its answer is none.
     Lied,
-    /// Other programs used too much of the machine in each of the permitted attempts.
+    /// The machine was too busy with others, as often as was tried.
     Noisy,
-    /// Interrupted.
+    /// Stopped from outside.
     Interrupted,
 }
 
-/// The figures of a measured attempt. Names of fields contain units. CPU time is user and system
-/// time of a process from its start to its end.
+/// The figures of a measured attempt. Units are in the names; CPU time is user and system time of a
+/// process from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The figure of the workload, in `unit`.
+    /// The workload's own figure, in `unit`.
     pub value: f64,
-    /// `bit/s`, `1/s`, `s` or `B` (bytes per connection). Less is better for `s` and `B`.
+    /// `bit/s`, `1/s`, `s` or `B` (bytes for each connection); for `s` and `B` less is better.
     pub unit: String,
-    /// Payload bytes that arrived.
+    /// Payload bytes that arrived, counted.
     pub bytes: u64,
-    /// Completed streams, handshakes, requests or connections.
+    /// Streams, handshakes, requests or connections completed.
     pub count: u64,
-    /// Time from the first request to the last byte.
+    /// From the first request to the last byte.
     pub seconds: f64,
-    /// Time from the start of the client process to its end.
+    /// From the start of the client process to its end.
     pub process_seconds: f64,
-    /// Duration of the handshake in seconds, if there was only one connection.
+    /// Duration of the only connection's handshake, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Times of small exchanges without and during a bulk download.
+    /// Times of small exchanges, without and with a bulk download beside them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
-    /// verified each chain.
+    /// Certificate chains that the client verified, where it remembers the rest; none: each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
-    /// CPU seconds of the server's process, including its children.
+    /// CPU seconds of the server's and the client's process (with their children).
     pub server_cpu_seconds: f64,
-    /// The same for the client's process.
+    /// See `server_cpu_seconds`.
     pub client_cpu_seconds: f64,
-    /// Part of `server_cpu_seconds` that was used before the first client that counts. `None`: it
-    /// was not measured.
+    /// What of `server_cpu_seconds` was used before the first client that counts; none: it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_start_cpu_seconds: Option<f64>,
-    /// CPU seconds of a client that fetched one byte. `None`: it was not measured.
+    /// CPU seconds of a client that fetched one byte; none: it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_start_cpu_seconds: Option<f64>,
-    /// Lifetime of that client in seconds.
+    /// From the start of that client to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_process_seconds: Option<f64>,
-    /// Reason that the client's `seconds` are doubted. `None`: they agree with what the runner saw.
+    /// Why the client's `seconds` are doubted; none: they agree with what the runner saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-    /// True if the server used CPU time without any client.
+    /// True if the server used CPU time although no client was there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server_restless: bool,
-    /// True if the server did not end after SIGTERM, and was killed.
+    /// True if the server did not end when it was asked to (SIGTERM), and was killed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server_killed: bool,
-    /// Peak memory of the server, in bytes.
+    /// The most memory each had, in bytes.
     pub server_peak_rss: u64,
-    /// Peak memory of the client, in bytes.
+    /// See `server_peak_rss`.
     pub client_peak_rss: u64,
-    /// Increase of UdpRcvbufErrors in the server's network namespace.
+    /// The rise of UdpRcvbufErrors in the network namespace of each end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_udp_drops: Option<u64>,
-    /// Increase of UdpRcvbufErrors in the client's network namespace.
+    /// See `server_udp_drops`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_udp_drops: Option<u64>,
-    /// Increase of dropped packets in /proc/net/softnet_stat, over all CPUs.
+    /// The rise of dropped packets in /proc/net/softnet_stat, all CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softnet_drops: Option<u64>,
-    /// UDP datagrams per sending system call of the server, if they were counted.
+    /// UDP datagrams sent for each sending system call of the server, where they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_packets_per_send: Option<f64>,
-    /// UDP datagrams per receiving system call of the client, if they were counted.
+    /// UDP datagrams received for each receiving system call of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_packets_per_receive: Option<f64>,
-    /// Settings in force at the client, as it reports them. `None`: it reported none.
+    /// Settings in force at the client, by its own account; none: it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// Settings in force at the server, as it reports them. `None`: it reported none.
+    /// Settings in force at the server; none: it gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
 }
@@ -287,11 +280,11 @@ pub struct Figures {
 /// Other activity of the machine during an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// Share of all CPU time that the hypervisor took, from 0 to 1.
+    /// Part of all CPU time that the hypervisor took, 0 to 1.
     pub steal: f64,
-    /// Share of all CPU time that other programs used, from 0 to 1.
+    /// Part of all CPU time that went to neither end nor to us, 0 to 1.
     pub foreign: f64,
-    /// True if the activity exceeded the bounds of the run.
+    /// True if the activity was above the bounds of the run.
     pub too_much: bool,
 }
 
@@ -369,7 +362,7 @@ mod tests {
         assert!(!read.is_thrown_away());
     }
 
-    /// The table of docs/notebook/bench-output.md has exactly the fields of a line.
+    /// Every field of a line is in the table of docs/bench-results.md, and nothing else is.
     #[test]
     fn the_docs_have_every_field() {
         let figures = Figures {
@@ -403,7 +396,7 @@ mod tests {
             other => panic!("{other}"),
         });
         let fields: BTreeSet<String> = fields.collect();
-        let docs = include_str!("../../../docs/notebook/bench-output.md");
+        let docs = include_str!("../../../docs/bench-results.md");
         let (_, rest) = docs.split_once("| field | what it is |\n|---|---|\n").unwrap();
         let (table, _) = rest.split_once("\n\n").unwrap();
         let named: BTreeSet<String> = table

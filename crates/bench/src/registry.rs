@@ -1,10 +1,9 @@
 //! The implementations: a list like `bench/implementations.json`, which is also built into the program
 //! ([`crate::builtin`]).
 //!
-//! Three formats of entries are accepted. Our own has a command, to which `server` or `client` and
-//! the arguments of docs/bench-contract.md are added. An entry of "QUIC on the Highway" has a
-//! `path` with `run-client.sh` and `run-server.sh`. An entry of the QUIC Interop Runner has an
-//! `image`.
+//! The format takes in three: our own, where an entry has a command to which `server` or `client` and
+//! what docs/bench-contract.md says is added; an entry of "QUIC on the Highway", which has a `path` with
+//! `run-client.sh` and `run-server.sh`; and one of the QUIC Interop Runner, which has an `image`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,37 +13,37 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 pub use crate::places::Places;
 
-/// Name of the implementation with which the others are compared.
+/// The implementation that the others are compared with.
 pub const OURS: &str = "equic";
 
-/// An implementation. The placeholders `{dir}`, `{built}` and `{equic}` in its commands are not
-/// replaced yet: see [`Places::fill`].
+/// An implementation. In commands `{dir}`, `{built}` and `{equic}` are not yet filled in: see
+/// [`Places::fill`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Implementation {
     /// Name of the implementation.
     pub name: String,
     /// Address of the implementation's source or home page.
     pub url: String,
-    /// 1: always compared. 2: all others.
+    /// 1: what is always compared; 2: the rest.
     pub tier: u8,
-    /// Program and first arguments of the command that follows docs/bench-contract.md.
+    /// Program and first arguments of what docs/bench-contract.md asks for.
     pub command: Vec<String>,
     /// The protocols of the command.
     pub speaks: Vec<String>,
-    /// A program that uses the Interop Runner's environment, for `transfer`.
+    /// A program with the Interop Runner's environment, for `transfer`.
     pub endpoint: Vec<String>,
     /// A folder with the paper's scripts, for `transfer`.
     pub path: Option<PathBuf>,
     /// A container image, for `transfer`.
     pub image: Option<String>,
-    /// True if it is only measured with itself.
+    /// It is measured with itself only.
     pub solo: bool,
-    /// Maximum number of bytes that it can transfer. `None`: no limit.
+    /// The most bytes that it can transfer; none: no limit.
     pub max_filesize: Option<u64>,
     /// Roles that the implementation can take.
     pub role: Role,
-    /// Environment in which its cryptography does not use the CPU's AES instructions. `None`: no
-    /// such environment is known.
+    /// The environment in which its cryptography does without the CPU's AES instructions; none: nothing
+    /// is known that makes it.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
 
@@ -52,47 +51,47 @@ pub struct Implementation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Only the client.
+    /// Only the one that asks.
     Client,
-    /// Only the server.
+    /// Only the one that answers.
     Server,
-    /// Both.
+    /// Either.
     #[default]
     Both,
 }
 
 impl Implementation {
-    /// Returns true if the implementation can be a server.
+    /// True if the implementation can be a server.
     pub fn serves(&self) -> bool {
         self.role != Role::Client
     }
 
-    /// Returns true if the implementation can be a client.
+    /// True if the implementation can be a client.
     pub fn asks(&self) -> bool {
         self.role != Role::Server
     }
 
-    /// Returns true if the implementation's command speaks `protocol`.
+    /// True if the implementation's command speaks `protocol`.
     pub fn speaks(&self, protocol: &str) -> bool {
         !self.command.is_empty() && self.speaks.iter().any(|one| one == protocol)
     }
 
-    /// Returns true if the implementation can take part in `transfer`.
+    /// True if the implementation can take part in `transfer`.
     pub fn is_endpoint(&self) -> bool {
         !self.endpoint.is_empty() || self.path.is_some() || self.image.is_some()
     }
 }
 
-/// All known implementations.
+/// All that are known.
 #[derive(Clone, Debug)]
 pub struct Registry {
     implementations: Vec<Implementation>,
     places: Places,
-    /// Entries of the built-in list that a list in a file does not have.
+    /// Entries of the list in the program that a list in a file does not have.
     more: Vec<Implementation>,
 }
 
-/// An entry as written. Fields of the other two formats that are not needed here are ignored.
+/// As it is written. Fields of the two other formats that say nothing here are passed over.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -107,11 +106,11 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
-    /// Only entries for `equic-lab interop` have these.
+    /// Only entries for `equic interop` have these.
     roles: Option<serde_json::Value>,
 }
 
-/// A number of bytes, or a text as in the paper: `"2GiB"`.
+/// Bytes, or as the paper writes it: `"2GiB"`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Filesize {
@@ -120,10 +119,10 @@ enum Filesize {
 }
 
 impl Registry {
-    /// Reads a file. Returns the built-in list if no file is given.
+    /// Reads a file, or without one returns the list in the program.
     ///
     /// # Errors
-    /// Those of [`Registry::read`].
+    /// As [`Registry::read`].
     pub fn open(file: Option<&Path>, built: &Path, equic: &Path) -> Result<Registry, BenchError> {
         match file {
             Some(file) => Registry::read(file, built, equic),
@@ -131,8 +130,8 @@ impl Registry {
         }
     }
 
-    /// Reads a file. In commands, `{dir}` is the folder of the file. `{built}` and `{equic}` are
-    /// the given paths.
+    /// Reads a file. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
+    /// was given.
     ///
     /// # Errors
     /// [`BenchError::Read`] and [`BenchError::Registry`].
@@ -151,7 +150,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Parses a list. `path` is its name in errors.
+    /// Reads a list; `path` is its name in errors.
     pub(crate) fn parse(text: &str, path: &Path, places: Places) -> Result<Registry, BenchError> {
         let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
         let entries: BTreeMap<String, Entry> =
@@ -160,13 +159,12 @@ impl Registry {
             .into_iter()
             .map(|(name, entry)| implementation(name, entry, &places).map_err(wrong))
             .collect::<Result<Vec<_>, _>>()?;
-        // Ours is first, because the others are compared with it.
+        // Ours first: what the others are compared with.
         implementations.sort_by_key(|one| one.name != OURS);
         Ok(Registry { implementations, places, more: Vec::new() })
     }
 
-    /// Returns the implementations with `{dir}` replaced, so that a list of another folder can
-    /// contain them.
+    /// Returns the implementations with `{dir}` filled in, so that they can join a list of another folder.
     fn standing_alone(self) -> Vec<Implementation> {
         let dir = self.places.dir.to_string_lossy();
         let fill = |words: &mut Vec<String>| {
@@ -182,19 +180,19 @@ impl Registry {
         implementations
     }
 
-    /// Returns all implementations, ours first.
+    /// All of them, ours first.
     pub fn all(&self) -> &[Implementation] {
         &self.implementations
     }
 
-    /// Returns the folders and files that replace the placeholders in commands.
+    /// Folders and files that stand for the marks in commands.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// Returns the implementations with these names, or the whole list if there are no names.
-    /// `tier1`, `tier2` and `all` stand for several implementations of the list. A name that a list
-    /// in a file does not have is looked up in the built-in list.
+    /// Returns the implementations of these names, or all of the list if there are no names. `tier1`,
+    /// `tier2` and `all` are names of several of the list. A name that a list in a file does not have is
+    /// looked up in the list that is built into the program.
     ///
     /// # Errors
     /// [`BenchError::Unknown`].
@@ -229,7 +227,7 @@ impl Registry {
 
 fn implementation(name: String, entry: Entry, places: &Places) -> Result<Implementation, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
-    // The name becomes part of folder names, such as `a_b`.
+    // It becomes part of the names of folders, such as `a_b`.
     if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
         return Err(format!("{name:?} is no name: letters, digits and -_.+"));
     }
@@ -238,7 +236,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     }
     if entry.roles.is_some() {
         return Err(format!(
-            "{name} has `roles`, as entries for `equic-lab interop` have: here it is `role`, and `speaks`"
+            "{name} has `roles`, as entries for `equic interop` have: here it is `role`, and `speaks`"
         ));
     }
     let path = entry.path.map(|path| places.dir.join(path));
@@ -249,7 +247,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     {
         return Err(format!("{name} has no command, endpoint, path or image"));
     }
-    // Implementations that only have one of the other formats are not in the first tier.
+    // Implementations with nothing but the other formats are not among those that are always compared.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
         return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
@@ -267,7 +265,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // A list without this field: all of its adapters spoke these protocols.
+        // Protocols that every adapter spoke before there was this field.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,
@@ -326,7 +324,7 @@ mod tests {
             (r#"{"a/b": {"image": "x"}}"#, "is no name"),
             (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
-            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic-lab interop`"),
+            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic interop`"),
             (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
         ] {
             let error = read(text).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Carries out a plan: every turn, with a record of each attempt in `samples.jsonl`.
+//! Carrying a plan out: every turn, with what is kept of it in `samples.jsonl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ use crate::testbed::{Machine, Testbed};
 use crate::watch::{Reading, worse};
 use crate::{BenchError, End, Failure, Figures, Key, NetPath, Noise, Places, Record, Workload};
 
-/// Name of the file of records in the folder of a run.
+/// The file of records in the folder of a run.
 pub const SAMPLES: &str = "samples.jsonl";
 
 /// Carries out a plan in the folder of a run.
@@ -31,17 +31,17 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub struct Runner<'a> {
     /// Plan to carry out.
     pub plan: &'a RunPlan,
-    /// Folder of the run.
+    /// The folder.
     pub folder: &'a Path,
-    /// Folders of the programs.
+    /// Folders that the programs are in.
     pub places: &'a Places,
-    /// Folder with `ca.pem`, `cert.pem` and `priv.key`.
+    /// `ca.pem`, `cert.pem` and `priv.key`.
     pub certificates: &'a Path,
     /// The namespaces.
     pub network: &'a Network,
-    /// The two machines, if a path needs them.
+    /// Two machines, if there is such a path.
     pub testbed: Option<&'a Testbed>,
-    /// Set to end the run early.
+    /// Ends it early.
     pub stop: &'a AtomicBool,
 }
 
@@ -52,22 +52,22 @@ pub enum Event<'a> {
     Begins(&'a Turn<'a>, u32),
     /// An attempt has ended, and its record is on the disk.
     Ended(&'a Record),
-    /// The turn is over, and is not repeated.
+    /// The turn is over: nothing is tried again.
     Done(&'a Turn<'a>),
 }
 
 impl Runner<'_> {
-    /// Runs every turn that is not over according to the records. Returns all records.
+    /// Runs every turn of which the records do not say that it is over, and gives all records.
     ///
     /// # Errors
-    /// [`BenchError::Write`]: a record cannot be written. Earlier records are kept.
+    /// [`BenchError::Write`]: what is measured cannot be kept. All that was is.
     pub fn run(&self, mut tell: impl FnMut(Event<'_>)) -> Result<Vec<Record>, BenchError> {
         let mut samples = Samples::open(self.folder)?;
         let paths = self.plan.paths()?;
-        // The last attempt at each turn, and whether the turn is over.
+        // The last attempt at each turn, and whether nothing is tried again after it.
         let of = |one: &Record| (one.sequence, (one.attempt, self.is_last(one)));
         let made: BTreeMap<u64, (u32, bool)> = samples.records.iter().map(of).collect();
-        // Cells that would end the same way in every round.
+        // Cells of which every round would end the same way.
         let is_final = |one: &&Record| one.round >= 0 && one.is_final();
         let mut over: BTreeSet<Key> =
             samples.records.iter().filter(is_final).map(|one| one.key.clone()).collect();
@@ -103,14 +103,14 @@ impl Runner<'_> {
         Ok(samples.records)
     }
 
-    /// Returns true if the turn is over after this attempt.
+    /// True if nothing is tried again after this attempt.
     fn is_last(&self, record: &Record) -> bool {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,
             End::Unsupported { .. } => true,
-            // A busy machine makes a program slow. It does not make it crash or report false results.
+            // A busy machine makes a program slow. It does not make it crash, or say what is not so.
             End::Failed { failure, .. } if failure != Failure::Stalled => true,
-            // Its figure does not count.
+            // It is in no figure.
             _ if record.round < 0 => true,
             _ => !record.noise.too_much || record.attempt >= self.plan.options.attempts,
         }
@@ -159,15 +159,14 @@ impl Runner<'_> {
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
         };
-        // If a round has only one attempt, the last figure may not count.
+        // With one attempt for each round the last may be a figure that does not count.
         let disturbed = record.noise.too_much && matches!(record.end, End::Measured { .. });
         let last = self.is_last(&record) && !disturbed;
         record.judge(last, turn.purpose != Purpose::Figures);
         Ok(record)
     }
 
-    /// Returns the outcome of an attempt. If all attempts were disturbed, the last one has no
-    /// figure.
+    /// Outcome of an attempt. The last of those that were all disturbed is no figure.
     fn end(
         &self,
         result: Result<Figures, CellError>,
@@ -177,7 +176,7 @@ impl Runner<'_> {
     ) -> End {
         let over = attempt >= self.plan.options.attempts;
         match result {
-            // The first attempt is kept. Its figure is shown if there is no other.
+            // The first is kept, and shown if there is no other.
             Ok(figures) if scored && over && noise.too_much && attempt > 1 => {
                 End::Failed { failure: Failure::Noisy, why: disturbed(noise, &figures) }
             }
@@ -217,7 +216,7 @@ impl Runner<'_> {
             (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
             _ => self.near(lab, path, logs),
         };
-        // Counting system calls costs time, so they are counted in attempts whose figures do not count.
+        // System calls, which cost time to count, are counted where nothing that is measured suffers.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
         let probe = turn.round >= 0;
@@ -232,7 +231,7 @@ impl Runner<'_> {
 }
 
 impl<'a> Runner<'a> {
-    /// Runs both ends on this machine.
+    /// Both ends on this machine.
     fn near(&self, lab: Option<&'a Lab>, path: &'a NetPath, logs: &'a Path) -> CellContext<'a> {
         let options = &self.plan.options;
         let (places, certificates) = (self.places, self.certificates);
@@ -256,7 +255,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs each end on a machine of a testbed.
+    /// Each on a machine of a testbed.
     fn far(&self, testbed: &'a Testbed, logs: &'a Path) -> CellContext<'a> {
         let site = |machine: &'a Machine| Site {
             host: Host::There(machine),
@@ -280,7 +279,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Returns the reason that the figure of a measured attempt does not count.
+/// Reason for which an attempt that was measured is no figure.
 fn disturbed(noise: Noise, figures: &Figures) -> String {
     format!(
         "others used {} of the CPUs and the hypervisor took {}; it was {}",
@@ -290,7 +289,7 @@ fn disturbed(noise: Noise, figures: &Figures) -> String {
     )
 }
 
-/// Readings of this machine, or of both machines of a testbed.
+/// Of this machine, or of both of a testbed.
 fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     match far {
         None => vec![Reading::now()],
@@ -300,8 +299,8 @@ fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     }
 }
 
-/// Returns the path of an attempt's logs in the folder of the run. It follows the QUIC Interop
-/// Runner: `logs/<server>_<client>/<test>/<repetition>`.
+/// Path of an attempt's logs in the folder of the run: the QUIC Interop Runner's
+/// `logs/<server>_<client>/<test>/<repetition>`.
 fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     let key = turn.key;
     let mut test = key.workload.clone();
@@ -323,7 +322,7 @@ fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     Path::new("logs").join(pair).join(test).join(round)
 }
 
-/// The records on disk and in memory.
+/// The records on the disk, and in memory.
 struct Samples {
     file: File,
     path: PathBuf,
@@ -331,8 +330,8 @@ struct Samples {
 }
 
 impl Samples {
-    /// Opens the file and reads its records. An incomplete last line, which the machine or the
-    /// program did not finish, is truncated.
+    /// Opens the file and reads the records in it; a line that was being written when the machine or the program
+    /// stopped is cut off.
     fn open(folder: &Path) -> Result<Samples, BenchError> {
         let path = folder.join(SAMPLES);
         let failed = |source| BenchError::Write { path: path.clone(), source };

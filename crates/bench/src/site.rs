@@ -1,4 +1,4 @@
-//! Hosts of the ends of a cell, and the programs that run on them.
+//! Places of the ends of a cell, and the programs that run there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,31 +13,30 @@ use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
 
-/// Where one end of a cell runs.
+/// Place that one end of a cell runs at.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
     /// Host that the end runs on.
     pub host: Host<'a>,
-    /// CPUs that it may use.
+    /// The CPUs it may use there.
     pub cpus: &'a [usize],
     /// Folders of the programs on that host.
     pub places: &'a Places,
-    /// Folder on that host with `ca.pem`, `cert.pem` and `priv.key`. The certificate is for the
-    /// name `server`.
+    /// A folder there with `ca.pem`, `cert.pem` and `priv.key`; the certificate is for `server`.
     pub certificates: &'a Path,
 }
 
 /// A host.
 #[derive(Clone, Copy, Debug)]
 pub enum Host<'a> {
-    /// This machine: its own network, or a network namespace.
+    /// This machine: its own network, or a namespace.
     Here(Option<&'a Namespace>),
     /// A machine of a testbed.
     There(&'a Machine),
 }
 
 impl Site<'_> {
-    /// Starts the program. It is sampled from its first instructions, if samples are requested.
+    /// Starts it. Samples are taken from its first instructions on.
     pub(crate) fn start(&self, order: &Order, stop: &AtomicBool) -> io::Result<Endpoint> {
         match self.host {
             Host::Here(namespace) => {
@@ -58,7 +57,7 @@ impl Site<'_> {
         }
     }
 
-    /// Returns the counters of its network, or `None` if they cannot be read.
+    /// The counters of its network, as far as they can be had.
     pub(crate) fn counters(&self) -> Option<Counters> {
         match self.host {
             Host::Here(None) => Counters::read().ok(),
@@ -72,15 +71,14 @@ impl Site<'_> {
     }
 }
 
-/// A program of a cell. Dropping it ends the program and the rest of its process group.
+/// A program of a cell. Dropping it ends it and what it left of its group.
 pub(crate) enum Endpoint {
     Here(Program, Option<Box<Sampler>>),
     There(Remote),
 }
 
 impl Endpoint {
-    /// Returns the next line of output, or `None` if none comes in time. Returns an error after the
-    /// end of the output.
+    /// The next line it prints, if one comes in time; an error: none will come.
     pub(crate) fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
         match self {
             Endpoint::Here(program, _) => program.line(timeout),
@@ -95,7 +93,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits until the program is at rest. Returns `None` if it has ended.
+    /// Waits until it is at rest. Returns `None` if it has ended.
     pub(crate) fn settle(&mut self) -> Option<Rest> {
         match self {
             Endpoint::Here(program, _) => program.settle(),
@@ -110,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// Updates the peak memory use. An agent does that itself.
+    /// Looks at the most memory it has had; an agent does so by itself.
     pub(crate) fn peak_memory(&mut self) {
         match self {
             Endpoint::Here(program, _) => program.peak_memory(),
@@ -118,7 +116,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks the program to end if it runs, and kills it after `grace`.
+    /// Asks it to end unless it has, and makes it end after `grace`.
     pub(crate) fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
         match self {
             Endpoint::Here(program, _) => program.stop(grace),
@@ -133,7 +131,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns all of its output, for the logs.
+    /// All that it said, for the logs.
     pub(crate) fn said(&mut self) -> String {
         match self {
             Endpoint::Here(program, _) => program.said(),
@@ -141,7 +139,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes the sampler of the program, if it is sampled.
+    /// Sampler of the program, if samples were taken.
     pub(crate) fn take_sampler(&mut self) -> Option<Box<Sampler>> {
         match self {
             Endpoint::Here(_, sampler) => sampler.take(),
@@ -149,7 +147,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the process ID of a program on this machine.
+    /// Its process id, if it is one of this machine.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Endpoint::Here(program, _) => Some(program.pid()),

@@ -1,16 +1,16 @@
-//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value gives another cell.
+//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value is a cell of its own beside the others.
 
 use std::collections::BTreeMap;
 
 use crate::BenchError;
 
-/// Values of the swept settings, by name.
+/// Values of all that is swept, by name.
 pub type SweepPoint = BTreeMap<String, String>;
 
-/// Maximum number of values of a sweep.
+/// The most values that one sweep may have.
 const MAX_VALUES: usize = 32;
 
-/// A setting that can be swept.
+/// Setting that can be swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
     /// SO_RCVBUF of both ends, in bytes.
@@ -19,20 +19,20 @@ pub enum Knob {
     Sndbuf,
     /// Generic segmentation offload of the sockets.
     Gso,
-    /// Congestion control algorithm.
+    /// Congestion control.
     Congestion,
-    /// Largest UDP payload, in bytes. The links have a sufficient MTU.
+    /// The largest UDP payload, in bytes; the links carry it.
     Mtu,
     /// The cipher suite.
     Cipher,
-    /// Offloads of the interfaces: segmentation offload, receive offload, checksums.
+    /// Offloads of the interfaces: segmentation, receive offload, checksums.
     Offload,
-    /// Use of the CPU's AES instructions.
+    /// The CPU's AES instructions.
     Aes,
 }
 
 impl Knob {
-    /// All settings.
+    /// All.
     pub const ALL: [Knob; 8] = [
         Knob::Rcvbuf,
         Knob::Sndbuf,
@@ -44,7 +44,7 @@ impl Knob {
         Knob::Aes,
     ];
 
-    /// Returns the name of the setting.
+    /// Name of the setting.
     pub const fn name(self) -> &'static str {
         match self {
             Knob::Rcvbuf => "rcvbuf",
@@ -58,12 +58,12 @@ impl Knob {
         }
     }
 
-    /// Returns true if the setting is an option of the programs. The runner makes the others.
+    /// True if the setting is an option of the programs; the others are made from outside.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
 
-    /// Returns the permitted words. `None`: the values are numbers of bytes.
+    /// The values that are words; none: it takes numbers of bytes.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Knob::Gso | Knob::Offload | Knob::Aes => &["on", "off"],
@@ -94,17 +94,17 @@ impl Knob {
     }
 }
 
-/// A setting with several values.
+/// Setting that takes several values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// The setting.
+    /// Setting that varies.
     pub knob: Knob,
     /// Values that the setting takes.
     pub values: Vec<String>,
 }
 
 impl Sweep {
-    /// Parses `NAME=A..B` (A, doubled up to B) or `NAME=A,B,C`.
+    /// Reads `NAME=A..B` (doubling from A, up to B) or `NAME=A,B,C`.
     ///
     /// # Errors
     /// [`BenchError::Sweep`].
@@ -146,10 +146,10 @@ fn doubling(from: &str, to: &str) -> Result<Vec<String>, String> {
     Ok(steps.take_while(|value| *value <= to).map(|value| value.to_string()).collect())
 }
 
-/// Returns every combination of the values, or one empty point without sweeps.
+/// Every combination of the values; one empty point without sweeps.
 ///
 /// # Errors
-/// [`BenchError::Sweep`]: a setting is swept twice.
+/// [`BenchError::Sweep`]: something is swept twice.
 pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     let mut points = vec![SweepPoint::new()];
     for sweep in sweeps {
@@ -171,7 +171,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     Ok(points)
 }
 
-/// Returns the options of a program for a point.
+/// The options that tell a program of a point.
 pub fn options(point: &SweepPoint) -> Vec<String> {
     let set = |knob: &Knob| {
         let value = point.get(knob.name())?;
@@ -180,8 +180,7 @@ pub fn options(point: &SweepPoint) -> Vec<String> {
     Knob::ALL.iter().filter(|knob| knob.is_option()).filter_map(set).flatten().collect()
 }
 
-/// Parses a number of bytes: `4096`, `106k`, `6.8M`, `1G` (decimal), `64KiB`, `4MiB`, `2GiB`
-/// (binary).
+/// Reads a number of bytes: `4096`, `106k`, `6.8M`, `1G` (decimal), `64KiB`, `4MiB`, `2GiB` (binary).
 pub fn bytes(text: &str) -> Option<u64> {
     const UNITS: [(&str, f64); 9] = [
         ("KiB", 1024.0),
@@ -197,7 +196,7 @@ pub fn bytes(text: &str) -> Option<u64> {
     scaled(text, &UNITS)
 }
 
-/// Parses a number of bits per second: `100mbit`, `1gbit`, `500kbit`.
+/// Reads a number of bits per second: `100mbit`, `1gbit`, `500kbit`.
 pub fn rate(text: &str) -> Option<u64> {
     scaled(&text.to_ascii_lowercase(), &[("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)])
 }
@@ -211,7 +210,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
         return None;
     }
     let value = digits.parse::<f64>().ok()? * factor;
-    // Above that, a double cannot represent every integer.
+    // Beyond that a double does not count one by one.
     (value <= 9e15 && value.round() >= 1.0).then(|| value.round() as u64)
 }
 

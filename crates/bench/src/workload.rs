@@ -1,4 +1,4 @@
-//! Workloads: arguments of the client, the check of its answer, and the figure.
+//! Workloads: the client's command, the check of its answer, and the figure that comes of it.
 
 use equic_report::number;
 use serde::{Deserialize, Serialize};
@@ -6,44 +6,43 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{FirstByte, Latency};
 use crate::{Answer, Failure};
 
-/// Bytes of a response to `GET /1k`, and of an exchange during a bulk download.
+/// Bytes of a response to `GET /1k`, and of an exchange beside a bulk download.
 const SMALL_BODY: u64 = 1024;
-/// Bytes that each connection of the handshake workloads fetches.
+/// Bytes that a connection of the handshake workloads fetches.
 const EXCHANGE: u64 = 8;
-/// Minimum number of resumed handshakes of 1,000 that should be resumed. A ticket may arrive too
-/// late.
+/// Of 1,000 handshakes that should be resumed, so many have to be: a ticket may come too late.
 const RESUMED_PER_MILLE: u64 = 990;
 
-/// A workload.
+/// Workload to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// Bytes from the server on one stream.
     Download,
-    /// The same, on many streams.
+    /// The same on many streams.
     Streams,
-    /// The same, on many connections of one client.
+    /// The same on many connections of one client.
     Connections,
     /// Bytes to the server on one stream.
     Upload,
-    /// Connections with full handshakes, each with a minimal exchange.
+    /// Connections with full handshakes, each with the smallest of exchanges.
     Handshakes,
-    /// Connections with resumed handshakes.
+    /// Connections that are resumed.
     Resumed,
     /// HTTP/3 requests with small responses.
     Requests,
-    /// New connections, one after the other, until the first byte of each.
+    /// New connections, one after the other, each until its first byte.
     Ttfb,
-    /// Small exchanges, first without and then during a bulk download on the same connection.
+    /// Small exchanges beside a bulk download on the same connection, and before it without.
     Loaded,
-    /// Idle connections.
+    /// Connections that do nothing.
     Idle,
-    /// A file from a stock endpoint with the Interop Runner's contract. The time includes the start
-    /// and the end of its processes.
+    /// A file from a stock endpoint of the Interop Runner's contract, with what its processes take to
+    /// begin and to end.
     Transfer,
 }
 
-/// Protocols of each workload. A pair uses the first one that both speak.
+/// The protocols in which something can be measured: a pair is, in the first that both speak.
 const BYTES: &[&str] = &["perf", "perf-tcp", "sendfile", "h3"];
 const STREAMS: &[&str] = &["perf", "h3"];
 const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
@@ -55,22 +54,22 @@ pub struct Size {
     pub bytes: u64,
     /// Streams of [`Workload::Streams`].
     pub streams: u64,
-    /// Duration in seconds of workloads that count completions.
+    /// Seconds of what is counted by time.
     pub seconds: f64,
-    /// Concurrent handshakes.
+    /// Handshakes at a time.
     pub handshakes: u64,
-    /// Concurrent requests.
+    /// Requests at a time.
     pub requests: u64,
     /// Connections of [`Workload::Idle`].
     pub connections: u64,
     /// Connections of [`Workload::Connections`].
     pub parallel: u64,
-    /// Seconds that a client may take in addition to the time of a very slow client.
+    /// Seconds that a client may take beyond what its work takes a very slow one.
     pub grace: f64,
 }
 
 impl Size {
-    /// Returns the default size of `equic-lab bench run`.
+    /// The size that `equic bench run` measures unless it is told otherwise.
     pub const fn usual() -> Size {
         Size {
             bytes: 1_000_000_000,
@@ -84,7 +83,7 @@ impl Size {
         }
     }
 
-    /// Returns the size of `--quick`.
+    /// The size for a first look.
     pub const fn quick() -> Size {
         Size { bytes: 100_000_000, seconds: 1.0, connections: 500, ..Size::usual() }
     }
@@ -105,7 +104,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Returns its unit, as in records.
+    /// Its unit, as records write it.
     pub const fn unit(self) -> &'static str {
         match self {
             Figure::BitsPerSecond => "bit/s",
@@ -117,7 +116,7 @@ impl Figure {
 }
 
 impl Workload {
-    /// All workloads, in the order of tables.
+    /// All, in the order of tables.
     pub const ALL: [Workload; 11] = [
         Workload::Download,
         Workload::Streams,
@@ -132,7 +131,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Workloads of `equic-lab bench run --transport` (docs/notebook/bench-transport.md).
+    /// Workloads of `equic bench run --transport` (docs/bench-transport.md).
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,
@@ -143,7 +142,7 @@ impl Workload {
         Workload::Idle,
     ];
 
-    /// Returns the name of the workload.
+    /// Name of the workload.
     pub const fn name(self) -> &'static str {
         match self {
             Workload::Download => "download",
@@ -160,12 +159,12 @@ impl Workload {
         }
     }
 
-    /// Returns the workload with this name.
+    /// The one of this name.
     pub fn named(name: &str) -> Option<Workload> {
         Workload::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// Returns the kind of the workload's figure.
+    /// Kind of the workload's figure.
     pub const fn figure(self) -> Figure {
         match self {
             Workload::Download
@@ -179,7 +178,7 @@ impl Workload {
         }
     }
 
-    /// Returns the protocols in which it can be measured, preferred first.
+    /// The protocols in which it can be measured, the first choice first.
     pub const fn protocols(self) -> &'static [&'static str] {
         match self {
             Workload::Download => BYTES,
@@ -196,7 +195,7 @@ impl Workload {
         }
     }
 
-    /// Returns the arguments of the client's command for this workload.
+    /// Arguments of the client's command for this workload.
     pub fn arguments(self, size: &Size) -> Vec<String> {
         let seconds = format!("{}", size.seconds);
         let words: Vec<(&str, String)> = match self {
@@ -221,7 +220,7 @@ impl Workload {
             Workload::Ttfb => vec![("--ttfb", seconds)],
             Workload::Loaded => vec![("--loaded", seconds)],
             Workload::Idle => vec![("--hold", size.connections.to_string())],
-            // The endpoints get everything from their environment.
+            // Its endpoints are told by their environment.
             Workload::Transfer => Vec::new(),
         };
         let mut arguments: Vec<String> =
@@ -232,30 +231,30 @@ impl Workload {
         arguments
     }
 
-    /// Returns the time in seconds after which a client counts as stalled: it is slower than this
-    /// rate in bytes per second, or than 100 connections per second.
+    /// Time that a client may take, in seconds, before it counts as stalled: under so many bytes a second, or 100
+    /// connections a second, it is.
     pub fn patience(self, size: &Size, least_rate: f64) -> f64 {
         size.grace
             + match self.figure() {
                 Figure::BitsPerSecond => size.bytes as f64 / least_rate,
-                // Once without the bulk download, and once during it.
+                // Once without the bulk download and once with it.
                 Figure::Seconds if self == Workload::Loaded => 4.0 * size.seconds,
                 Figure::PerSecond | Figure::Seconds => 2.0 * size.seconds,
                 Figure::BytesPerConnection => size.connections as f64 / 100.0,
             }
     }
 
-    /// Checks that the answer reports the requested work.
+    /// Checks that the answer is what was asked for.
     ///
     /// # Errors
-    /// The defect of the answer: less work than requested, or impossible values.
+    /// Defect of the answer: less than was asked for, or values that cannot be.
     pub fn check(self, size: &Size, answer: &Answer) -> Result<(), (Failure, String)> {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
         if !(seconds.is_finite() && seconds > 0.0) {
             return lied(format!("it cannot have taken {}", number::measured(seconds, "s")));
         }
-        // `None`: an impossibly large number.
+        // None: so many that they cannot have been.
         let (wanted_bytes, wanted) = match self {
             Workload::Download | Workload::Upload | Workload::Transfer => (Some(size.bytes), 1),
             Workload::Streams => (Some(size.bytes), size.streams),
@@ -263,7 +262,7 @@ impl Workload {
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
             Workload::Ttfb => (Some(count), count),
-            // `None` without them: the check below reports it.
+            // None without them: it is told below.
             Workload::Loaded => {
                 let exchanges = count.checked_mul(SMALL_BODY);
                 let bulk = answer.latency.map_or(0, |latency| latency.bulk_bytes);
@@ -319,8 +318,7 @@ impl Workload {
         }
     }
 
-    /// Returns the figure from the answer. That of idle connections is measured by the runner
-    /// instead.
+    /// The figure, where the answer has it: of idle connections it is taken from outside.
     pub fn value(self, answer: &Answer) -> Option<f64> {
         match self.figure() {
             Figure::BitsPerSecond => Some(8.0 * answer.bytes as f64 / answer.seconds),
@@ -333,7 +331,7 @@ impl Workload {
         }
     }
 
-    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
+    /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
     pub fn units(self, answer: &Answer) -> f64 {
         match self.figure() {
             Figure::BitsPerSecond => answer.bytes as f64 / 1e9,
@@ -343,8 +341,7 @@ impl Workload {
     }
 }
 
-/// Checks the times of exchanges. They ran one after the other, so half of them took the median or
-/// longer.
+/// Checks the times of exchanges, which were one after the other: half of them took the median at least.
 fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
         let why = "the client does not say how long exchanges took".to_owned();
@@ -397,7 +394,7 @@ mod tests {
         Answer { first_byte_seconds, ..answer(7, 7, None, 2.0) }
     }
 
-    /// Seven exchanges during a download of 1,000 bytes.
+    /// Seven exchanges beside 1,000 bytes.
     fn loaded(unloaded: (f64, f64), loaded: (f64, f64), bulk_bytes: u64) -> Answer {
         let [unloaded, loaded] = [unloaded, loaded].map(|(median, p99)| Exchanges { median, p99 });
         let latency = Some(Latency { unloaded, loaded, bulk_bytes });
@@ -447,7 +444,7 @@ mod tests {
             (Workload::Loaded, loaded((0.0, 0.002), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, f64::NAN), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, 0.002), (0.1, 2.1), 1000)),
-            // Three exchanges took longer than the whole.
+            // Three took longer than all.
             (Workload::Loaded, loaded((0.001, 0.002), (0.7, 0.8), 1000)),
             (Workload::Loaded, Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) }),
         ];

@@ -1,10 +1,9 @@
-//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
-//! a cell.
+//! Errors that keep a run from being made. A mistake of an implementation is no error, but an outcome.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason that a run is not possible.
+/// Reason that a run cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InteropError {
@@ -15,16 +14,16 @@ pub enum InteropError {
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Error from the system.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A file is not a list of implementations.
+    /// The list of implementations is not one.
     #[error("{} is no list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
         path: PathBuf,
-        /// The defect of the list.
+        /// Description of what is wrong with the list, for people.
         reason: String,
     },
     /// No implementation has this name.
@@ -32,10 +31,10 @@ pub enum InteropError {
     Unknown {
         /// The name as given.
         name: String,
-        /// The known names.
+        /// The names that there are.
         known: String,
     },
-    /// Certificates cannot be created.
+    /// Certificates could not be made.
     #[error("cannot make certificates: {0}")]
     Certificate(String),
 }

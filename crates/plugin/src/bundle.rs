@@ -20,29 +20,29 @@ pub const MAX_BUNDLE: usize = MAX_PREAMBLE + MAX_CODE + MAX_STAPLE;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The bytes are not a bundle, or a bundle of another version of the format.
+    /// Not a bundle, or of another version of the format.
     #[error("this is not a plugin bundle of version 1")]
     Magic,
-    /// A length or a flag of the header is invalid.
+    /// A length or a flag that cannot be.
     #[error("the bundle's header: {0}")]
     Header(&'static str),
-    /// Bytes are missing, or there are too many.
+    /// Bytes are missing, or there are more.
     #[error("the bundle has {found} bytes where its header says {expected}")]
     Length {
-        /// Length by the header, in bytes.
+        /// Bytes that the header speaks of.
         expected: usize,
-        /// Actual length, in bytes.
+        /// Bytes that there are.
         found: usize,
     },
-    /// The preamble does not have the declared length.
+    /// The preamble has another length than was declared.
     #[error("{found} bytes stand before the object, and the bundle's header says {expected}")]
     Preamble {
-        /// Length by the header, in bytes.
+        /// Bytes that the header speaks of.
         expected: usize,
-        /// Length that was offered or found, in bytes.
+        /// Bytes that there are, or were said to be.
         found: usize,
     },
-    /// The signature does not match the manifest and the key.
+    /// The signature is not that of this manifest by this key.
     #[error("the signature by {0} is not one of this manifest")]
     Signature(PublicKey),
     /// The staple does not prove that this bundle is in the log that it names.
@@ -51,18 +51,18 @@ pub enum BundleError {
     /// The manifest was refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The object is not the one of the manifest.
+    /// The object is not the one that the manifest speaks of.
     #[error("the object has the hash {found}, and the manifest says {expected}")]
     Hash {
-        /// Hash in the manifest.
+        /// By the manifest.
         expected: String,
-        /// Hash of the object.
+        /// Of the object.
         found: String,
     },
 }
 
-/// A bundle that was read. Its manifest is valid, its object matches the manifest, and its signature is valid if it has
-/// one. [`crate::decide`] decides whether the plugin may run.
+/// A plugin that was read: its manifest is sound, its object the manifest's, and its signature, if it has one, right. Whether
+/// it may run is [`crate::decide`]'s to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle<'b> {
     bytes: &'b [u8],
@@ -72,8 +72,8 @@ pub struct Bundle<'b> {
 }
 
 impl<'b> Bundle<'b> {
-    /// Returns the length of a bundle that begins with these bytes, for receivers of pieces. Returns `None` if there are
-    /// fewer than 16 bytes.
+    /// Bytes that a bundle has which begins like this, for who receives one piece by piece: nothing while fewer
+    /// than 16 bytes are there.
     pub fn length(beginning: &[u8]) -> Result<Option<usize>, BundleError> {
         if beginning.len() < HEADER {
             let known = beginning.len().min(MAGIC.len());
@@ -86,10 +86,10 @@ impl<'b> Bundle<'b> {
         Header::read(beginning).map(|header| Some(header.total()))
     }
 
-    /// Reads a bundle of at most [`MAX_BUNDLE`] bytes. It takes time and memory in proportion to `bytes`.
+    /// Reads a bundle. It takes time and memory in proportion to `bytes`, of which [`MAX_BUNDLE`] are the most.
     pub fn parse(bytes: &'b [u8]) -> Result<Bundle<'b>, BundleError> {
         let header = Header::read(bytes)?;
-        // `Preamble::parse` refuses a bundle that is cut within its preamble.
+        // One that is cut within its preamble has another length than its header says.
         let (front, rest) = bytes.split_at(header.preamble().min(bytes.len()));
         let preamble = Preamble::parse(front, bytes.len())?;
         let (code, stapled) = rest.split_at(header.code);
@@ -182,16 +182,16 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
     Ok(assemble(text.as_bytes(), code, key))
 }
 
-/// Returns the bundle with a signature by this key, in place of an earlier one. A proof that the bundle is in a log is
-/// removed, because it belongs to the earlier signature.
+/// The same bundle, signed by this key, whoever signed it before. A proof that it is in a log, which was of the former
+/// signature, is gone.
 pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
     assemble(bundle.text(), bundle.code, Some(key))
 }
 
-/// Returns the bundle with this proof that it is in a log, in place of an earlier one.
+/// The same bundle with the proof that it is in a log, in place of another one.
 ///
 /// # Errors
-/// [`BundleError::Staple`] if the proof does not belong to this bundle, [`BundleError::Header`] if the bundle has no signature.
+/// [`BundleError::Staple`] if the proof is not of this bundle, [`BundleError::Header`] if nobody signed it.
 pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
     let Some((author, signature)) = bundle.preamble.signed else {
         return Err(BundleError::Header("a proof that it is in a log, without a signature"));
@@ -210,7 +210,7 @@ pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleErr
 fn header(text: &[u8], code: &[u8], signed: bool, staple: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + KEY + SIGNATURE + text.len() + code.len());
     bytes.extend_from_slice(&MAGIC);
-    // `parse` has checked that it is at most MAX_MANIFEST.
+    // `parse` has seen that it is no more than MAX_MANIFEST.
     bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
     bytes.extend_from_slice(&(code.len() as u32).to_be_bytes());
     bytes.extend_from_slice(&[u8::from(signed), staple]);

@@ -17,7 +17,7 @@ use crate::transparency::Staple;
 /// Bytes of a policy's text.
 const MAX_POLICY: usize = 64 << 10;
 
-/// An author in a policy.
+/// An author whom a policy names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
     /// Name that the owner gives the author, for messages.
@@ -26,46 +26,47 @@ pub struct Author {
     pub key: PublicKey,
     /// Classes that plugins with this author's signature get.
     pub classes: BTreeSet<Class>,
-    /// Transparency log that must have the author's plugins. `None`: no log is required.
+    /// Transparency log that its plugins have to be in. `None`: they need be in no log.
     pub log: Option<Log>,
 }
 
-/// A transparency log that a policy requires.
+/// A transparency log that a policy asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Public key of the log.
     pub key: PublicKey,
-    /// Earliest time of the log's head that a proof may lead to, in seconds since the Unix epoch. 0 accepts any time.
+    /// Least time of the log's head that a proof leads to, in seconds since the Unix epoch; 0: any.
     pub since: u64,
 }
 
-/// Limits on plugins of peers.
+/// The most that a plugin may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Size of an object, in bytes.
+    /// Bytes of an object.
     pub code: usize,
-    /// Memory of an instance, in bytes.
+    /// Bytes of memory of an instance.
     pub memory: usize,
-    /// Steps of a call.
+    /// Instructions of a call.
     pub steps: u64,
-    /// Steps per second of all plugins that the peer of one connection has offered. A step takes less than two
-    /// nanoseconds.
+    /// Steps in a second of all plugins that the peer of one connection has brought. A step takes
+    /// less than two nanoseconds.
     pub steps_per_second: u64,
     /// Further steps of these plugins for each packet that the connection sends or receives.
     pub steps_per_packet: u64,
-    /// Steps per second of the peer's plugins on all connections of one address, an IPv4 address or an IPv6 /64.
+    /// Steps in a second of the plugins that all connections of one address have brought: an IPv4
+    /// address or an IPv6 /64.
     pub address_steps_per_second: u64,
-    /// Steps per second of the plugins of all peers.
+    /// Steps in a second of the plugins of all peers.
     pub process_steps_per_second: u64,
-    /// Frame types of a plugin.
+    /// Frame types of its own.
     pub frames: usize,
-    /// Bytes per second that the plugins of one connection's peer may send in their own frames.
+    /// Bytes in a second that plugins of the peer of one connection may send in frames of their own.
     pub frame_bytes_per_second: u64,
-    /// Memory of all plugins of one connection's peer, in bytes: sandboxes, programs with their compiled code, and
-    /// bundles that are being fetched.
+    /// Bytes that all plugins of the peer of one connection take: sandboxes, programs with their
+    /// compiled code, and bundles that are being fetched.
     pub total_memory: usize,
-    /// Memory of the peer's plugins on all connections of one address, in bytes.
+    /// Bytes that the plugins of all connections of one address take.
     pub address_memory: usize,
 }
 
@@ -87,20 +88,20 @@ impl Default for Limits {
     }
 }
 
-/// Permissions that the owner of an endpoint grants to plugins of peers. The default grants nothing.
+/// Permissions that the owner of an endpoint grants to plugins of peers. The default grants nothing to anybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Classes granted to plugins that are unsigned, or signed by an author that the policy does not name.
+    /// Classes granted to plugins that are unsigned, or signed by somebody whom the policy does not name.
     pub anyone: BTreeSet<Class>,
     /// Authors whose signed plugins get classes of their own.
     pub authors: Vec<Author>,
-    /// SHA-256 hashes of plugins that are refused whatever their signature is. Each is the hash of an object, of a
-    /// manifest or of a whole bundle.
+    /// SHA-256 hashes of plugins that are refused whoever signed them: of the object, of the
+    /// manifest or of the whole bundle.
     pub withdrawn: BTreeSet<[u8; 32]>,
-    /// Longest time until a plugin's expiry. A plugin that expires later, or never, is refused. `None`: any expiry is
-    /// accepted, and none is required.
+    /// Longest time for which a plugin may still be valid. A plugin that expires later, or never,
+    /// is refused. `None`: any, and plugins need not expire.
     pub max_age: Option<Duration>,
-    /// Limits on memory, steps and code.
+    /// Most memory, steps and code that a plugin may have.
     pub limits: Limits,
 }
 
@@ -108,10 +109,10 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// The text is not TOML, or has unknown keys.
+    /// Not TOML, or not these keys.
     #[error("the policy: {0}")]
     Toml(String),
-    /// A class is granted in a way that is not possible.
+    /// Classes that cannot be granted so.
     #[error("the policy grants `{class}` to {whom}: {why}")]
     Class {
         /// Class that cannot be granted.
@@ -121,20 +122,20 @@ pub enum PolicyError {
         /// Reason for which it cannot be granted.
         why: &'static str,
     },
-    /// A key is malformed.
+    /// A key that is none.
     #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
     Key(String),
-    /// The hash of a withdrawn plugin is malformed.
+    /// A hash of a withdrawn plugin that is none.
     #[error(
         "the policy: `withdrawn` has {0:?}: a hash is written `sha256:` and 64 hexadecimal digits in lower case, as `equic plugin inspect` shows it"
     )]
     Hash(String),
-    /// The age is malformed.
+    /// An age that is none.
     #[error(
         "the policy: `max_age` is {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
     )]
     MaxAge(String),
-    /// A time is malformed.
+    /// A time that is none.
     #[error(
         "the policy: `since` of the log {log} is {since:?}: write a time such as \"2026-01-31T00:00:00Z\""
     )]
@@ -144,7 +145,7 @@ pub enum PolicyError {
         /// Text that is not a time.
         since: String,
     },
-    /// An author refers to a log that the policy does not have.
+    /// An author with a log that the policy does not have.
     #[error(
         "the policy: {author}'s plugins have to be in the log {log}, which it has no key of: add a [[log]]"
     )]
@@ -154,10 +155,10 @@ pub enum PolicyError {
         /// Name of the log.
         log: String,
     },
-    /// A log is listed twice.
+    /// A log that is there twice.
     #[error("the policy has the log {0} twice: which of the two holds?")]
     LogTwice(String),
-    /// Two authors have the same key.
+    /// A key that two authors have.
     #[error("the policy has the key of {0} twice: which of the two holds?")]
     Twice(String),
 }
@@ -196,7 +197,7 @@ struct NamedLog {
 }
 
 impl Policy {
-    /// Reads a policy. An empty text grants nothing.
+    /// Reads a policy. Nothing in it is nothing granted.
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         if text.len() > MAX_POLICY {
             return Err(PolicyError::Toml(format!("more than {MAX_POLICY} bytes")));
@@ -229,7 +230,7 @@ impl Policy {
         Ok(Policy { anyone, authors, withdrawn, max_age, limits: file.limits })
     }
 
-    /// Returns the classes that at least one author's plugins may get.
+    /// Classes that plugins of anybody get, be it only those of one author.
     pub fn granted_to_somebody(&self) -> BTreeSet<Class> {
         let named = self.authors.iter().flat_map(|author| &author.classes);
         self.anyone.iter().chain(named).copied().collect()
@@ -240,7 +241,7 @@ impl Policy {
     }
 }
 
-/// Reads a policy's logs, by name.
+/// A policy's logs, by name.
 fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     let mut logs: Vec<(String, Log)> = Vec::with_capacity(named.len());
     for NamedLog { name, key, since } in named {
@@ -258,7 +259,7 @@ fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     Ok(logs)
 }
 
-/// Refuses grants that can have no effect, because the policy's owner must have meant something else.
+/// A policy that grants what nobody gets says something else than its owner means.
 fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result<(), PolicyError> {
     for class in classes {
         let why = match class.requires() {
@@ -280,7 +281,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Returns all classes, to examine the code of a plugin that does not run.
+    /// All classes, to look into the code of a plugin that does not run.
     pub(crate) fn everything() -> Granted {
         Granted { classes: Class::ALL.iter().copied().collect() }
     }
@@ -290,28 +291,28 @@ impl Granted {
         Granted { classes: classes.collect() }
     }
 
-    /// Returns true if this class is granted.
+    /// True if this class is among it.
     pub fn has(&self, class: Class) -> bool {
         self.classes.contains(&class)
     }
 
-    /// Returns all classes that are granted.
+    /// All of them.
     pub fn classes(&self) -> impl Iterator<Item = Class> {
         self.classes.iter().copied()
     }
 }
 
-/// Reason for which a plugin is refused.
+/// Reason for which a plugin is not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The plugin is written for another interface version.
+    /// Written for another interface.
     #[error("it is written for ABI {0}, and here is {ABI}")]
     Abi(u32),
-    /// The plugin has expired.
+    /// Too old.
     #[error("it expired {0} seconds after 1970")]
     Expired(u64),
-    /// The policy has withdrawn the plugin.
+    /// The policy has withdrawn it.
     #[error("the policy has withdrawn it: its {what} has the hash {hash}")]
     Withdrawn {
         /// Part of the bundle that has the hash.
@@ -319,28 +320,28 @@ pub enum Refusal {
         /// Hash as the policy writes it.
         hash: String,
     },
-    /// The plugin is valid for longer than the policy's `max_age`.
+    /// It is valid for longer than the policy's `max_age`.
     #[error(
-        "{}, and the policy's `max_age` wants an expiry {latest} seconds after 1970 or earlier: its author must sign a new version",
+        "{}, and the policy's `max_age` wants an expiry {latest} seconds after 1970 or earlier: its author has to sign it anew",
         expires.map_or("it never expires".to_owned(), |at| format!("it expires {at} seconds after 1970"))
     )]
     ValidTooLong {
-        /// Expiry, in seconds since the Unix epoch. `None` if it never expires.
+        /// Seconds after 1970 at which it expires; `None`: never.
         expires: Option<u64>,
         /// Latest expiry that the policy accepts now, in the same unit.
         latest: u64,
     },
-    /// The plugin's proof leads to a head of the log that is too old.
+    /// Its proof leads to a head of the log that is too old.
     #[error(
         "its proof is of the log's head of {time} seconds after 1970, and the policy wants one of {since} or later: `equic plugin log staple` makes a new proof"
     )]
     OldProof {
-        /// Time of the head, in seconds since the Unix epoch.
+        /// Time of the head, in seconds after 1970.
         time: u64,
         /// Least time that the policy accepts.
         since: u64,
     },
-    /// The plugin exceeds a limit of the policy.
+    /// Larger than the policy has it.
     #[error("its {what} is {found}, and the policy's limit {limit}")]
     TooLarge {
         /// Quantity that is over the limit, by name.
@@ -350,17 +351,17 @@ pub enum Refusal {
         /// Most that the policy allows, in the same unit.
         limit: u64,
     },
-    /// The plugin has frames that are not acknowledged. No congestion window limits them (RFC 9002 s.2), so a peer's
-    /// plugin could send without limit.
+    /// It has frames that are not acknowledged, and so are held back by no congestion window (RFC 9002 s.2): a peer's
+    /// plugin could send without end.
     #[error("its frames of type {0:#x} are not ack-eliciting, which a peer's plugin's have to be")]
     Silent(u64),
-    /// The policy permits no plugins, or none of this author.
+    /// The policy lets nobody's plugins run, or not those of this author.
     #[error("the policy lets no plugin run that {}", author.map_or("nobody signed".to_owned(), |key| format!("{key} signed")))]
     NotAccepted {
-        /// Public key that signed the bundle. `None` if the bundle is not signed.
+        /// Public key that signed the bundle; none if it is not signed.
         author: Option<PublicKey>,
     },
-    /// The bundle has no proof that it is in the log that the policy requires for its author.
+    /// It carries no proof that it is in the log that the policy wants of its author.
     #[error(
         "it carries no proof that it is in the log {log}, which the policy wants of {author}'s plugins"
     )]
@@ -370,36 +371,34 @@ pub enum Refusal {
         /// Public key of the log.
         log: PublicKey,
     },
-    /// The plugin needs a class that the policy does not grant.
+    /// It wants a class that the policy does not grant.
     #[error("{what} takes `{class}`, which the policy does not grant")]
     NotGranted {
-        /// Name of the operation or field that needs the class.
+        /// Operation or field that the class is wanted for, by name.
         what: String,
-        /// Class that is needed.
+        /// Class that is wanted.
         class: Class,
     },
-    /// The plugin needs a class that requires the signature of an author in the policy.
-    #[error(
-        "{what} takes `{class}`, which requires the signature of an author that the policy names"
-    )]
+    /// It wants a class that takes a signature of an author whom the policy names.
+    #[error("{what} takes `{class}`, and with it the signature of an author whom the policy names")]
     NotSigned {
-        /// Name of the operation or field that needs the class.
+        /// Operation or field that the class is wanted for, by name.
         what: String,
-        /// Class that is needed.
+        /// Class that is wanted.
         class: Class,
     },
-    /// The plugin needs a class that a peer's plugin never gets.
+    /// It wants a class that a peer's plugin never gets.
     #[error("{what} takes `{class}`, which a plugin of the peer's never gets")]
     OfThePeer {
-        /// Name of the operation or field that needs the class.
+        /// Operation or field that the class is wanted for, by name.
         what: String,
-        /// Class that is needed.
+        /// Class that is wanted.
         class: Class,
     },
-    /// The plugin needs a permission that no plugin gets.
+    /// It wants what no plugin gets.
     #[error("{what} is for no plugin")]
     Impossible {
-        /// Name of the operation or field.
+        /// Operation or field that is wanted, by name.
         what: String,
     },
 }
@@ -420,8 +419,9 @@ pub fn decide(
     decide_by(bundle.preamble(), || bundle.hash(), in_log, origin, policy, now)
 }
 
-/// Decides like [`decide`] about a peer's plugin whose object has not arrived, with the hash from its offer. The proof
-/// that the bundle is in a log comes after the object, so here only its presence counts.
+/// As [`decide`], of a peer's plugin whose object is not there yet, of a bundle that is said to
+/// have this hash. All is judged except the log that it is in: the proof of that is behind the
+/// object, and here it counts that there is one.
 pub(crate) fn decide_early(
     preamble: &Preamble<'_>,
     hash: [u8; 32],
@@ -432,7 +432,7 @@ pub(crate) fn decide_early(
     decide_by(preamble, || hash, in_log, Origin::Peer, policy, now)
 }
 
-/// A bundle has no proof that it is in a log.
+/// A bundle carries no proof that it is in a log.
 struct NotInLog;
 
 fn decide_by(
@@ -464,7 +464,7 @@ fn decide_by(
     for (what, class) in manifest.uses() {
         granted(what, class, author, origin, policy)?;
     }
-    // Declared classes are checked even if the plugin does not use them.
+    // What it declares and does not use is held to the same.
     for class in &manifest.capabilities {
         granted("its manifest".to_owned(), *class, author, origin, policy)?;
     }
@@ -526,7 +526,7 @@ fn granted(
         },
         (Requires::Nothing, Origin::Peer) => {
             let by_name = named.is_some_and(|author| author.classes.contains(&class));
-            // A named author has the classes of `anyone`, too.
+            // Who is named has what everybody has, too.
             let may = by_name || policy.anyone.contains(&class);
             if may { Ok(()) } else { Err(Refusal::NotGranted { what, class }) }
         }

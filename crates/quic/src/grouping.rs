@@ -5,9 +5,8 @@ use std::time::Duration;
 /// Messages that go to the system in a row.
 pub(crate) const GROUP: usize = 4;
 
-/// Time for a datagram of a large message up to which the message goes on whole, in nanoseconds. (100 to 150 were
-/// measured for messages that do, beside a busy receiver, 760 to 1,100 for others; in one thread, with nobody to
-/// wake, 55 and 350.)
+/// Time for a datagram of a large message up to which the message goes on whole, in nanoseconds. (100 to 150 were measured for
+/// messages that do, beside a busy receiver, 760 to 1,100 for others; in one thread, with nobody to wake, 55 and 350.)
 const WHOLE: u32 = 200;
 
 /// Time for a datagram of a large message from which on the message is taken apart, in nanoseconds.
@@ -27,13 +26,13 @@ const SINGLE: u8 = 16;
 
 /// How long the system takes for a connection's large messages, and what follows from it.
 ///
-/// A message of many datagrams (GSO) takes the system little time where it goes on whole: to a socket of the same
-/// machine, to a container, to a network card that takes it apart. Then the other end gets all of it at once, and
-/// several in a row are fewer wake-ups for it. Where the system takes the message apart itself, each datagram is a
-/// packet of its own, at several times the price, and the first message is better on its way while the next is made.
+/// A message of many datagrams (GSO) takes the system little time where it goes on whole: to a socket of the same machine, to a
+/// container, to a network card that takes it apart. Then the other end gets all of it at once, and several in a row are
+/// fewer wake-ups for it. Where the system takes the message apart itself, each datagram is a packet of its own, at
+/// several times the price, and the first message is better on its way while the next is made.
 ///
-/// What an interface can do says nothing of the bridge and the card behind it. The time that sending takes does, for
-/// what is taken apart on this machine is taken apart within the call; and that time is what matters.
+/// What an interface can do says nothing of the bridge and the card behind it. The time that sending takes does, for what is
+/// taken apart on this machine is taken apart within the call; and that time is what matters.
 #[derive(Default)]
 pub(crate) struct Grouping {
     /// The least time for a datagram among those of this round, in nanoseconds.
@@ -65,14 +64,14 @@ impl Grouping {
         self.single = SINGLE;
     }
 
-    /// True if an application was told of something that the peer sent, and no megabyte has left since: what comes
-    /// next is not to wait for long either.
+    /// True if an application was told of something that the peer sent, and no megabyte has left since: what comes next is not to
+    /// wait for long either.
     pub(crate) fn has_heard(&self) -> bool {
         self.single > 0
     }
 
-    /// Called before a group is sent, with the number of datagrams of its smallest message; true if
-    /// [`Grouping::took`] is to be told how long it takes.
+    /// Called before a group is sent, with the number of datagrams of its smallest message; true if [`Grouping::took`] is to be
+    /// told how long it takes.
     pub(crate) fn is_timed(&mut self, datagrams: usize) -> bool {
         if datagrams < LARGE {
             return false;
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn grouping_is_four_messages_where_offload_works() {
+    fn messages_that_go_whole_go_four_in_a_row() {
         let mut grouping = Grouping::default();
         assert_eq!(grouping.messages(), 1, "nothing is known yet");
         assert_eq!(round(&mut grouping, [130; 8]), 4);
@@ -125,7 +124,7 @@ mod tests {
 
     /// A task that had the CPU in between, a wake-up of the other end.
     #[test]
-    fn grouping_uses_the_least_of_eight_times() {
+    fn the_least_of_eight_times_counts() {
         let mut grouping = Grouping::default();
         let mut times = [100_000; 8];
         times[5] = 140;
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn grouping_does_not_change_between_the_thresholds() {
+    fn between_the_thresholds_nothing_changes() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [250; 8]), 1);
         assert_eq!(round(&mut grouping, [100; 8]), 4);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn grouping_pauses_after_the_peer_was_heard() {
+    fn after_the_peer_was_heard_messages_go_one_by_one_for_a_while() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [130; 8]), 4);
         grouping.heard();
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn grouping_reads_the_clock_seldom() {
+    fn the_clock_is_read_seldom() {
         let mut grouping = Grouping::default();
         assert!(!grouping.is_timed(10), "a small message says nothing");
         for _ in 0..TIMES {

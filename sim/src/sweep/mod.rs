@@ -1,10 +1,8 @@
-//! `equic-lab sim sweep` and `equic-lab sim merge`: every cell of a grid with every seed.
+//! `equic sim sweep` and `equic sim merge`: every cell of a grid with every seed.
 //!
-//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result, and its table;
-//! * `compare.rs`: two sweeps; `differ.rs`: keys in which their scenarios differ.
+//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result.
 
 mod compare;
-mod differ;
 mod finish;
 mod rows;
 mod store;
@@ -88,14 +86,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     }
     play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
     finish::finish(&args.out, &grid, &runs)?;
-    if about.shards > 1 {
-        let out = args.out.display();
-        return output::text(format_args!(
-            "{shown}, part {}/{} of the sweep: {out}\n`equic-lab sim merge OUT {out} ...` joins all parts\n",
-            about.shard, about.shards
-        ));
-    }
-    finish::print(&args.out, &grid, &runs, &shown)
+    output::text(format_args!("{shown}: {}\n", args.out.join("rows.csv").display()))
 }
 
 fn play_missing(
@@ -146,7 +137,7 @@ fn play_missing(
     match failure {
         None => Ok(()),
         Some(Failure::Failed(message)) => Err(Failure::new(format!(
-            "{message}\n  {} runs are kept: the same command continues from there",
+            "{message}\n  {} runs are kept: the same command goes on from there",
             runs.len()
         ))),
         Some(other) => Err(other),
@@ -204,5 +195,5 @@ pub(crate) fn merge(args: &Merge) -> Done {
     }
     finish::finish(&args.out, &grid, &all)?;
     let count = number::count(all.len() as u64);
-    finish::print(&args.out, &grid, &all, &format!("{count} runs"))
+    output::text(format_args!("{count} runs: {}\n", args.out.join("rows.csv").display()))
 }

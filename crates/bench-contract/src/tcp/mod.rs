@@ -1,9 +1,8 @@
 //! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
 //!
-//! [`serve`] and [`ask`] are a complete implementation. A [`Library`] provides the encryption.
-//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has one stream,
-//! whose requests end when the client has sent everything. [`wire`] is a connection, [`socket`]
-//! creates sockets, and [`stack`] is a client.
+//! [`serve`] and [`ask`] are a whole implementation; a [`Library`] is what encrypts. `equic bench endpoint
+//! tcp` is one with AWS-LC, `bench/tcp` has others. A connection has one stream, whose requests end when the
+//! client has said all: [`wire`] is a connection, [`socket`] makes sockets, [`stack`] is a client.
 
 pub mod socket;
 pub mod stack;
@@ -28,16 +27,16 @@ use wire::{Receive, Send, shared};
 pub struct Library {
     /// Name and version of the implementation.
     pub name: String,
-    /// Name of the cryptographic library.
+    /// Name of what encrypts.
     pub crypto: &'static str,
-    /// The cryptographic provider.
+    /// What encrypts.
     pub provider: CryptoProvider,
-    /// The provider of session tickets.
+    /// What encrypts session tickets.
     pub ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// Returns the settings in force on a TCP socket. Without streams, there are no stream windows, and
-/// the kernel segments the data.
+/// What is in force on a TCP socket: there are no streams, so they have no windows, and the kernel cuts
+/// segments.
 pub fn effective(
     name: String,
     crypto: Option<&'static str>,
@@ -60,10 +59,10 @@ pub fn effective(
 /// Serves until the process ends.
 ///
 /// # Errors
-/// Files or sockets that cannot be used. Errors of a connection are printed to standard error.
+/// Files or sockets that cannot be used. An error of a connection goes to standard error.
 pub async fn serve(args: &Server, library: Library) -> Result<()> {
     if args.qlog.is_some() {
-        unsupported("qlog");
+        unsupported("such logs");
     }
     let socket = socket::listen(args.listen, &args.knobs)?;
     let effective = effective(library.name, Some(library.crypto), &socket, &args.knobs)?;
@@ -88,19 +87,19 @@ async fn answer(stream: TcpStream, tls: Arc<rustls::ServerConfig>) -> Result<()>
     server::answer(Send(Arc::clone(&wire)), Receive(wire)).await
 }
 
-/// Runs the workload of a client, and prints its answer.
+/// Does the work of a client, and prints its answer.
 ///
 /// # Errors
-/// Any error that prevents the workload.
+/// Whatever keeps the work from being done.
 pub async fn ask(args: &Client, library: Library) -> Result<()> {
     if args.qlog.is_some() {
-        unsupported("qlog");
+        unsupported("such logs");
     }
     // There is one stream.
     match args.work {
         Work::Download { streams: 1, .. } => {}
         Work::Download { .. } => unsupported("streams"),
-        Work::Loaded { .. } => unsupported("small exchanges during a download"),
+        Work::Loaded { .. } => unsupported("a second exchange beside a download"),
         _ => {}
     }
     let probe = socket::client(args.connect, &args.knobs)?;

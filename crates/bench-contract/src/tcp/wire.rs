@@ -11,43 +11,43 @@ use tokio::net::TcpStream;
 
 use crate::{ReceiveStream, SendStream};
 
-/// A connection that transfers bytes, with or without TLS.
+/// A connection that bytes go through, with or without TLS.
 pub trait Wire: std::marker::Send + 'static {
-    /// Takes received bytes, and returns their number. 0 is the end.
+    /// Takes received bytes, and returns their number; 0 is the end.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(&[u8]),
     ) -> Poll<io::Result<usize>>;
 
-    /// Sends as many of the bytes as possible, and returns their number.
+    /// Sends the first bytes, and returns their number.
     fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// Sends the remaining bytes, and then the end of the stream.
+    /// Sends what is left, and that there is no more.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Returns the connection's socket.
+    /// The connection's socket.
     fn socket(&self) -> &TcpStream;
 }
 
 /// A connection that both halves of its stream share.
 pub type Shared<W> = Arc<Mutex<W>>;
 
-/// Makes a connection shareable.
+/// Makes a connection that can be shared.
 pub fn shared<W>(wire: W) -> Shared<W> {
     Arc::new(Mutex::new(wire))
 }
 
-/// Runs a closure with exclusive access to a connection.
+/// Does something with a connection at once.
 pub fn with<W, T>(wire: &Shared<W>, act: impl FnOnce(&mut W) -> T) -> T {
     act(&mut wire.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The sending half of a stream.
+/// The half to be written.
 #[derive(Debug)]
 pub struct Send<W>(pub Shared<W>);
 
-/// The receiving half of a stream.
+/// The half to be read.
 #[derive(Debug)]
 pub struct Receive<W>(pub Shared<W>);
 

@@ -1,4 +1,4 @@
-//! Latency under load: a table for each place with small exchanges during a bulk download.
+//! Latency under load: a table for each place where small exchanges ran beside a bulk download.
 
 use equic_report::table::{Cell, Column, Table, Tone};
 
@@ -8,16 +8,16 @@ use super::summary::{Estimate, Row, Summary, UnderLoad};
 /// Factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// A column, and the format of its cells.
+/// A column, and the cell of a row in it.
 pub(super) struct Shown {
     pub head: &'static str,
-    /// True if less is better. `None` for intervals.
+    /// Whether less is better; `None` for intervals.
     pub less: Option<bool>,
     pub scale: Scale,
     pub read: fn(Estimate, &UnderLoad, Scale) -> String,
 }
 
-/// Returns the columns after client and server.
+/// The columns behind client and server.
 pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let largest = |read: fn(&UnderLoad) -> f64| {
         rows.iter().filter_map(|row| row.latency.as_ref()).map(read).fold(0.0, f64::max)
@@ -28,13 +28,13 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let shown = |head, less, scale, read| Shown { head, less, scale, read };
     let (less, more) = (Some(true), Some(false));
     vec![
-        shown("without, median", less, unloaded, |_, one, scale| {
+        shown("alone, median", less, unloaded, |_, one, scale| {
             scale.show(one.unloaded_median.median)
         }),
         shown("99 %", less, unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
-        shown("during, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
+        shown("beside, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
         shown("99 %", less, loaded, |p99, _, scale| scale.show(p99.median)),
-        shown("during to without, 99 %", less, TIMES, |_, one, scale| {
+        shown("beside to alone, 99 %", less, TIMES, |_, one, scale| {
             scale.show(one.p99_ratio.median)
         }),
         shown("95 % interval", None, TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),
@@ -44,14 +44,7 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// Returns the text of a row's cell. All of these figures depend on the client's clock.
-    pub(super) fn show(&self, row: &Row, p99: Estimate, latency: &UnderLoad) -> String {
-        let is_figure = self.less.is_some();
-        let text = (self.read)(p99, latency, self.scale);
-        show::marked(text, is_figure && row.clock_is_doubted())
-    }
-
-    /// Returns the unit of the header, with an arrow that shows which figures are better.
+    /// The unit of the header, and which figures are better.
     pub(super) fn unit(&self) -> String {
         match self.less {
             Some(less) => show::better(self.scale.unit, less),
@@ -60,18 +53,18 @@ impl Shown {
     }
 }
 
-/// Returns the title of a place's table.
+/// The title of a place's table.
 pub(super) fn title(rows: &[Row]) -> String {
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
-    format!("{place}: without and during the download")
+    format!("{place}: alone, and beside it")
 }
 
-/// Returns the rows with such times.
+/// Rows that have such times.
 pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, Estimate, &UnderLoad)> {
     rows.iter().filter_map(|row| Some((row, row.value?, row.latency.as_ref()?)))
 }
 
-/// Returns the tables of a summary.
+/// The tables of a summary.
 pub(super) fn tables(summary: &Summary) -> Vec<Table> {
     summary.tables().filter_map(table).collect()
 }
@@ -85,7 +78,7 @@ fn table(rows: &[Row]) -> Option<Table> {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
         cells.extend(shown.iter().map(|column| {
             let tone = if column.scale == TIMES { Tone::Strong } else { Tone::Normal };
-            Cell::new(column.show(row, p99, one)).tone(tone)
+            Cell::new((column.read)(p99, one, column.scale)).tone(tone)
         }));
         table.row(cells);
     }

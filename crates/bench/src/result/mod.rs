@@ -1,15 +1,13 @@
-//! Turns the samples of a run into figures, files, tables and a page.
+//! From the samples of a run to figures, files, tables and a page.
 //!
-//! * [`read`]: reads `samples.jsonl`, and the plan and manifest next to it.
-//!   [`summarise`](mod@summarise): computes the figures of each cell ([`Summary`]).
-//! * [`tables`](mod@tables), `beside`, `latency`: tables for a terminal. [`runner`]: `result.json`
-//!   for the Interop Runner's web page, which contains the summary. [`csv`]: files for a
-//!   spreadsheet. [`html`]: a self-contained page.
-//! * [`compare`](mod@compare): compares two results. [`tumi8`]: the data of "QUIC on the Highway".
-//!   [`profile`], [`profiles`], [`parts`]: division of CPU time into four parts. [`shares`]:
-//!   division by groups of functions.
+//! * [`read`]: `samples.jsonl`, and the plan and manifest beside it. [`summarise`](mod@summarise): what
+//!   they say of each cell ([`Summary`]).
+//! * [`tables`](mod@tables), `beside`, `latency`: for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
+//!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
+//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`], [`profiles`],
+//!   [`parts`]: where CPU time goes, in four parts; [`shares`]: the same by groups of functions.
 //!
-//! [`write()`] creates all files of a run from its samples. It can be repeated at any time.
+//! [`write()`] makes all files of a run from its samples, as often as one likes.
 
 mod beside;
 pub mod compare;
@@ -43,7 +41,7 @@ pub use summarise::summarise;
 pub use summary::{Estimate, Row, Summary};
 pub use tables::tables;
 
-/// Reason that a result cannot be read or written.
+/// Reason for which a result cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultError {
@@ -56,7 +54,7 @@ pub enum ResultError {
         #[source]
         source: io::Error,
     },
-    /// A folder cannot be created.
+    /// A folder cannot be made.
     #[error("cannot make {}: {source}", path.display())]
     Folder {
         /// The folder.
@@ -65,7 +63,7 @@ pub enum ResultError {
         #[source]
         source: io::Error,
     },
-    /// The file has no valid sample.
+    /// There is nothing in it.
     #[error("{} has no sample that can be read: {reason}", path.display())]
     Samples {
         /// The file.
@@ -73,7 +71,7 @@ pub enum ResultError {
         /// Defect of the file.
         reason: String,
     },
-    /// The file is not valid JSON of the expected schema.
+    /// It is not what it should be.
     #[error("{} cannot be read: {reason}", path.display())]
     Json {
         /// The file.
@@ -92,16 +90,16 @@ pub enum ResultError {
     Plot(#[from] PlotError),
 }
 
-/// Name of the folder of plots in the folder of a run.
+/// The folder of plots in the folder of a run.
 pub const PLOTS: &str = "plots";
-/// Pixels of a PNG file for each pixel of its SVG file, so that it is sharp in print.
+/// Pixels of a PNG for each pixel of its SVG: sharp in print.
 const SHARP: f32 = 2.0;
 
-/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and
-/// the plots (as SVG files) there. Each file is replaced atomically.
+/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and the plots
+/// (as SVG files) there, each file as a whole.
 ///
 /// # Errors
-/// [`ResultError`]. The samples are never changed.
+/// [`ResultError`]; the samples are never touched.
 pub fn write(dir: &Path) -> Result<Summary, ResultError> {
     let run = Run::read(dir)?;
     let summary = summarise(&run);
@@ -127,12 +125,12 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
 /// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
 ///
 /// # Errors
-/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need neither.
+/// [`PlotError`]: they need a font of the machine. The SVG files do not.
 pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {
         let (width, height) = plot.size;
-        // Minimum and maximum size of a PNG file, with a margin of one pixel for rounding.
+        // The least and the most that a PNG may have, less a pixel for rounding.
         let least = (MIN_SIDE as f32 + 1.0) / width.min(height);
         let most = (MAX_SIDE as f32 - 1.0) / width.max(height);
         let file = dir.join(PLOTS).join(format!("{}.png", plot.name));

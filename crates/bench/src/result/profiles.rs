@@ -1,5 +1,4 @@
-//! The profiles of a run: divisions of the CPU time of each cell. Each [`Profiled`] is a line of
-//! `profiles.jsonl`.
+//! The profiles of a run: where the CPU time of each cell went, one [`Profiled`] a line of `profiles.jsonl`.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,7 +10,7 @@ use super::ResultError;
 use super::profile::{Groups, Split};
 use crate::record::Key;
 
-/// Name of the file in the folder of a run.
+/// The file in the folder of a run.
 pub const PROFILES: &str = "profiles.jsonl";
 
 /// Division of the CPU time of a cell's ends.
@@ -20,23 +19,23 @@ pub struct Profiled {
     /// Cell that was profiled.
     #[serde(flatten)]
     pub key: Key,
-    /// Samples of the server in four parts.
+    /// The server's.
     pub server_split: Split,
-    /// Samples of the client in four parts.
+    /// The client's.
     pub client_split: Split,
-    /// Samples of the server by groups of functions. Empty in files of older releases.
+    /// Samples of the server by groups of functions; nothing in runs of before there were groups.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub server_groups: Groups,
-    /// Samples of the client by groups of functions.
+    /// The same of the client.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub client_groups: Groups,
 }
 
-/// Adds a profile to `profiles.jsonl` in a run's folder. Removes an incomplete last line, which a
-/// full disk or a killed program left.
+/// Adds a profile to a run's folder: `profiles.jsonl`, which everything else reads. Half a line, where the
+/// disk was full or the program was killed, goes.
 ///
 /// # Errors
-/// [`ResultError::Write`] if the file cannot be written.
+/// [`ResultError::Write`] when the file cannot be written.
 pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     let path = dir.join(PROFILES);
     let mut line = serde_json::to_vec(profiled)
@@ -56,8 +55,8 @@ pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     write().map_err(|source| equic_report::WriteError { path: path.clone(), source }.into())
 }
 
-/// Reads lines of [`Profiled`]. Returns none if the file does not exist. Skips an incomplete last
-/// line. If a cell was profiled more than once, the last profile counts.
+/// Lines of [`Profiled`]; none when there is no such file. A cut last line is left out. Of several of a cell
+/// the last counts: it was taken again.
 pub(super) fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

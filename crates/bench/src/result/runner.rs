@@ -1,11 +1,9 @@
-//! Writes `result.json` in the format of the QUIC Interop Runner, for its web page
-//! (<https://github.com/quic-interop/quic-interop-runner>: `_export_results` in interop.py,
-//! web/script.js).
+//! `result.json` as the QUIC Interop Runner writes it, for its web page
+//! (<https://github.com/quic-interop/quic-interop-runner>: `_export_results` in interop.py, web/script.js).
 //!
-//! The page reads these fields: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`,
-//! `servers`, `urls`, `tests` (by abbreviation), and `results` and `measurements`. The last two
-//! have a list for each pair, ordered by client and then by server. The page ignores other fields,
-//! such as our `equic`.
+//! Fields that the page reads: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`, `servers`, `urls`,
+//! `tests` (by abbreviation), and `results` and `measurements`, lists of a list for each pair, client by
+//! client and in it server by server. It does not look at other fields: ours is `equic`.
 
 use std::collections::BTreeMap;
 
@@ -14,33 +12,33 @@ use serde::{Deserialize, Serialize};
 use super::show;
 use super::summary::{Row, Summary};
 
-/// Version of QUIC, as the Interop Runner names it.
+/// The version of QUIC that the Interop Runner names.
 const QUIC_VERSION: &str = "0x1";
 
-/// The file. It is generic in the extension, so that files of the Interop Runner can be read, too.
+/// The file. Generic in the extension, so that what the Interop Runner wrote can be read too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunnerFile<E> {
-    /// Start time in seconds since 1970-01-01 UTC.
+    /// Seconds since 1970-01-01 UTC.
     pub start_time: f64,
-    /// End time in seconds since 1970-01-01 UTC.
+    /// Seconds since 1970-01-01 UTC.
     pub end_time: f64,
     /// Folder of this file and the logs, below `logs/quic/` of the web server: `log_dir/server_client/test`.
     pub log_dir: String,
-    /// Names of the servers: the columns.
+    /// Columns.
     pub servers: Vec<String>,
-    /// Names of the clients: the rows.
+    /// Rows.
     pub clients: Vec<String>,
-    /// URL of each implementation's source or home page, by name.
+    /// Address of each implementation's source or home page, by name.
     pub urls: BTreeMap<String, String>,
     /// Tests and measurements, by abbreviation.
     pub tests: BTreeMap<String, Test>,
     /// The version of QUIC.
     pub quic_version: String,
-    /// Tests without a number, for each pair.
+    /// Tests that have no number, for each pair.
     pub results: Vec<Vec<Outcome>>,
     /// Measurements, for each pair.
     pub measurements: Vec<Vec<RunnerMeasurement>>,
-    /// Our extension, which the Interop Runner ignores.
+    /// Data of our own, which the Interop Runner does not know.
     pub equic: E,
 }
 
@@ -60,20 +58,20 @@ pub struct Outcome {
     pub abbr: String,
     /// Name.
     pub name: String,
-    /// Outcome of the test. Null: it did not run.
+    /// Outcome of the test; null: it was not run.
     pub result: Option<TestResult>,
 }
 
 /// Outcome of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerMeasurement {
-    /// Name, which is the last part of the path of logs.
+    /// Name: the last part of the logs' path.
     pub name: String,
-    /// Abbreviation. Only letters and digits, because the page uses it in CSS selectors.
+    /// Abbreviation; letters and digits, for the page makes CSS selectors of it.
     pub abbr: String,
     /// Verdict on the measurement.
     pub result: TestResult,
-    /// Mean and standard deviation, such as `9559 (± 12) kbps`. Empty without a figure.
+    /// `9559 (± 12) kbps`: mean and standard deviation; empty when there is none.
     pub details: String,
 }
 
@@ -81,15 +79,15 @@ pub struct RunnerMeasurement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TestResult {
-    /// Every round has a figure.
+    /// Every round gave a figure.
     Succeeded,
-    /// At least one round failed.
+    /// A round did not.
     Failed,
-    /// An end does not support it.
+    /// An end does not do it.
     Unsupported,
 }
 
-/// Returns the file of a run.
+/// The file of a run. `E` is [`Summary`] when it is written.
 #[must_use]
 pub fn runner_file(summary: &Summary) -> RunnerFile<&Summary> {
     let names = |name: fn(&Row) -> &String| {
@@ -152,18 +150,14 @@ fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
         (TestResult::Succeeded, Some(value)) => {
             let (unit, factor) = unit(&row.unit);
             let (mean, deviation) = (value.mean * factor, value.deviation * factor);
-            // The page shows the text as it is.
-            let mark = if row.clock_is_doubted() { show::CLOCK_DOUBTED } else { "" };
-            let separator = if mark.is_empty() { "" } else { ", " };
-            format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}{separator}{mark}")
+            format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}")
         }
         _ => String::new(),
     };
     RunnerMeasurement { name: row.key.workload.clone(), abbr: abbr.to_owned(), result, details }
 }
 
-/// Returns the unit and the factor for the Interop Runner, which shows whole numbers, and goodput
-/// in kbps.
+/// The Interop Runner shows whole numbers, and goodput in kbps.
 fn unit(unit: &str) -> (&str, f64) {
     match unit {
         "bit/s" => ("kbps", 1e-3),
@@ -173,7 +167,7 @@ fn unit(unit: &str) -> (&str, f64) {
     }
 }
 
-/// Gives each table a unique abbreviation: the Interop Runner's if it has one.
+/// Each table with an abbreviation of its own: the Interop Runner's where there is one.
 fn abbreviated<'a>(tables: impl Iterator<Item = &'a [Row]>) -> Vec<(String, &'a [Row])> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let abbreviation = |workload: &str| match workload {

@@ -1,4 +1,4 @@
-//! Types of the summary of a run, cell by cell. `summarise.rs` computes it.
+//! Summary of a run, cell by cell: the shape of it. `summarise.rs` makes it.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::read::{About, Unreadable};
 use crate::Effective;
 use crate::record::{Failure, Key};
 
-/// Version of the schema, which is the extension object of `result.json`.
+/// The version of this shape: the extension object of `result.json`.
 pub const SUMMARY: &str = "equic.bench.summary/1";
 
-/// Summary of a run.
+/// All that a run says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// [`SUMMARY`].
     pub schema: String,
-    /// Name of the run, which is the name of its folder.
+    /// Name of the run: that of its folder.
     pub name: String,
     /// Time at which the first attempt began, in seconds since 1970-01-01 UTC.
     pub started: f64,
@@ -27,18 +27,18 @@ pub struct Summary {
     pub ended: f64,
     /// Seed of resampling.
     pub seed: u64,
-    /// Number of all attempts, including the warm-up and repeated ones.
+    /// Attempts in all: with warm-up and those that were made again.
     pub attempts: usize,
-    /// True if the last line of the samples is incomplete.
+    /// True if the last line of the samples was cut off.
     pub cut: bool,
-    /// Lines that are not records.
+    /// Lines that are no records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// The implementations, by name.
+    /// Implementations that took part, by name.
     pub implementations: BTreeMap<String, About>,
-    /// A row for each cell, in the order of tables.
+    /// One for each cell, in the order of tables.
     pub rows: Vec<Row>,
-    /// Divisions of CPU time. They come from separate attempts, whose figures do not count.
+    /// Division of CPU time, by a run of its own that is in no figure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profiled>,
     /// The run's plan, without its cells.
@@ -49,7 +49,7 @@ pub struct Summary {
     pub manifest: Value,
 }
 
-/// Identity of a table. Its cells differ only in client and server.
+/// Identity of a table: its cells differ in client and server alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     /// See [`Key`].
@@ -65,158 +65,150 @@ pub struct Place<'a> {
 /// A cell over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The cell.
+    /// Cell that the figures are of.
     #[serde(flatten)]
     pub key: Key,
-    /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`. Empty without a figure.
+    /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`; empty when nothing was measured.
     pub unit: String,
-    /// Number of rounds.
+    /// Rounds that were run.
     pub rounds: usize,
-    /// Number of rounds with a figure.
+    /// Rounds that gave a figure.
     pub measured: usize,
-    /// Number of attempts of all rounds. It exceeds `rounds` if attempts were repeated.
+    /// Attempts of all rounds: more than `rounds` when some were made again.
     pub attempts: usize,
-    /// Number of figures that were measured although the machine was busier than the run's bounds
-    /// allow.
+    /// Measured although the machine was busier than the run's bounds.
     pub noisy: usize,
-    /// Reason that an end does not support the cell. `None`: both support it.
+    /// Reason for which an end does not support the cell; none: both do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
-    /// The failures.
+    /// Failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
     /// Figures of a busy machine, if there are no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<Disturbed>,
-    /// Notes on the measured rounds.
+    /// What a reader has to know of the rounds that were measured.
     #[serde(default)]
     pub marks: Marks,
-    /// The figure of the workload, in `unit`.
+    /// The workload's own figure, in `unit`.
     pub value: Option<Estimate>,
-    /// CPU seconds of the server, without the start of the process (but see
-    /// [`Marks::cpu_with_start`]): per 10^9 bytes for `bit/s`, otherwise per completion.
+    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion; without the start of the
+    /// process, see [`Marks::cpu_with_start`].
     pub server_cpu: Option<Estimate>,
-    /// The same for the client.
+    /// The same of the client.
     pub client_cpu: Option<Estimate>,
-    /// Duration of the handshake in seconds, for workloads with one connection.
+    /// The handshake of a single connection, in seconds.
     pub handshake: Option<Estimate>,
-    /// Small exchanges without and during a bulk download. `None`: the workload has none.
+    /// Small exchanges beside a bulk download and without it; none: that was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<UnderLoad>,
-    /// Time from the start of the client process to its end, in seconds.
+    /// From the start of the client process to its end, in seconds.
     pub process: Option<Estimate>,
     /// `value` as a multiple of that of TCP with TLS in the same round.
     pub to_tcp: Option<Estimate>,
-    /// The pair that `to_tcp` compares with, as `client>server`.
+    /// Pair that `to_tcp` compares with, `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
-    /// Comparison with ours. `None`: the implementation was not measured with itself, or ours was
-    /// not.
+    /// Comparison with ours; none: it was not measured with itself, or ours was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
-    /// Set if the figures have two modes.
+    /// That the figures are rather two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
-    /// Medians of the other figures.
+    /// Medians of the rest.
     pub medians: Medians,
-    /// Settings in force at the client in the last round, as it reports them.
+    /// Settings in force at the client in the last round, by its own account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// Settings in force at the server in the last round, as it reports them.
+    /// Settings in force at the server in the last round, by its own account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
-    /// The figures of all rounds.
+    /// Every figure.
     pub points: Vec<RoundFigure>,
 }
 
-/// Comparison of an implementation with ours at the same place, each measured with itself.
+/// An implementation with itself beside ours with itself, at the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
     /// CPU time of both ends together, in the unit of [`Row::server_cpu`].
     pub cpu: Option<Estimate>,
-    /// The figure as a multiple of ours in the same round. `None` for ours.
+    /// The figure as a multiple of ours in the same round; none for ours.
     pub value: Option<Estimate>,
-    /// `cpu` as a multiple of ours in the same round. `None` for ours.
+    /// `cpu` as a multiple of ours in the same round; none for ours.
     pub cpu_ratio: Option<Estimate>,
 }
 
-/// Latency under load: times of small exchanges without and during a bulk download on the same
-/// connection. `value` of the row is the 99th percentile during the download.
+/// Latency under load: times of small exchanges without a bulk download on the connection, and with one. `value` of
+/// the row is the 99th percentile with it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnderLoad {
-    /// Medians of exchanges without the download, in seconds.
+    /// Medians of exchanges without it, in seconds.
     pub unloaded_median: Estimate,
-    /// 99th percentiles of exchanges without the download, in seconds.
+    /// 99th percentiles of exchanges without it, in seconds.
     pub unloaded_p99: Estimate,
-    /// Medians of exchanges during the download, in seconds.
+    /// Medians of exchanges with it, in seconds.
     pub loaded_median: Estimate,
-    /// The 99th percentile during the download, as a multiple of that without it in the same
-    /// attempt.
+    /// The 99th percentile with it as a multiple of that without it in the same attempt.
     pub p99_ratio: Estimate,
     /// Goodput of the bulk download, in bit/s.
     pub bulk: Estimate,
 }
 
-/// A median with its uncertainty, in the unit of the figure.
+/// A median and all that says how sure it is. Units are those of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Number of figures.
     pub n: usize,
     /// The median.
     pub median: f64,
-    /// Interval in which the median lies with a confidence of 95 % or more. `None` for fewer than 6
-    /// figures.
+    /// Interval in which the median lies with 95 % confidence or more; none: fewer than 6 figures have none.
     #[serde(default)]
     pub interval: Option<Interval>,
     /// Median absolute deviation, not scaled.
     pub mad: f64,
-    /// The smallest figure.
+    /// The smallest.
     pub min: f64,
-    /// The largest figure.
+    /// The largest.
     pub max: f64,
-    /// The mean, which the Interop Runner shows.
+    /// The mean, as the Interop Runner shows.
     pub mean: f64,
-    /// The standard deviation, which the Interop Runner shows. 0 for one figure.
+    /// The standard deviation, as the Interop Runner shows; 0 for one figure.
     pub deviation: f64,
 }
 
-/// Figures that do not count because the machine was too busy: those of the first attempt of each
-/// round.
+/// Figures that do not count, because the machine was too busy with others: the first of each round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disturbed {
     /// Number of rounds.
     pub n: usize,
     /// The median, in the row's unit.
     pub median: f64,
-    /// The largest share of CPU time that other programs used in these rounds, from 0 to 1.
+    /// The most that others used in any of these rounds, 0 to 1.
     pub foreign: f64,
-    /// The largest share of CPU time that the hypervisor took in these rounds, from 0 to 1.
+    /// The most that the hypervisor took, 0 to 1.
     pub steal: f64,
-    /// Options of a run that accept such figures.
+    /// Options of a run that accepts such figures.
     pub accept: String,
 }
 
-/// Notes on the rounds of a cell: numbers of rounds whose figures need care.
+/// Rounds of a cell that were measured, and have to be read with care.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Marks {
-    /// Rounds in which CPU time includes the start of the client, because it was not measured.
+    /// CPU time includes the start of the client, because that was not measured.
     pub cpu_with_start: usize,
-    /// Rounds in which the client's clock does not agree with what the runner saw.
+    /// The client's clock does not agree with what the runner saw.
     pub clock_doubted: usize,
-    /// Reason of the first doubt.
+    /// Why, the first time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-    /// True if the clock of the client that [`Row::to_tcp`] compares with is doubted.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub tcp_clock_doubted: bool,
-    /// Rounds in which the server used CPU time without any client.
+    /// The server used CPU time although no client was there.
     pub server_restless: usize,
-    /// Rounds in which the server did not end after SIGTERM, and was killed.
+    /// The server did not end when it was asked to, and was killed.
     pub server_killed: usize,
 }
 
-/// A failure: its kind, its reason and its rounds.
+/// Something that went wrong: its kind, how often it happened and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Kind of failure.
@@ -225,49 +217,49 @@ pub struct Fault {
     pub why: String,
     /// Rounds in which it happened.
     pub rounds: Vec<i64>,
-    /// Logs of the first such failure, relative to the run's folder.
+    /// Logs of the first time, relative to the run's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
 
-/// Two modes of a sample (Hartigan's dip test, p below 0.05).
+/// Two modes (Hartigan's dip test under 0.05).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Modes {
-    /// Probability of such a sample if the distribution has only one mode.
+    /// The probability that one mode gives such a sample.
     pub p: f64,
     /// Median of the lower half, by 2-means.
     pub low: f64,
     /// Number of figures in the lower half.
     pub low_count: usize,
-    /// Median of the upper half, by 2-means.
+    /// Median of the upper.
     pub high: f64,
     /// Number of figures in the upper half.
     pub high_count: usize,
 }
 
-/// Medians of figures without an interval. `None` if they were not counted.
+/// Medians of what has no interval; none where nothing was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Medians {
-    /// Peak memory of the server, in bytes.
+    /// Bytes.
     pub server_peak_rss: Option<f64>,
-    /// Peak memory of the client, in bytes.
+    /// Bytes.
     pub client_peak_rss: Option<f64>,
-    /// Datagrams that the server dropped because a receive buffer was full.
+    /// Datagrams that found a full buffer at the server.
     pub server_udp_drops: Option<f64>,
-    /// The same for the client.
+    /// At the client.
     pub client_udp_drops: Option<f64>,
-    /// Packets that the kernel dropped before they reached a socket.
+    /// Packets that the kernel dropped before any socket.
     pub softnet_drops: Option<f64>,
-    /// Datagrams per sending system call of the server.
+    /// Datagrams for each system call.
     pub server_packets_per_send: Option<f64>,
-    /// Datagrams per receiving system call of the client.
+    /// Datagrams for each system call.
     pub client_packets_per_receive: Option<f64>,
-    /// Certificate chains that the client verified, if it caches valid ones.
+    /// Certificate chains that the client verified, where it remembers the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<f64>,
-    /// Share of all CPU time that the hypervisor took, from 0 to 1.
+    /// Part of all CPU time that the hypervisor took, 0 to 1.
     pub steal: Option<f64>,
-    /// Share of all CPU time that other programs used, from 0 to 1.
+    /// Part of all CPU time that went elsewhere, 0 to 1.
     pub foreign: Option<f64>,
 }
 
@@ -287,7 +279,7 @@ pub struct RoundFigure {
 }
 
 impl Row {
-    /// Returns the table that the row belongs to.
+    /// Table that the row is in.
     #[must_use]
     pub fn place(&self) -> Place<'_> {
         Place {
@@ -298,15 +290,14 @@ impl Row {
         }
     }
 
-    /// Returns true if both ends are of the same implementation.
+    /// True if both ends are of the same implementation.
     #[must_use]
     pub fn is_with_itself(&self) -> bool {
         self.key.client == self.key.server
     }
 
-    /// Returns the largest UDP payload that the sending end can send, as it reports it. `None`: it
-    /// does not report it. The other end sends little more than acknowledgements, and need not
-    /// discover a larger one.
+    /// The largest UDP payload that the end which sends the bytes was able to send, by its own account; none: it does
+    /// not tell. The other end sends little else than acknowledgements, and need not find a larger one.
     #[must_use]
     pub fn sent_payload(&self) -> Option<u64> {
         let uploads = self.key.workload == "upload";
@@ -314,36 +305,26 @@ impl Row {
         sender.as_ref().map(|one| one.max_payload).filter(|bytes| *bytes > 0)
     }
 
-    /// Returns true if the figure depends on a client's clock that does not agree with what the
-    /// runner saw, in at least half of the measured rounds. In fewer rounds, the process may have
-    /// been slow for another reason, and the median does not depend on them.
-    #[must_use]
-    pub fn clock_is_doubted(&self) -> bool {
-        self.marks.clock_doubted > 0 && 2 * self.marks.clock_doubted >= self.measured
-    }
-
-    /// Returns the number of rounds in which each attempt was disturbed. They say nothing about the
-    /// implementations.
+    /// Rounds whose every attempt was disturbed: they say nothing of the implementations.
     #[must_use]
     pub fn disturbed_rounds(&self) -> usize {
         let noisy = self.faults.iter().filter(|fault| fault.failure == Failure::Noisy);
         noisy.map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Returns the number of failed rounds.
+    /// Rounds that went wrong.
     #[must_use]
     pub fn failed(&self) -> usize {
         self.faults.iter().map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Returns the unit that determines the scale of CPU time. During a bulk download, CPU time is
-    /// per byte.
+    /// Unit whose scale of CPU time is shown: beside a bulk download that time is for its bytes.
     #[must_use]
     pub fn cpu_unit(&self) -> &str {
         if self.latency.is_some() { "bit/s" } else { &self.unit }
     }
 
-    /// Returns true if smaller figures are better.
+    /// True if smaller figures are better.
     #[must_use]
     pub fn less_is_better(&self) -> bool {
         matches!(&*self.unit, "s" | "B")
@@ -351,12 +332,12 @@ impl Row {
 }
 
 impl Summary {
-    /// Returns the rows of each table.
+    /// The rows of each table.
     pub fn tables(&self) -> impl Iterator<Item = &[Row]> {
         self.rows.chunk_by(|a, b| a.place() == b.place())
     }
 
-    /// Returns the rows with failures.
+    /// Rows that have failures.
     pub fn failing(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| !row.faults.is_empty())
     }

@@ -6,8 +6,18 @@
 
 mod arrows;
 mod author;
-mod book;
+mod bench;
+mod bench_endpoint;
+mod bench_endpoint_tcp;
+mod bench_extras;
+mod bench_list;
+mod bench_results;
+mod bench_run;
+mod bench_transport;
+mod bench_trouble;
 mod capture;
+#[path = "../common/mod.rs"]
+mod common;
 mod config;
 mod daemon;
 mod exchange;
@@ -17,18 +27,21 @@ mod first_plugin;
 mod gateway;
 mod get;
 mod help;
-mod hostile_server;
+mod interop;
+mod interop_list;
+mod lab_run;
 mod manual;
 mod metrics;
-mod moved;
 mod moves;
+mod nsquic;
 mod plugin;
+mod plugin_limits;
 mod qlog;
 mod reload_keys;
+mod reproduce_plugins;
 mod scripts;
 mod serve;
 mod service;
+mod sim;
 mod usage;
 mod watch;
-
-use equic_testing as common;

@@ -1,7 +1,6 @@
 //! The result as a table.
 
 use equic_report::number;
-use equic_report::stats::Interval;
 use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::arms::Arms;
@@ -70,10 +69,9 @@ pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Formats a ratio and its interval, each multiplied by `scale`: 100 for per cent. A dash stands for no interval.
+/// Formats a ratio and its interval, each multiplied by `scale`: 100 for per cent.
 pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);
-    let range = |ends: Interval| format!("{} to {}", text(ends.low), text(ends.high));
-    (text(median), interval.map_or_else(|| number::MISSING.to_owned(), range))
+    (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
 }

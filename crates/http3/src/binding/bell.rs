@@ -1,22 +1,22 @@
-//! A waker that remembers whether it was called, so that a stream without news is not polled again.
+//! A waker that notes that it was called: what nobody was woken for need not be looked at again.
 //!
-//! `h3` polls the peer's control stream whenever it accepts a request, and the stream rarely has anything new. A bell
-//! tells so without locking the connection.
+//! `h3` looks at the peer's control stream whenever it accepts a request. Nothing has come there, as a rule; with a bell
+//! that is known without a lock of the connection and its maps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Is rung when there may be something to poll. A new bell has been rung.
+/// Rings when there may be something to look at. At first it has rung.
 pub(super) struct Bell {
     state: Arc<State>,
-    /// Rings the bell when it is woken. It stays the same for the bell's lifetime.
+    /// Hands the ringing on; the same for as long as the bell lives.
     waker: Waker,
 }
 
 struct State {
     rung: AtomicBool,
-    /// The task to wake. `None` after it was woken, and before the first poll.
+    /// Task to wake; none: it was woken, or there was none yet.
     task: Mutex<Option<Waker>>,
 }
 
@@ -32,7 +32,7 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before the task is taken: a poll that stores its task reads `rung` afterwards.
+        // Before the task is taken: whoever leaves one there looks at it afterwards.
         self.rung.store(true, Ordering::SeqCst);
         let task = self.task().take();
         if let Some(task) = task {
@@ -47,8 +47,7 @@ impl Bell {
         Bell { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// Calls `look` if the bell was rung since `look` last found nothing. The waker in the context of `look` wakes this
-    /// task.
+    /// Looks, if the bell has rung since nothing was found last. What `look` is given wakes this task.
     pub(super) fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -65,7 +64,7 @@ impl Bell {
         }
         let found = look(&mut Context::from_waker(&self.waker));
         if found.is_ready() {
-            // There may be more to find.
+            // There may be more behind it.
             self.state.rung.store(true, Ordering::SeqCst);
         }
         found
@@ -88,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn wake_without_a_ring_nothing_is_polled() {
+    fn nothing_is_looked_at_that_nobody_was_woken_for() {
         let (bell, task) = (Bell::new(), Arc::new(Count::default()));
         let waker = Waker::from(Arc::clone(&task));
         let cx = Context::from_waker(&waker);
         let mut kept = None;
         assert!(bell.poll(&cx, |_| Poll::Ready(1)).is_ready());
-        // There may be more to find after the first result.
+        // What was found may not be all.
         assert!(
             bell.poll(&cx, |cx| {
                 kept = Some(cx.waker().clone());

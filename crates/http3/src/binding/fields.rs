@@ -1,15 +1,16 @@
-//! Checks of QPACK-encoded field sections (RFC 9204 s.4.5) that `h3` does not make: the order and number of
-//! pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2), trailers, and references to the
-//! dynamic table, which is always empty.
+//! Field sections as QPACK encodes them (RFC 9204 s.4.5): only what `h3` does not look at. That is the
+//! order and number of pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2),
+//! trailers, and references to the dynamic table, which always is empty.
 
 use std::borrow::Cow;
 
 use equic_wire::Reader;
+use h3::error::Code;
 use http::{HeaderName, HeaderValue};
 
+use super::fault::{DECOMPRESSION_FAILED, Fault};
 use super::huffman;
 use super::static_table::ENTRIES;
-use super::violation::Violation;
 use crate::message;
 
 /// The part of a message that a field section is.
@@ -20,7 +21,7 @@ pub(super) enum Section {
     Trailers,
 }
 
-/// Result of checking a field section.
+/// Result of looking through a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SectionCheck {
     /// The header fields of an interim response (RFC 9114 s.4.1).
@@ -38,7 +39,7 @@ enum Name {
     Path,
     Status,
     Regular,
-    /// An unknown pseudo-header field.
+    /// A pseudo-header field that nobody here knows.
     Unknown,
 }
 
@@ -57,6 +58,14 @@ const HUFFMAN: [(Name, &[u8]); 5] = [
 /// A colon, in the first seven bits of what RFC 7541 appendix B gives.
 const HUFFMAN_COLON: u8 = 0x5c;
 
+fn failed(reason: &'static str) -> Fault {
+    Fault::Connection(DECOMPRESSION_FAILED, reason)
+}
+
+fn malformed(reason: &'static str) -> Fault {
+    Fault::Stream(Code::H3_MESSAGE_ERROR, reason)
+}
+
 /// A string of a field line.
 #[derive(Clone, Copy)]
 enum Text<'a> {
@@ -73,7 +82,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn decode(self) -> Result<Cow<'a, [u8]>, Violation> {
+    fn decode(self) -> Result<Cow<'a, [u8]>, Fault> {
         let encoded = match self {
             Text::Plain(bytes) => return Ok(Cow::Borrowed(bytes)),
             Text::Huffman(encoded) => encoded,
@@ -81,11 +90,11 @@ impl<'a> Text<'a> {
         let mut bytes = Vec::with_capacity(huffman::longest(encoded.len()));
         match huffman::decode(encoded, |byte| bytes.push(byte)) {
             true => Ok(Cow::Owned(bytes)),
-            false => Err(Violation::HuffmanCode),
+            false => Err(failed("a string that is not in Huffman code")),
         }
     }
 
-    fn len(self) -> Result<u64, Violation> {
+    fn len(self) -> Result<u64, Fault> {
         match self {
             Text::Plain(bytes) => Ok(bytes.len() as u64),
             Text::Huffman(_) => Ok(self.decode()?.len() as u64),
@@ -112,23 +121,24 @@ impl Line<'_> {
         self.kind == Name::Status && begins_with_one
     }
 
-    /// Makes the checks that the crate `http` makes for other fields. `h3` is never asked for a request's trailers, so
-    /// they are made here.
-    fn check_trailer(&self) -> Result<(), Violation> {
-        let name =
-            HeaderName::from_lowercase(&self.name.decode()?).map_err(|_| Violation::TrailerName)?;
-        let value =
-            HeaderValue::from_bytes(&self.value.decode()?).map_err(|_| Violation::TrailerValue)?;
-        message::check_field(&name, &value)
+    /// Checks what `http` checks of the fields that `h3` hands on. No one asks `h3` for trailers of
+    /// requests.
+    fn check_trailer(&self) -> Result<(), Fault> {
+        let name = HeaderName::from_lowercase(&self.name.decode()?)
+            .map_err(|_| malformed("a trailer field with a malformed name"))?;
+        let value = HeaderValue::from_bytes(&self.value.decode()?)
+            .map_err(|_| malformed("a trailer field with a malformed value"))?;
+        message::check_field(&name, &value).map_err(malformed)
     }
 }
 
-/// Checks a field section. `limit` is its largest size, counted as in RFC 9114 s.4.2.2.
+/// Looks through a field section. `limit` is the size of the section as RFC 9114 s.4.2.2 counts it, at
+/// most.
 pub(super) fn check(
     block: &[u8],
     section: Section,
     limit: Option<u64>,
-) -> Result<SectionCheck, Violation> {
+) -> Result<SectionCheck, Fault> {
     let mut input = prefix(block)?;
     let lines = input;
     let mut seen: Vec<Name> = Vec::new();
@@ -145,13 +155,13 @@ pub(super) fn check(
         }
         // RFC 9114 s.4.3.
         if regular {
-            return Err(Violation::PseudoHeaderOrder);
+            return Err(malformed("a pseudo-header field after a regular one"));
         }
         if !may_have(section, line.kind) {
-            return Err(Violation::PseudoHeaderNotPermitted);
+            return Err(malformed("a pseudo-header field that does not belong there"));
         }
         if seen.contains(&line.kind) {
-            return Err(Violation::DuplicatePseudoHeader);
+            return Err(malformed("a pseudo-header field twice"));
         }
         seen.push(line.kind);
         if line.is_interim() {
@@ -165,7 +175,7 @@ pub(super) fn check(
         Section::Trailers => None,
     };
     if needed.is_some_and(|needed| !seen.contains(&needed)) {
-        return Err(Violation::MissingPseudoHeader);
+        return Err(malformed("no method, or no status"));
     }
     // Few sections come near the limit. Only those are decoded.
     match limit {
@@ -175,24 +185,24 @@ pub(super) fn check(
 }
 
 /// Reads the prefix of a field section, and returns its lines.
-fn prefix(block: &[u8]) -> Result<Reader<'_>, Violation> {
+fn prefix(block: &[u8]) -> Result<Reader<'_>, Fault> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
-    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must be 0.
+    // RFC 9204 s.4.5.1.1: the dynamic table has no room, so nothing can be required of it.
     if integer(&mut input, first, 8)? != 0 {
-        return Err(Violation::DynamicTableReference);
+        return Err(failed("a field section refers to a dynamic table that there is not"));
     }
     let base = byte(&mut input)?;
     // RFC 9204 s.4.5.1.2: the base must not be negative.
     if base & 0x80 != 0 {
-        return Err(Violation::NegativeBase);
+        return Err(failed("a field section with a negative base"));
     }
     integer(&mut input, base, 7)?;
     Ok(input)
 }
 
 /// Returns the size of a field section as RFC 9114 s.4.2.2 counts it.
-fn size(mut lines: Reader<'_>) -> Result<u64, Violation> {
+fn size(mut lines: Reader<'_>) -> Result<u64, Fault> {
     let mut size = 0;
     while !lines.is_empty() {
         let line = line(&mut lines)?;
@@ -212,7 +222,7 @@ fn may_have(section: Section, name: Name) -> bool {
 }
 
 /// Reads the next field line.
-fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
+fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Fault> {
     let first = byte(input)?;
     if first & 0x80 != 0 {
         // RFC 9204 s.4.5.2: indexed.
@@ -220,17 +230,17 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
         return Ok(Line { kind, name: Text::Plain(name), value: Text::Plain(value) });
     }
     let (kind, name) = if first & 0x40 != 0 {
-        // RFC 9204 s.4.5.4: a name of the table and a literal value.
+        // RFC 9204 s.4.5.4: a name of the table, and a value.
         let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
         (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
-        // RFC 9204 s.4.5.6: a literal name and a literal value.
+        // RFC 9204 s.4.5.6: both are there.
         let huffman = first & 0x08 != 0;
         let length = integer(input, first, 3)?;
         let name = bytes(input, length)?;
         (literal_name(name, huffman), text(name, huffman))
     } else {
-        return Err(Violation::DynamicTableReference);
+        return Err(failed("a field line refers to a dynamic table that there is not"));
     };
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
@@ -241,7 +251,7 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
         Text::Plain(bytes) => bytes.contains(&b'#'),
     };
     if kind == Name::Path && has_fragment(value) {
-        return Err(Violation::PathWithFragment);
+        return Err(malformed("a path with a fragment"));
     }
     Ok(Line { kind, name, value })
 }
@@ -256,13 +266,12 @@ fn of_static(
     first: u8,
     is_static: bool,
     prefix: u8,
-) -> Result<(Name, &'static [u8], &'static [u8]), Violation> {
+) -> Result<(Name, &'static [u8], &'static [u8]), Fault> {
     let index = integer(input, first, prefix)?;
     let entry = usize::try_from(index).ok().and_then(|index| ENTRIES.get(index));
     match entry {
         Some((name, value)) if is_static => Ok((name_of(index), name.as_bytes(), value.as_bytes())),
-        _ if !is_static => Err(Violation::DynamicTableReference),
-        _ => Err(Violation::StaticTableIndex),
+        _ => Err(failed("a field line refers to an entry that there is not")),
     }
 }
 
@@ -299,20 +308,20 @@ fn literal_name(name: &[u8], huffman: bool) -> Name {
     }
 }
 
-fn byte(input: &mut Reader<'_>) -> Result<u8, Violation> {
-    input.u8().map_err(|_| Violation::TruncatedFieldSection)
+fn byte(input: &mut Reader<'_>) -> Result<u8, Fault> {
+    input.u8().map_err(|_| failed("a field section that is cut short"))
 }
 
-fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Violation> {
+fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Fault> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    input.bytes(length).map_err(|_| Violation::TruncatedFieldSection)
+    input.bytes(length).map_err(|_| failed("a field section that is cut short"))
 }
 
 /// Largest integer that has to be decoded (RFC 9204 s.4.1.1).
 const MAX_INTEGER: u64 = (1 << 62) - 1;
 
 /// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. `h3` reads as many bytes of one.
-fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violation> {
+fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Fault> {
     let most = (1 << prefix) - 1;
     let mut value = u64::from(first) & most;
     if value < most {
@@ -330,13 +339,11 @@ fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violati
         }
     }
     // RFC 9204 s.7.4: an error of this stream only.
-    Err(Violation::IntegerTooLarge)
+    Err(Fault::Stream(DECOMPRESSION_FAILED, "an integer of more than 62 bits"))
 }
 
 #[cfg(test)]
 mod tests {
-    use h3::error::Code;
-
     use super::*;
 
     /// The value "/a#b" in Huffman code.
@@ -345,7 +352,7 @@ mod tests {
     /// A field section of GET https://a/: two entries of the static table, a name of it, a path.
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
-    fn check(block: &[u8], section: Section) -> Result<SectionCheck, Violation> {
+    fn check(block: &[u8], section: Section) -> Result<SectionCheck, Fault> {
         super::check(block, section, None)
     }
 
@@ -354,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn field_section_that_is_valid() {
+    fn a_section_that_is_right() {
         assert_eq!(check(GET, Section::Request), Ok(SectionCheck::Other));
         // content-type by name reference, then a literal name.
         let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
@@ -364,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn interim_responses_are_recognised() {
+    fn interim_responses_are_known() {
         // 103 from the table; 100 as digits, plain and in Huffman code.
         let sections: [&[u8]; 3] = [
             &[0, 0, 0xd8],
@@ -401,17 +408,17 @@ mod tests {
             (vec![0, 0], "nothing"),
         ] {
             let error = check(&section, Section::Request).unwrap_err();
-            assert_eq!(error.code(), Code::H3_MESSAGE_ERROR, "{what}: {error:?}");
+            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
         }
         for (section, block) in
             [(Section::Response, &[0, 0, 0xd9, 0xd9][..]), (Section::Trailers, &[0, 0, 0xc1])]
         {
-            assert!(check(block, section).unwrap_err().is_stream_error(), "{section:?}");
+            assert!(matches!(check(block, section), Err(Fault::Stream(..))), "{section:?}");
         }
     }
 
     #[test]
-    fn qpack_errors_close_the_connection() {
+    fn what_cannot_be_decoded_ends_the_connection() {
         let blocks: [&[u8]; 10] = [
             &[],
             &[0],
@@ -426,7 +433,7 @@ mod tests {
         ];
         for block in blocks {
             let error = check(block, Section::Request).unwrap_err();
-            assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{block:?}");
+            assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{block:?}");
         }
     }
 
@@ -457,8 +464,11 @@ mod tests {
         ] {
             // RFC 9204 s.4.5.1.2: without references to the dynamic table, the base has no meaning.
             let block = [&[0][..], &base, &GET[2..]].concat();
-            let expected =
-                if fits { Ok(SectionCheck::Other) } else { Err(Violation::IntegerTooLarge) };
+            let expected = if fits {
+                Ok(SectionCheck::Other)
+            } else {
+                Err(Fault::Stream(DECOMPRESSION_FAILED, "an integer of more than 62 bits"))
+            };
             assert_eq!(check(&block, Section::Request), expected, "{base:x?}");
         }
     }
@@ -477,18 +487,18 @@ mod tests {
         }
         let required = [prefixed(0xff, 0, 9), GET[1..].to_vec()].concat();
         let error = check(&required, Section::Request).unwrap_err();
-        assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{error:?}");
+        assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
         for line in
             [prefixed(0xff, 1 << 40, 1), [vec![0x5f, 65], prefixed(0x7f, 1 << 40, 1)].concat()]
         {
             let error = check(&with(&line), Section::Request).unwrap_err();
-            assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{error:?}");
+            assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
         }
     }
 
     /// RFC 9114 s.4.2.2.
     #[test]
-    fn field_section_size_counts_names_values_and_32_bytes_each() {
+    fn size_of_a_section_counts_names_values_and_32_bytes_each() {
         let sized = |lines: &[u8], limit| super::check(&with(lines), Section::Request, Some(limit));
         // :method GET, :scheme https, :authority a, :path /.
         let base = (32 + 7 + 3) + (32 + 7 + 5) + (32 + 10 + 1) + (32 + 5 + 1);
@@ -510,7 +520,7 @@ mod tests {
         let eos = [&[0x23][..], b"abc", &[0x84, 0xff, 0xff, 0xff, 0xff]].concat();
         assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
         let error = sized(&eos, 100).unwrap_err();
-        assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{error:?}");
+        assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
     }
 
     #[test]
@@ -529,9 +539,9 @@ mod tests {
             (&[0x22, b't', b'e', 1, b'x'], "te"),
         ] {
             let error = trailers(line).unwrap_err();
-            assert_eq!(error.code(), Code::H3_MESSAGE_ERROR, "{what}: {error:?}");
+            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
         }
         let padding = trailers(&[0x29, 0x1c, 0]).unwrap_err();
-        assert_eq!(padding.code(), Code::QPACK_DECOMPRESSION_FAILED, "{padding:?}");
+        assert!(matches!(padding, Fault::Connection(DECOMPRESSION_FAILED, _)), "{padding:?}");
     }
 }

@@ -14,9 +14,8 @@ use h3::quic::ConnectionErrorIncoming;
 
 use super::bell::Bell;
 use super::control::{Control, Qpack};
-use super::frames::Kind;
-use super::shared::Shared;
-use super::violation::Violation;
+use super::fault::{Fault, Ward};
+use super::frames::{Kind, closed};
 use super::{OpenStreams, PIECES, RecvStream, connection_error, refuse};
 
 /// Useless bytes that a stream of an unknown type is counted as.
@@ -27,30 +26,30 @@ const PUSH: u64 = 0x1;
 const ENCODER: u64 = 0x2;
 const DECODER: u64 = 0x3;
 
-/// A stream whose type is incomplete: the stream, the bytes of its type, and how many of them have arrived.
+/// A stream whose type has not come yet: so many bytes of it have.
 struct Typing(quic::RecvStream, [u8; 8], usize);
 
-/// Reason for which the connection's streams are no longer read.
+/// Reason that a stream is not looked at any longer.
 enum Broken {
-    Violation(Violation),
+    Fault(Fault),
     Connection(quic::ConnectionError),
 }
 
-impl From<Violation> for Broken {
-    fn from(violation: Violation) -> Broken {
-        Broken::Violation(violation)
+impl From<Fault> for Broken {
+    fn from(fault: Fault) -> Broken {
+        Broken::Fault(fault)
     }
 }
 
 pub(super) struct Intake {
-    /// Is rung when a stream is opened, or data arrives on an open one.
+    /// Rings when a stream comes, or something on those that are here.
     bell: Bell,
     streams: Streams,
 }
 
 struct Streams {
     connection: quic::Connection,
-    shared: Arc<Shared>,
+    ward: Arc<Ward>,
     /// At most as many as the peer may have open at a time.
     typing: Vec<Typing>,
     control: bool,
@@ -60,11 +59,10 @@ struct Streams {
 }
 
 impl Intake {
-    pub(super) fn new(connection: quic::Connection, shared: Arc<Shared>) -> Intake {
+    pub(super) fn new(connection: quic::Connection, ward: Arc<Ward>) -> Intake {
         let side = connection.side();
         let qpack = [None, None];
-        let streams =
-            Streams { connection, shared, typing: Vec::new(), control: false, qpack, side };
+        let streams = Streams { connection, ward, typing: Vec::new(), control: false, qpack, side };
         Intake { bell: Bell::new(), streams }
     }
 
@@ -84,8 +82,8 @@ impl Streams {
             Ok(Some(control)) => Poll::Ready(Ok(control)),
             Ok(None) => Poll::Pending,
             Err(Broken::Connection(error)) => Poll::Ready(Err(connection_error(error))),
-            Err(Broken::Violation(violation)) => {
-                Poll::Ready(Err(refuse(&self.connection, &self.shared, violation)))
+            Err(Broken::Fault(Fault::Connection(code, reason) | Fault::Stream(code, reason))) => {
+                Poll::Ready(Err(refuse(&self.connection, &self.ward, code, reason)))
             }
         }
     }
@@ -98,7 +96,7 @@ impl Streams {
         while let Some(Typing(stream, bytes, have)) = self.typing.get_mut(at) {
             match poll_type(cx, stream, bytes, have) {
                 Poll::Pending => at += 1,
-                // RFC 9114 s.6.2: a stream may end before its type.
+                // RFC 9114 s.6.2: that is no error.
                 Poll::Ready(None) => drop(self.typing.swap_remove(at)),
                 Poll::Ready(Some(kind)) => {
                     let Typing(stream, ..) = self.typing.swap_remove(at);
@@ -110,43 +108,50 @@ impl Streams {
         }
         self.check_own(cx)?;
         for (stream, qpack) in self.qpack.iter_mut().flatten() {
-            poll_qpack(cx, stream, qpack, &self.shared)?;
+            poll_qpack(cx, stream, qpack, &self.ward)?;
         }
         Ok(None)
     }
 
-    /// Checks that the peer has not sent STOP_SENDING for a critical stream (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
-    fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Violation> {
-        let critical = self.shared.critical.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Checks that the peer wants all of the streams that must stay open (RFC 9114 s.6.2.1, RFC 9204
+    /// s.4.2).
+    fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let critical = self.ward.critical.lock().unwrap_or_else(PoisonError::into_inner);
         let stopped = |id: &StreamId| {
             matches!(self.connection.poll_stopped(cx, *id), Poll::Ready(Ok(Some(_))))
         };
         // All of them, so that each wakes the task.
-        if critical.iter().filter(|id| stopped(id)).count() > 0 {
-            Err(Violation::CriticalStreamClosed)
-        } else {
-            Ok(())
-        }
+        if critical.iter().filter(|id| stopped(id)).count() > 0 { Err(closed()) } else { Ok(()) }
     }
 
-    /// Processes a stream whose type is known. Returns it if it is the control stream.
+    /// A stream's type is known.
     fn take(
         &mut self,
         kind: u64,
         mut stream: quic::RecvStream,
-    ) -> Result<Option<RecvStream>, Violation> {
-        let twice = Err(Violation::SecondCriticalStream);
+    ) -> Result<Option<RecvStream>, Fault> {
+        let twice = Err(Fault::Connection(
+            Code::H3_STREAM_CREATION_ERROR,
+            "a second stream of a type of which there is one",
+        ));
         match kind {
             CONTROL if std::mem::replace(&mut self.control, true) => twice,
             CONTROL => {
-                let open = OpenStreams(self.connection.clone(), Arc::clone(&self.shared));
+                let open = OpenStreams(self.connection.clone(), Arc::clone(&self.ward));
                 let kind = Kind::Control(Control::new(self.side));
                 let control = RecvStream::new(stream, kind, &open);
                 Ok(Some(control.preceded_by(Bytes::from_static(&[0]))))
             }
-            // RFC 9114 s.6.2.2: only servers push, and only if the client permits it (s.4.6).
-            PUSH if self.side == Side::Server => Err(Violation::PushStreamFromClient),
-            PUSH => Err(Violation::PushNotAllowed),
+            // RFC 9114 s.6.2.2: of a client there is none; a server's would have to be allowed
+            // (s.4.6).
+            PUSH if self.side == Side::Server => {
+                let reason = "a push stream of a client";
+                Err(Fault::Connection(Code::H3_STREAM_CREATION_ERROR, reason))
+            }
+            PUSH => {
+                let reason = "a push that was never allowed";
+                Err(Fault::Connection(Code::H3_ID_ERROR, reason))
+            }
             ENCODER | DECODER => {
                 let place = &mut self.qpack[usize::from(kind == DECODER)];
                 if place.is_some() {
@@ -160,13 +165,13 @@ impl Streams {
                 // RFC 9114 s.6.2.
                 let code = Code::H3_STREAM_CREATION_ERROR.value();
                 stream.stop(VarInt::new(code).unwrap_or(VarInt::ZERO));
-                self.shared.charge(UNKNOWN).map(|()| None)
+                self.ward.charge(UNKNOWN).map(|()| None)
             }
         }
     }
 }
 
-/// Reads a stream's type and no more. Returns `None` if the stream ended before.
+/// Reads a stream's type and no more; none: it ended before.
 fn poll_type(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,
@@ -190,28 +195,26 @@ fn poll_type(
     }
 }
 
-/// Reads what has arrived on a QPACK stream.
+/// Reads what came on a stream of QPACK.
 fn poll_qpack(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,
     qpack: &mut Qpack,
-    shared: &Shared,
+    ward: &Ward,
 ) -> Result<(), Broken> {
     for _ in 0..PIECES {
         match stream.poll_read_chunk(cx) {
             Poll::Pending => return Ok(()),
             Poll::Ready(Ok(Some(chunk))) => {
-                shared.charge(chunk.len() as u64)?;
+                ward.charge(chunk.len() as u64)?;
                 qpack.take(&chunk)?;
             }
             // RFC 9204 s.4.2.
-            Poll::Ready(Ok(None) | Err(ReadError::Reset(_))) => {
-                return Err(Violation::CriticalStreamClosed.into());
-            }
+            Poll::Ready(Ok(None) | Err(ReadError::Reset(_))) => return Err(closed().into()),
             Poll::Ready(Err(ReadError::Connection(error))) => {
                 return Err(Broken::Connection(error));
             }
-            // Unreachable: this end does not stop the stream, and a server has no early data.
+            // Nobody here stops it, and a server has no early data.
             Poll::Ready(Err(ReadError::Closed | ReadError::EarlyDataRejected)) => return Ok(()),
         }
     }

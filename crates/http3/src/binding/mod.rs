@@ -1,23 +1,21 @@
-//! Binds the `h3` crate to a QUIC connection, and checks rules of RFC 9114 and RFC 9204 that `h3` does not check.
+//! The `h3` crate's view of a connection, and what of RFC 9114 and RFC 9204 is checked before it.
 //!
 //! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
-//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control
-//! stream and QPACK's, `intake.rs` at streams of one direction; `streams.rs` are streams as `h3` has them;
-//! `violation.rs` lists the rules that a peer can break; `shared.rs` is what the streams of a connection share;
+//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
+//! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong;
 //! `requests.rs` has what a server's requests share; `bell.rs` knows whether there is anything to look at.
 //! `docs/decisions/0022-before-h3.md` has the reasons.
 
 mod bell;
 mod control;
+mod fault;
 mod fields;
 mod frames;
 mod huffman;
 mod intake;
 mod requests;
-mod shared;
 mod static_table;
 mod streams;
-mod violation;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -28,16 +26,15 @@ use equic_wire::VarInt;
 use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId};
 
+use fault::Ward;
 use frames::Kind;
 use intake::Intake;
-use shared::Shared;
 
+pub use fault::{FrameLimits, Malformed, Violation};
 pub(crate) use requests::Requests;
-pub use shared::FrameLimits;
 pub use streams::{BidiStream, RecvStream, SendStream};
-pub use violation::Violation;
 
-/// Pieces that are read in a row without a result, before the task yields.
+/// Pieces that are read in a row for nothing to hand on, before others have their turn.
 const PIECES: usize = 16;
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
@@ -75,7 +72,7 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
 }
 
 fn id(id: equic_wire::StreamId) -> StreamId {
-    // Cannot fail: both have 62 bits.
+    // Both have 62 bits, so that it cannot fail.
     StreamId::try_from(id.as_varint().get()).unwrap_or_else(|_| unreachable!("62 bits"))
 }
 
@@ -97,9 +94,9 @@ impl QuicConnection {
 
     /// Over an open connection.
     pub fn with_limits(connection: equic_quic::Connection, limits: FrameLimits) -> QuicConnection {
-        let shared = Arc::new(Shared::new(limits));
-        let intake = Intake::new(connection.clone(), Arc::clone(&shared));
-        QuicConnection { open: OpenStreams(connection, shared), intake }
+        let ward = Arc::new(Ward::new(limits));
+        let intake = Intake::new(connection.clone(), Arc::clone(&ward));
+        QuicConnection { open: OpenStreams(connection, ward), intake }
     }
 
     /// Returns a server's handle to the requests of this connection.
@@ -107,18 +104,18 @@ impl QuicConnection {
         Requests(Arc::clone(&self.open.1))
     }
 
-    /// Returns a handle that reports later whether the peer broke a rule.
+    /// Says, later, which rule the peer broke.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.open.1))
     }
 }
 
-/// Reports a violation of HTTP/3 by the peer, and a server's GOAWAY.
+/// Watches whether the peer keeps to HTTP/3.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Shared>);
+pub struct Watch(Arc<Ward>);
 
 impl Watch {
-    /// Returns the rule that the peer broke, if the connection was closed because of it.
+    /// The rule that the peer broke, if that is why the connection was closed.
     pub fn violation(&self) -> Option<Violation> {
         self.0.violation()
     }
@@ -143,7 +140,7 @@ struct GoingAway;
 
 /// Opens streams.
 #[derive(Clone)]
-pub struct OpenStreams(equic_quic::Connection, Arc<Shared>);
+pub struct OpenStreams(equic_quic::Connection, Arc<Ward>);
 
 fn close(connection: &equic_quic::Connection, why: Code, reason: &[u8]) {
     connection.close(code(why.value()), &String::from_utf8_lossy(reason));
@@ -152,12 +149,13 @@ fn close(connection: &equic_quic::Connection, why: Code, reason: &[u8]) {
 /// Closes a connection because of what the peer did.
 fn refuse(
     connection: &equic_quic::Connection,
-    shared: &Shared,
-    violation: Violation,
+    ward: &Ward,
+    why: Code,
+    reason: &'static str,
 ) -> ConnectionErrorIncoming {
-    shared.set_violation(violation);
-    connection.close(code(violation.code().value()), violation.phrase());
-    ConnectionErrorIncoming::Undefined(Arc::new(violation))
+    ward.set_violation(Violation { code: why, reason });
+    close(connection, why, reason.as_bytes());
+    ConnectionErrorIncoming::Undefined(Arc::new(Violation { code: why, reason }))
 }
 
 fn poll_open_bidi<B: Buf>(

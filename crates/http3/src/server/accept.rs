@@ -1,4 +1,4 @@
-//! Accepts connection attempts, and shuts the server down.
+//! Taking connection attempts, and the end of the server.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::h3_code;
 use crate::server::Decision;
 
-/// Time limit for closing connections, and again for sending their last packets.
+/// Time for connections that are cut off, and then for their last packets, to leave.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
@@ -29,7 +29,7 @@ pub(super) async fn run(
     {
         server.phase.send_replace(phase);
         let all_closed = async { while connections.join_next().await.is_some() {} };
-        // Connections that are still open continue into the next phase.
+        // Whoever is not done in time meets the next phase.
         let _ = timeout(time, all_closed).await;
     }
     server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "server shutting down");
@@ -48,12 +48,7 @@ async fn serve(
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
-            Some(ended) = connections.join_next() => {
-                // Its streams and its place in the admission were released while it unwound.
-                if ended.is_err_and(|error| error.is_panic()) {
-                    tracing::error!("a panic ended the task of a connection; others go on");
-                }
-            }
+            Some(_) = connections.join_next() => {}
             incoming = server.endpoint.accept() => {
                 let incoming = incoming.ok_or(Lost)?;
                 if let Some((incoming, permit)) = decide(&server.context, incoming) {
@@ -68,7 +63,7 @@ async fn serve(
 
 struct Lost;
 
-/// Carries out the admission's decision. Returns the attempt if it is accepted.
+/// Carries out the admission's decision; returns what goes on to a handshake.
 fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemaphorePermit)> {
     let counters = &context.stats.0;
     counters.attempts.add(1);
@@ -76,7 +71,7 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
     let under_way =
         || context.max_handshakes.saturating_sub(context.handshakes.available_permits());
     let decision = match context.admission.incoming(peer) {
-        // A client that has presented a token needs no Retry.
+        // Whoever has shown a token already need not do so again.
         Decision::Accept if incoming.is_validated() => Decision::Accept,
         Decision::Accept if context.retry || under_way() >= context.unproven => Decision::Retry,
         decision => decision,

@@ -1,7 +1,8 @@
-//! Reports one connection to the admission: opened, moved, closed.
+//! One connection's standing with the admission: opened, moved, closed.
 //!
-//! Only validated addresses of the client are reported, because QUIC follows the first packet from a new address (RFC
-//! 9000 s.9.3), and that packet may be forged.
+//! A connection is reported at the addresses at which its client has proved that it receives, and at
+//! no others: QUIC sends to a new address from the first packet on that seems to come from there
+//! (RFC 9000 s.9.3), and that packet may be forged.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ pub(super) struct Presence(Mutex<State>);
 
 #[derive(Default)]
 enum State {
-    /// The client's address is not validated, or the handshake is not complete.
+    /// The client has not proved its address yet, or its handshake runs.
     #[default]
     Uncounted,
     Counted {
@@ -27,8 +28,8 @@ enum State {
 }
 
 impl Presence {
-    /// Records that the admission counts the connection at this address. Drops `opened` if the connection is closed
-    /// already.
+    /// The admission counts the connection at this address. If the connection is closed already,
+    /// `opened` is dropped.
     pub(super) fn count(&self, opened: Box<dyn Opened>, at: SocketAddr) {
         let mut state = self.lock();
         if matches!(*state, State::Uncounted) {
@@ -36,11 +37,11 @@ impl Presence {
         }
     }
 
-    /// Reports a validated address of the client. Returns whether it differs from the address at which the admission
-    /// counted the connection before.
+    /// The client has proved that it receives at this address. Returns whether the admission counts
+    /// the connection at another address than before.
     ///
     /// # Errors
-    /// The admission has no room for the connection there. The connection still counts at the old address.
+    /// The admission has no room for the connection there. It counts where it did.
     pub(super) fn moved(&self, to: SocketAddr) -> Result<bool, Refused> {
         match &mut *self.lock() {
             State::Counted { opened, at } if *at != to => {
@@ -52,7 +53,7 @@ impl Presence {
         }
     }
 
-    /// Drops the guard of a closed connection, even if the presence is still held elsewhere.
+    /// The connection is closed: the guard is dropped, even if the presence is still held elsewhere.
     pub(super) fn release(&self) {
         let state = std::mem::replace(&mut *self.lock(), State::Released);
         drop(state);
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn migration_that_is_refused_leaves_the_count_unchanged() {
+    fn migration_that_is_refused_leaves_the_count_where_it_was() {
         let (presence, moves) = counted();
         for _ in 0..2 {
             assert!(presence.moved(at(FULL)).is_err());
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn presence_is_not_reported_before_the_count_or_after_the_close() {
+    fn nothing_is_reported_before_the_count_and_after_the_close() {
         let (presence, moves) = counted();
         presence.release();
         assert_eq!(Arc::strong_count(&moves), 1, "the guard is dropped");

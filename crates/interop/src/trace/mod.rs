@@ -1,8 +1,7 @@
-//! Packets between two implementations: the relay's records, parsed and, with a key log, decrypted.
+//! Packets between two implementations: the relay's records, taken apart and, with a key log, decrypted.
 //!
-//! `keys`: derives keys from secrets. `tls`: parses handshake messages. `connection`: state for
-//! decryption. `text`: the trace as text. A packet that cannot be decrypted stays in the trace
-//! without its content.
+//! `keys`: from secrets to keys. `tls`: what is asked of handshake messages. `connection`: the state
+//! that reading needs. `text`: the trace for a person to read. A packet that does not open stays in the trace without its content.
 
 mod connection;
 mod keylog;
@@ -24,16 +23,16 @@ use connection::{Connection, DecryptedPacket, Space};
 pub use keylog::KeyLog;
 pub use tls::ClientHello;
 
-/// A packet that the relay saw.
+/// A packet that came by.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Direction of the packet.
     pub way: Way,
     /// Time at which the packet was sent, since the relay began.
     pub sent: Duration,
-    /// Time at which the packet arrived. `None` if it was lost or changed.
+    /// Time at which the packet arrived; none if it did not, or not as it was sent.
     pub arrived: Option<Duration>,
-    /// The client's real address, and the index of the relay's address that it uses.
+    /// The client's real address, and the number of the relay's front it talks to.
     pub client: (SocketAddr, usize),
     /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
@@ -55,32 +54,32 @@ pub struct Seen {
     pub scid: Vec<u8>,
     /// The token of an Initial or a Retry.
     pub token: Vec<u8>,
-    /// Bytes of the packet after its header, if the length is known.
+    /// Bytes of the packet behind its header, as far as that can be told.
     pub payload_len: usize,
-    /// The decrypted content. `None` if the packet could not be decrypted.
+    /// Content as decrypted with the keys; none if the packet could not be opened.
     pub content: Option<Content>,
 }
 
-/// Content of a decrypted packet.
+/// Content of a packet that was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Index of the packet's connection in [`Trace::connections`].
     pub connection: usize,
-    /// Path ID of the packet. 0 if there is only one path (RFC 10069).
+    /// ID of the path that the packet belongs to; 0 where there is only one (RFC 10069).
     pub path: u32,
     /// The packet number.
     pub number: u64,
-    /// The Key Phase bit of a short header.
+    /// The Key Phase of a short header.
     pub key_phase: bool,
     /// True if the packet has an ACK frame with ECN counts.
     pub ack_ecn: bool,
-    /// Path IDs in the packet's PATH_ACK frames.
+    /// Paths that the packet's PATH_ACK frames are about.
     pub path_acks: Vec<u32>,
     /// PATH_CHALLENGE frames.
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
     pub responses: Vec<[u8; 8]>,
-    /// True if the packet has only probing frames (RFC 9000 s.9.1).
+    /// True if all frames of the packet are probing ones (RFC 9000 s.9.1).
     pub probing: bool,
     /// True if the packet has a CONNECTION_CLOSE frame.
     pub closes: bool,
@@ -88,21 +87,20 @@ pub struct Content {
     pub crypto: Vec<u64>,
     /// Bytes in STREAM frames.
     pub stream_bytes: usize,
-    /// All frames as text.
+    /// All frames, for a person to read.
     pub frames: String,
 }
 
-/// Information about a handshake from its packets.
+/// Facts about a handshake that its packets showed.
 #[derive(Clone, Debug, Default)]
 pub struct Handshake {
-    /// The client's ClientHello, if it could be decrypted.
+    /// The client's ClientHello, if it could be read.
     pub client_hello: Option<ClientHello>,
-    /// True if the server sent a certificate. `None`: its Handshake packets could not be decrypted.
+    /// True if the server sent a certificate; none: its Handshake packets could not be read.
     pub certificate: Option<bool>,
     /// Bytes that the server sent in CRYPTO frames of Handshake packets.
     pub server_handshake_bytes: u64,
-    /// Number of bidirectional streams that the server permitted initially. `None` if it is
-    /// unknown.
+    /// Number of bidirectional streams that the server allowed at first; none if that could not be read.
     pub max_streams_bidi: Option<u64>,
     /// True if the key log has this connection's secrets.
     pub keys: bool,
@@ -115,12 +113,12 @@ pub struct Trace {
     pub packets: Vec<Seen>,
     /// Connections by the client's first Destination Connection ID, in order.
     pub connections: Vec<Handshake>,
-    /// True if there was a key log with at least one secret.
+    /// True if there was a key log with anything in it.
     pub has_keys: bool,
 }
 
 impl Trace {
-    /// Parses the records.
+    /// Takes the records apart.
     pub fn read(records: &[Record], log: &KeyLog) -> Trace {
         let mut reading = Reading { log, connections: Vec::new(), packets: Vec::new() };
         for (number, record) in records.iter().enumerate() {
@@ -133,25 +131,25 @@ impl Trace {
         }
     }
 
-    /// Returns the packets of a type in a direction.
+    /// Packets of a kind in a direction.
     pub fn of(&self, way: Way, kind: Observed) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way && seen.kind == kind)
     }
 
-    /// Returns the packets in a direction.
+    /// Packets in a direction.
     pub fn going(&self, way: Way) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way)
     }
 
-    /// Returns the number of handshakes with a server's answer. A server's connection ID in its
-    /// Initials does not change (RFC 9000 s.7.2).
+    /// Number of handshakes that servers took part in: a server's ID in its Initials does not
+    /// change (RFC 9000 s.7.2).
     pub fn handshakes(&self) -> usize {
         let ids: BTreeSet<&[u8]> =
             self.of(Way::ToClient, Observed::Initial).map(|seen| &seen.scid[..]).collect();
         ids.len()
     }
 
-    /// Returns the versions of packets of a type in a direction.
+    /// Versions of packets of a kind in a direction.
     pub fn versions(&self, way: Way, kind: Observed) -> BTreeSet<u32> {
         self.of(way, kind).filter_map(|seen| seen.version).collect()
     }
@@ -165,7 +163,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn datagram(&mut self, number: usize, record: &Record) {
-        // Only the sender knows the length of the ID. Only short headers depend on it, and those are
+        // Who sent it knows how long the ID is; it matters to nothing but the short header's, which is
         // tried with the IDs of the connections.
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
         for (place, packet) in Datagram::new(&record.payload, options).enumerate() {
@@ -262,15 +260,14 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns true if the bytes after the packets of a datagram are only padding, although they
-    /// look like a packet with a short header. With a key log, that is so if no key decrypts them.
+    /// Returns true if bytes behind the packets of a datagram only fill it, although they look like a
+    /// packet with a short header. With a key log, that is so if no key opens them.
     fn is_filler(&self, bytes: &[u8], seen: &Seen) -> bool {
         seen.content.is_none() && (is_filler(bytes) || !self.log.is_empty())
     }
 
-    /// Handles a client's Initial, which may begin a connection. Initial keys are derived from the
-    /// client's Destination Connection ID before the server's answer, or from the Retry's Source
-    /// Connection ID.
+    /// A client's Initial may begin a connection; Initial keys come from the client's Destination
+    /// Connection ID before the server answered, or from the Retry's Source Connection ID.
     fn meet(&mut self, record: &Record, version: KnownVersion, seen: &Seen) {
         match record.way {
             Way::ToServer => {
@@ -297,7 +294,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Tries to decrypt a packet with the keys of each connection, the newest first.
+    /// Asks each connection, the newest first, to open a packet.
     fn open(
         &mut self,
         seen: &mut Seen,
@@ -316,7 +313,7 @@ impl Reading<'_> {
     }
 }
 
-/// Records what the checks need. Frames after one that cannot be parsed are ignored.
+/// Notes what the checks ask about; frames behind one that does not parse are not read.
 fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64, &[u8])) {
     let mut reader = Reader::new(payload);
     content.probing = true;
@@ -388,7 +385,7 @@ mod tests {
                 assert_eq!(found, [early, (Observed::Garbage, 0)], "{filler:x?}");
             }
             assert_eq!(kinds(EARLY.repeat(2), log), [early; 2]);
-            // A separate datagram is not padding, whatever it contains.
+            // A datagram of its own is not filler, whatever is in it.
             assert_eq!(kinds(mixed.clone(), log), [(Observed::OneRtt, 99)]);
         }
         let random = [&EARLY[..], &mixed].concat();

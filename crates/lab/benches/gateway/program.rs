@@ -242,14 +242,20 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn new(what: &'static str, aim: Option<f64>, rounds: &[Round]) -> Result<Row> {
+    fn new(
+        what: &'static str,
+        aim: Option<f64>,
+        rounds: &[Round],
+        rng: &mut SmallRng,
+    ) -> Result<Row> {
         Ok(Row {
             times_other: None,
             what,
-            nanos: Figure::of(rounds.iter().map(|round| round.ours))?,
-            times_null: Figure::ratio(rounds.iter().map(|round| (round.null, round.ours)))?,
+            nanos: Figure::of(rounds.iter().map(|round| round.ours), rng)?,
+            times_null: Figure::ratio(rounds.iter().map(|round| (round.null, round.ours)), rng)?,
             times_reference: Figure::ratio(
                 rounds.iter().map(|round| (round.reference, round.ours)),
+                rng,
             )?,
             aim,
         })
@@ -288,7 +294,7 @@ pub(crate) struct Costs {
     pub call_nanos: Figure,
 }
 
-fn references(bases: &[Bases]) -> Result<Vec<Row>> {
+fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
     type Read = fn(&Bases) -> f64;
     let rows: [(&str, Read); 3] = [
         ("reference: parse, look the source up, drop", |bases| bases.reference),
@@ -300,7 +306,7 @@ fn references(bases: &[Bases]) -> Result<Vec<Row>> {
             .iter()
             .map(|bases| Round { null: bases.null, reference: bases.reference, ours: read(bases) })
             .collect();
-        Row::new(what, None, &rounds)
+        Row::new(what, None, &rounds, rng)
     };
     rows.into_iter().map(row).collect()
 }
@@ -339,18 +345,18 @@ pub(crate) fn measure(
     let mut rows = Vec::new();
     for (index, path) in paths.iter().enumerate() {
         path.check(rounds)?;
-        let mut row = Row::new(path.what, path.aim, &path.rounds)?;
+        let mut row = Row::new(path.what, path.aim, &path.rounds, rng)?;
         if let Some(other) = others.get(index) {
             other.check(rounds)?;
             let pairs = other.rounds.iter().zip(&path.rounds);
-            row.times_other = Some(Figure::ratio(pairs.map(|(a, b)| (a.ours, b.ours)))?);
+            row.times_other = Some(Figure::ratio(pairs.map(|(a, b)| (a.ours, b.ours)), rng)?);
         }
         rows.push(row);
     }
     let call = |bases: &Bases| (bases.more_calls - bases.reference) / f64::from(CALLS);
     Ok(Costs {
-        references: references(&bases)?,
+        references: references(&bases, rng)?,
         paths: rows,
-        call_nanos: Figure::of(bases.iter().map(call))?,
+        call_nanos: Figure::of(bases.iter().map(call), rng)?,
     })
 }

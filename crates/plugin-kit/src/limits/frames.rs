@@ -111,7 +111,7 @@ impl Replacing {
 /// the application tells it to.
 struct Flood {
     kind: Kind,
-    /// Number of frames that are still to be queued.
+    /// Frames that are to be queued.
     left: u64,
 }
 

@@ -13,10 +13,9 @@ use crate::bundle::{Bundle, BundleError, sha256};
 use crate::class::{Class, Origin};
 use crate::manifest::{Manifest, Version};
 use crate::policy::{Granted, Policy};
-use crate::preamble::Header;
 use crate::runtime::{Accounts, Allowance, Clock};
 
-/// A plugin that may run: its bundle is the one that was offered, its signature is valid, and the policy permits it.
+/// A plugin that may run: its bundle is the one that was offered, its signature right, and the policy lets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
     /// The bundle.
@@ -27,9 +26,9 @@ pub struct Accepted<'a> {
     pub granted: &'a Granted,
     /// Frame types on the wire, one for each that the manifest has, in its order.
     pub frame_types: &'a [u64],
-    /// Side that offered the plugin.
+    /// The side that brought it.
     pub origin: Origin,
-    /// Steps that the plugin shares with the peer's other plugins on the connection. `None` for the owner's plugins.
+    /// Steps that it shares with the peer's other plugins on the connection; none: it is the owner's.
     pub allowance: Option<&'a Arc<Allowance>>,
 }
 
@@ -43,17 +42,17 @@ pub struct Loaded {
     pub frames: Vec<OwnFrame>,
 }
 
-/// Makes hooks of plugins by compiling their bytecode. It is called while the connection is locked, and only for plugins
-/// that may run.
+/// Makes hooks of plugins: compiles their bytecode. It is called while the connection is locked, and only for what may
+/// run.
 pub trait Load: Send + Sync {
     /// Makes a hook of a plugin.
     ///
     /// # Errors
-    /// The reason in words. It is sent to the peer.
+    /// Reason in words; the peer is told.
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
 
-    /// Returns true if the plugin was compiled before, so that [`Load::load`] takes little time. Other plugins count
-    /// toward [`ExchangeConfig::compile_limit`].
+    /// True if the plugin was compiled before, so that [`Load::load`] costs no time to speak of. What is not ready is
+    /// counted ([`ExchangeConfig::compile_limit`]).
     fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
         let _ = plugin;
         false
@@ -81,10 +80,10 @@ pub struct Push {
 }
 
 impl Push {
-    /// Makes an offer of a plugin that runs only at the peer's end, from the bytes of its bundle.
+    /// A plugin for the peer alone, from the bytes of its bundle.
     ///
     /// # Errors
-    /// The bytes are not a bundle.
+    /// They are no bundle.
     pub fn new(bundle: &[u8]) -> Result<Push, BundleError> {
         let read = Bundle::parse(bundle)?;
         let preamble = read.preamble().header.preamble();
@@ -92,17 +91,15 @@ impl Push {
         Ok(Push { bytes: bundle.into(), hash: sha256(bundle), preamble, manifest, both: false })
     }
 
-    /// Returns the same offer with other bytes, whatever they are, for tests of what peers do with malformed bundles. The
-    /// offer's preamble size is the one in the header of the bytes, or the former one if they have no header.
+    /// The same offer with these bytes instead, whatever they are: for tests of what peers make of a bundle that is none.
     #[must_use]
     pub fn with_bytes(self, bytes: &[u8]) -> Push {
-        let preamble = Header::read(bytes).map_or(self.preamble, |header| header.preamble());
-        // There may be fewer bytes than that.
-        let preamble = preamble.min(bytes.len().saturating_sub(1));
+        // There may be fewer of them than the preamble had.
+        let preamble = self.preamble.min(bytes.len().saturating_sub(1));
         Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
-    /// Has the plugin run at this end, too, as soon as the peer reports that it runs there.
+    /// The same plugin runs at this end, too, from when the peer says that it runs there.
     #[must_use]
     pub fn at_both_ends(self) -> Push {
         Push { both: true, ..self }
@@ -123,7 +120,7 @@ impl Push {
         &self.hash
     }
 
-    /// Checks whether a peer with this parameter accepts such a plugin. The error is the reason for which it does not.
+    /// Checks that a peer with this parameter takes such a plugin at all; the error is the reason why not.
     pub(super) fn fits(&self, peer: &Parameter) -> Result<(), String> {
         if peer.budgets.plugins == 0 || peer.budgets.size == 0 {
             return Err("the peer takes no plugins".to_owned());
@@ -140,7 +137,7 @@ impl Push {
         }
         let granted = |class: &&Class| !peer.classes.contains(class);
         match self.manifest.capabilities.iter().find(granted) {
-            Some(class) => Err(format!("the peer grants `{class}` to no plugin")),
+            Some(class) => Err(format!("the peer grants `{class}` to nobody")),
             None => Ok(()),
         }
     }
@@ -159,77 +156,76 @@ pub struct PluginId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The plugin was offered.
+    /// It was offered.
     Offered,
-    /// The plugin was not offered, because the peer would refuse it. The text is the reason.
+    /// It was not offered: what the peer takes is known.
     NotOffered(String),
-    /// The bundle was in the cache, so the peer did not send it.
+    /// Its bundle was in the cache: nothing of it was sent.
     Cached,
-    /// The bundle has arrived over the connection.
+    /// Its bundle came over the connection.
     Fetched,
-    /// The plugin runs.
+    /// It runs.
     Active,
-    /// The plugin does not run, or no longer runs, for this reason.
+    /// It does not run, or no longer, and why.
     Over(Status, String),
 }
 
 /// A plugin and its latest progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The offer. `None` if the plugin was not offered.
+    /// The offer; none: it was not offered.
     pub id: Option<PluginId>,
     /// SHA-256 of its bundle.
     pub hash: [u8; 32],
-    /// Name and version. `None` until the manifest was read.
+    /// Name and version; none: its manifest was not read yet.
     pub name: Option<(String, Version)>,
     /// The latest progress.
     pub progress: Progress,
 }
 
-/// Callback for each update. It is called while the connection and its exchange are locked, so it must neither wait nor
-/// use them.
+/// Callback for each update, called while the connection and its exchange are locked: it must not wait, nor use either.
 pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 
 /// Configuration of the exchange on a connection.
 #[derive(Clone)]
 pub struct ExchangeConfig {
-    /// Policy for the peer's plugins. `None`: the peer's plugins are refused.
+    /// Policy for the peer's plugins; none: they are not taken.
     pub policy: Option<Policy>,
     /// Limits on the peer's plugins.
     pub budgets: Budgets,
-    /// Bytes of one bundle that the peer may have in flight.
+    /// Bytes of one bundle that the peer may have on their way before more are asked for.
     pub window: u64,
-    /// Bytes of objects that are compiled for the peer of one connection, over all its offers. Objects that were compiled
-    /// before do not count. Offers beyond this limit are refused.
+    /// Bytes of objects that the peer of one connection may have compiled, all offers together. Objects that were
+    /// compiled before count for nothing. What is beyond is refused.
     pub compile_limit: u64,
-    /// Address of the peer. All connections of an address share the policy's `address_steps_per_second`. `None`: each
-    /// connection has that many steps.
+    /// Address of the peer, whose plugins share the policy's `address_steps_per_second` over all
+    /// connections of the address. `None`: each connection has as much.
     pub peer: Option<IpAddr>,
     /// Steps of all peers and of their addresses. Clones of a configuration share them.
     pub accounts: Arc<Accounts>,
-    /// Clock, in nanoseconds, that measures calls and loads, so that the peer is charged for their time. `None`: the
-    /// charges do not depend on the machine, as simulations need it.
+    /// Clock, in nanoseconds, by which calls and loading are timed, so that the peer is charged for
+    /// the time that they take. `None`, as in virtual time: the charges do not depend on the machine.
     pub meter: Option<Clock>,
-    /// Largest share of packets, in percent, for pieces of bundles while the application has data to send. Frames of
-    /// plugins have the same share in addition.
+    /// Share of packets, in percent, that pieces of bundles take at most while the application has data to send; frames
+    /// of plugins have as much again.
     pub share: u8,
-    /// Longest time after the handshake for which stream data waits for the answers to this end's offers, at most a
-    /// second. Zero: stream data does not wait.
+    /// Longest time after the handshake for which stream data waits until it is known what becomes of the plugins to
+    /// offer, a second at most; zero: it does not wait.
     pub hold: Duration,
-    /// Bundles that were fetched before. `None`: bundles are not kept.
+    /// Bundles that were fetched before; none: they are not kept.
     pub cache: Option<Arc<dyn Cache>>,
     /// Makes hooks of plugins.
     pub load: Arc<dyn Load>,
     /// Plugins to offer as soon as the handshake is confirmed.
     pub push: Vec<Arc<Push>>,
-    /// Callback for the progress of plugins. `None`: progress is not reported.
+    /// Callback for the progress of plugins; none: nobody is told.
     pub listener: Option<Listener>,
-    /// Clock for plugins that expire, in seconds since the Unix epoch.
+    /// Seconds after 1970, for plugins that expire.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl ExchangeConfig {
-    /// Makes a configuration that accepts no plugins and offers none. `load` makes hooks of plugins.
+    /// A configuration that takes nothing and offers nothing; `load` makes hooks of plugins.
     pub fn new(load: impl Load + 'static) -> ExchangeConfig {
         ExchangeConfig {
             policy: None,
@@ -249,13 +245,13 @@ impl ExchangeConfig {
         }
     }
 
-    /// Returns the transport parameter that the endpoint declares. It does not depend on the content of the cache,
-    /// because that would identify the endpoint.
+    /// Transport parameter that the endpoint declares. It does not say whether anything is in the cache: that would
+    /// tell who the endpoint is.
     pub(super) fn declared(&self) -> Parameter {
         Parameter::of(self.policy.as_ref(), self.budgets, self.cache.is_some())
     }
 
-    /// Returns the transport parameter that the endpoint declares, for
+    /// The transport parameter that the endpoint declares, for
     /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
     pub fn parameter(&self) -> (u64, Vec<u8>) {
         let parameter = self.declared();
@@ -263,7 +259,7 @@ impl ExchangeConfig {
     }
 }
 
-/// Returns the seconds since the Unix epoch by the system's clock.
+/// Seconds after 1970 by the system's clock.
 fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,8 +1,9 @@
-//! Steps and frames that the plugins of one connection's peer share. The budget of a call bounds that call only, and a
-//! peer can cause any number of calls by sending packets.
+//! Steps and frames that the plugins of one connection's peer have together. The budget of a call
+//! bounds a call; a peer that sends many packets could otherwise have as many calls as it likes.
 //!
-//! A step takes half a nanosecond of a core for most plugins, and less than two for every known plugin (`docs/vm.md`).
-//! With a clock, some calls are measured, and a call that took longer than its steps is charged for its time.
+//! A step is half a nanosecond of a core for most plugins. Costs are set so that no plugin that is
+//! known takes two (`docs/vm.md`). Where a clock is given, some calls are timed, and what took longer is charged as
+//! what it took.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,36 +14,36 @@ use super::account::{Account, rate};
 use super::bucket::Bucket;
 use crate::policy::Limits;
 
-/// Steps charged for each call, whatever the function does: to find the plugin, to copy words in and out, and to enter
-/// and leave compiled code.
+/// Steps that a call costs the host, whatever the function does: looking up who is called, copying
+/// words in and out, entering and leaving compiled code.
 pub(super) const CALL: u64 = 100;
 
-/// Bytes that are copied for one step.
+/// Steps for copying this many bytes.
 const COPIED: usize = 16;
 
-/// Additional steps of a call for a timer, because the connection and its thread wake up.
+/// Further steps of a call for a timer: the connection, and the thread that drives it, wake up.
 pub(super) const WAKE: u64 = 5_000;
 
-/// Steps for a frame that was written, because it may need a packet of its own.
+/// Steps for a frame that was written, because a packet may carry nothing else.
 const FRAME: u64 = 3_000;
 
-/// Bytes that a queued frame counts as until it is written.
+/// Bytes that a frame may have, for the time until it is written.
 const RESERVED: u64 = 1_200;
 
-/// Fewest bytes that a written frame counts as, because it may need a packet of its own.
+/// Bytes that a frame counts as at least, because a packet may carry nothing else.
 const LEAST_FRAME: u64 = 64;
 
-/// One of this many calls is measured, on average.
+/// One call of this many is timed, on average.
 const TIMED: u64 = 16;
 
-/// A call is charged at most this many times its steps. A longer call was interrupted.
+/// A call is charged at most this many times its steps. Longer calls were interrupted.
 const SLOWEST: u64 = 32;
 
-/// A monotonic clock, in nanoseconds.
+/// Nanoseconds of a clock that does not go back.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Steps and bytes of frames that the plugins of one peer share on a connection. Only this connection spends them, in
-/// one call after the other.
+/// Steps and bytes of frames that the plugins of one peer share on a connection. Only calls of this
+/// connection, one after the other, spend them.
 pub struct Allowance {
     /// Steps that were taken from `refill` and can be spent.
     left: AtomicU64,
@@ -50,14 +51,14 @@ pub struct Allowance {
     per_packet: u64,
     account: Option<Arc<Account>>,
     clock: Option<Clock>,
-    /// State of the random choice of measured calls. Plugins cannot predict it.
+    /// State of the choice of the calls that are timed. The plugin cannot know it.
     chance: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Refill {
     steps: Bucket,
-    /// Number of packets that were counted.
+    /// Packets that were counted.
     packets: u64,
     frames: Bucket,
 }
@@ -69,8 +70,8 @@ impl fmt::Debug for Allowance {
 }
 
 impl Allowance {
-    /// Makes the allowance of a connection, by the policy's limits. It takes its steps from `account`. With a clock, calls
-    /// are charged for the time that they take.
+    /// The allowance of a connection, by the policy's limits, which takes its steps from `account`
+    /// and, with a clock, is charged for the time that calls take.
     pub fn new(limits: &Limits, account: Option<Arc<Account>>, clock: Option<Clock>) -> Allowance {
         let refill = Refill {
             steps: rate(limits.steps_per_second),
@@ -93,8 +94,8 @@ impl Allowance {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the steps that are left for a call that needs up to `want`, which may be more or fewer. `now` is in
-    /// nanoseconds on the connection's clock. `packets` returns the number of packets sent and received.
+    /// Returns how many steps there are for a call that wants `want`; it may be more. `now` is in nanoseconds on the
+    /// connection's clock; `packets` counts those that the connection sent and received.
     pub(super) fn left(&self, want: u64, now: u64, packets: impl FnOnce() -> u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         if left >= want { left } else { self.more(left, want, now, packets()) }
@@ -107,7 +108,7 @@ impl Allowance {
         let new = packets.saturating_sub(refill.packets);
         refill.packets = packets;
         refill.steps.add(new.saturating_mul(self.per_packet));
-        // Half as many again, so that the next calls do not come here.
+        // Half as many again, so that not every call comes here.
         let need = want - left;
         let most = need.saturating_add(want / 2).min(refill.steps.left());
         let need = need.min(most);
@@ -117,13 +118,13 @@ impl Allowance {
         left + given
     }
 
-    /// Spends the steps that a call used, at most as many as [`Allowance::left`] returned.
+    /// Takes off the steps that a call used, at most as many as [`Allowance::left`] returned.
     pub(super) fn spend(&self, steps: u64) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(steps), Ordering::Relaxed);
     }
 
-    /// Returns the time if the call that begins now is measured, otherwise `None`.
+    /// Time at which a call begins that is to be timed; `None`: this call is not.
     pub(super) fn begin(&self) -> Option<u64> {
         let clock = self.clock.as_ref()?;
         // Xorshift.
@@ -135,8 +136,8 @@ impl Allowance {
         chance.is_multiple_of(TIMED).then(|| clock())
     }
 
-    /// Ends a measured call that used `steps`. If it took longer, the allowance pays the difference, once for each call
-    /// that this one stands for.
+    /// A call that was timed used `steps` and has ended. If the steps are too few for the time, the
+    /// allowance pays the rest, for the calls that were not timed, too.
     pub(super) fn end(&self, began: u64, steps: u64) {
         let Some(clock) = &self.clock else { return };
         let took = clock().saturating_sub(began).min(steps.saturating_mul(SLOWEST));
@@ -149,7 +150,7 @@ impl Allowance {
         }
     }
 
-    /// Reserves room for a queued frame. Returns false if the plugins have no room left.
+    /// Takes room for a frame that is queued; false: the plugins have queued as much as they may.
     pub(super) fn queue_frame(&self, now: u64) -> bool {
         let mut refill = self.refill();
         refill.frames.refill(now);
@@ -160,7 +161,7 @@ impl Allowance {
         true
     }
 
-    /// Notes that a frame of this many bytes was written. A queued frame that was not written keeps its room, because it
+    /// A frame of so many bytes was written. Of one that was not, the room is not given back: it
     /// may be written later.
     pub(super) fn on_frame(&self, bytes: u64) {
         if bytes > 0 {
@@ -175,7 +176,7 @@ impl Allowance {
     }
 }
 
-/// Returns the steps charged for a call that copies this many bytes.
+/// Steps for a call that hands over this many bytes.
 pub(super) fn call_cost(bytes: usize) -> u64 {
     CALL + (bytes / COPIED) as u64
 }
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(allowance.left(5_000, SECOND / 10, || 0), 800);
         allowance.spend(800);
         assert_eq!(allowance.left(5_000, SECOND / 10 + SECOND / 1_000, || 0), 4);
-        // After an hour, a quarter of a second's steps have been saved up.
+        // What was not used for an hour is a quarter of a second's.
         allowance.spend(4);
         assert_eq!(allowance.left(5_000, 3_600 * SECOND, || 0), 1_000);
     }

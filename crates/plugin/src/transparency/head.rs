@@ -1,4 +1,4 @@
-//! Tree heads: signed statements of a log about its tree (RFC 9162 s.4.10, in a form of this project).
+//! Tree heads: what a log says of itself, signed (RFC 9162 s.4.10, in a form of this project's own).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,20 +11,20 @@ use crate::key::{PublicKey, SIGNATURE, SigningKey, hex, unhex};
 
 /// First line of a head's text.
 const TITLE: &str = "equic plugin log 1";
-/// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
+/// Prefix of the signed bytes, so that no signature made for something else counts.
 const CONTEXT: &[u8] = b"equic plugin log head 1\0";
 
-/// Most bytes of a head's text.
+/// Bytes of a head's text at most.
 pub const MAX_HEAD: usize = 512;
 
 /// Reason for which a text is refused as a tree head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// The form is wrong.
+    /// Not of this form.
     #[error("this is not a tree head of version 1")]
     Form,
-    /// The signature does not match the head and its key.
+    /// The signature is not that of this head by its key.
     #[error("the signature by {0} is not one of this tree head")]
     Signature(PublicKey),
 }
@@ -44,13 +44,13 @@ fn message(size: u64, time: u64, root: &Hash) -> Vec<u8> {
 }
 
 impl TreeHead {
-    /// Signs a head. `time` is in seconds since the Unix epoch.
+    /// Signs a head. `time` is in seconds after 1970.
     pub(super) fn sign(key: &SigningKey, size: u64, time: u64, root: Hash) -> TreeHead {
         let signature = key.sign_bytes(&message(size, time, &root));
         TreeHead { log: key.public(), size, time, root, signature }
     }
 
-    /// Makes a head of these values, if the signature is valid.
+    /// A head of these values, if the signature is right.
     pub(super) fn verified(
         log: PublicKey,
         size: u64,
@@ -64,22 +64,22 @@ impl TreeHead {
         Ok(TreeHead { log, size, time, root, signature })
     }
 
-    /// Returns the log's public key.
+    /// The log's public key.
     pub fn log(&self) -> PublicKey {
         self.log
     }
 
-    /// Returns the number of entries.
+    /// Number of entries.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Returns the time of the signature, in seconds since the Unix epoch.
+    /// Time of the signature, in seconds after 1970.
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// Returns the tree's root.
+    /// The tree's root.
     pub fn root(&self) -> Hash {
         self.root
     }
@@ -101,7 +101,7 @@ impl fmt::Display for TreeHead {
     }
 }
 
-/// Reads a number without a sign or leading zeros, so that each value has one text.
+/// A number without a sign or leading zeros: one text for each value.
 fn number(text: &str) -> Option<u64> {
     let value = text.parse().ok()?;
     (format!("{value}") == text).then_some(value)

@@ -1,75 +1,76 @@
-//! Monitors check that a log has only grown, and list the new entries. A monitor has the leaves of the whole log, 32 bytes
-//! for each entry, and computes the roots itself, so it needs no consistency proof (RFC 9162 s.2.1.4) from the log.
+//! Monitors: whether a log has only ever grown, and by what. A monitor has the leaves of the whole log, 32 bytes an entry,
+//! and computes the roots itself, so that it needs no consistency proof (RFC 9162 s.2.1.4) of the log's making.
 
 use thiserror::Error;
 
 use super::{Entry, Log, LogError, Staple, TreeHead};
 use crate::key::PublicKey;
 
-/// Misbehaviour of a log, or an unreadable part of it.
+/// Misbehaviour of a log, or a part of it that cannot be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Alarm {
-    /// The log is signed with another key.
+    /// It is signed by somebody else.
     #[error("this log is {found}, not {expected}")]
     AnotherLog {
-        /// Public key of the watched log.
+        /// Public key of the log that is watched.
         expected: PublicKey,
-        /// Public key that signed the head.
+        /// Public key that the head is signed by.
         found: PublicKey,
     },
-    /// Entries are missing.
+    /// Entries are gone.
     #[error("the log was TRUNCATED: it had {known} entries, and has {present}")]
     Truncated {
-        /// Former number of entries.
+        /// Entries that it had.
         known: u64,
-        /// Present number of entries.
+        /// Entries that it has.
         present: u64,
     },
-    /// The first entries have changed, or the log shows different trees to different readers.
+    /// Its first entries are others than they were, or it shows different trees to different people.
     #[error("the log was FORKED: its first {size} entries are not those that it signed before")]
     Forked {
-        /// Size of the tree that the log signed before.
+        /// Size of the tree that it signed before.
         size: u64,
     },
-    /// The log has more entries, but its head is older.
+    /// It is longer, and its head is older.
     #[error(
         "the log's head is of {present} seconds after 1970, before that of {known} which is known"
     )]
     TimeWentBack {
-        /// Time of the known head.
+        /// Time of the head that was known.
         known: u64,
-        /// Time of the present head.
+        /// Time of the head that it has.
         present: u64,
     },
-    /// An old entry has other content, or is missing.
+    /// An entry that was there before has another content, or none.
     #[error("entry {index} of the log, which was there before, was EXCHANGED or removed: {error}")]
     Exchanged {
         /// Place of the entry, from 0.
         index: u64,
-        /// The fault of the entry's file.
+        /// What is wrong with the entry's file.
         error: LogError,
     },
-    /// The log cannot be read, or contradicts itself.
+    /// It cannot be read, or contradicts itself.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Difference between a log's known head and its present one.
+/// Difference between the head that was known of a log and its present one.
 #[derive(Debug)]
 pub struct News {
-    /// The log's present head, for the next comparison.
+    /// The log's head, to be known next time.
     pub head: TreeHead,
-    /// Place and content of the new entries, in order.
+    /// Place and content of the entries that were not there before, in their order.
     pub entries: Vec<(u64, Entry)>,
 }
 
-/// Compares a log with its `known` head, or with nothing the first time (`None`). Each entry, new or old, is compared with
-/// its leaf, because a log could otherwise serve other content for a signed entry. `stapled` are proofs of bundles from
-/// other sources, which show whether the log presents the same tree to the users of plugins.
+/// Compares a log with `known`, the head that was known of it; `None` if the log is looked at for the first time. Each entry
+/// is compared with its leaf, whether it is new or not: a log could otherwise hand out other content for an entry that it
+/// has signed. `stapled` are proofs that bundles from elsewhere carry. They show whether the log shows the same tree to
+/// those who run plugins.
 ///
 /// # Errors
-/// [`Alarm`]. The known head must be kept then.
+/// [`Alarm`]: with it what was known stays known.
 pub fn check(
     log: &Log,
     key: PublicKey,
@@ -98,7 +99,7 @@ pub fn check(
     Ok(News { head, entries })
 }
 
-/// Checks that a head that the log once signed belongs to its present tree.
+/// A head that the log signed once is one of the tree that it has now.
 fn compare(log: &Log, key: PublicKey, known: &TreeHead) -> Result<(), Alarm> {
     if known.log() != key {
         return Err(Alarm::AnotherLog { expected: key, found: known.log() });

@@ -14,7 +14,6 @@ mod identity;
 mod local;
 mod logs;
 mod own;
-mod panics;
 mod preferred;
 mod ready;
 mod renewal;

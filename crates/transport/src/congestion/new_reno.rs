@@ -13,28 +13,30 @@ pub(crate) struct NewReno {
     window: u64,
     threshold: Option<u64>,
     recovery_start: Option<Timestamp>,
-    /// True until a packet is acknowledged that was sent after the reduction.
+    /// Nothing sent since then was acknowledged yet.
     recovering: bool,
     growth: Growth,
-    /// True if the last reaction began in congestion avoidance. The ACK frame that caused it may not be processed yet.
+    /// It was in congestion avoidance when the last reaction began, with which an ACK frame still to be taken in may
+    /// have come.
     avoided: bool,
-    /// Window and threshold before the last reaction, to undo it.
+    /// Window and threshold before the last reaction.
     before: Option<(u64, Option<u64>)>,
 }
 
-/// Growth of the window in congestion avoidance.
+/// How the window grows in congestion avoidance.
 #[derive(Debug, Clone)]
 enum Growth {
-    /// One datagram per acknowledged window (RFC 3465 s.2.1). The number is the acknowledged bytes so far. A
-    /// reduction keeps them, because the window has not grown for them. RFC 9002 s.7.3.3 permits this.
+    /// By a datagram once a window is acknowledged, as in RFC 3465 s.2.1: the bytes counted towards it. A reduction leaves
+    /// them: they were acknowledged, and the window has not grown for them. RFC 9002 s.7.3.3 allows a datagram for each
+    /// window that is acknowledged.
     ByWindows(u64),
-    /// The acknowledged fraction of the window, times a datagram, which is at most a datagram per round trip (RFC
-    /// 5681 s.3.1). The number is the remainder below one byte, times the window.
+    /// By the part of a datagram that is the acknowledged part of the window, which never is more than a datagram a round
+    /// trip (RFC 5681 s.3.1): what is left of that, less than a byte, in bytes times the window.
     ByParts(u64),
 }
 
 impl Growth {
-    /// Returns the bytes to add to the window for `acked` acknowledged bytes.
+    /// Bytes to add to the window, for so many acknowledged.
     fn grow(&mut self, acked: u64, window: u64, datagram: u64) -> u64 {
         match self {
             Growth::ByWindows(counted) => {
@@ -54,14 +56,14 @@ impl Growth {
         }
     }
 
-    /// Counts acknowledged bytes without growth. They count for the next growth.
+    /// Counts bytes that were acknowledged, without growth now: the next that may grow the window has them, too.
     fn count(&mut self, acked: u64) {
         if let Growth::ByWindows(counted) = self {
             *counted += acked;
         }
     }
 
-    /// Resets the count of acknowledged bytes.
+    /// Nothing that was acknowledged before counts any more.
     fn forget(&mut self) {
         let (Growth::ByWindows(count) | Growth::ByParts(count)) = self;
         *count = 0;
@@ -69,7 +71,7 @@ impl Growth {
 }
 
 impl NewReno {
-    /// Creates a controller in slow start, for datagrams of this size.
+    /// In slow start, for datagrams of so many bytes.
     pub(crate) fn new(datagram: u16) -> NewReno {
         NewReno {
             datagram: datagram.into(),
@@ -87,7 +89,7 @@ impl NewReno {
         MINIMUM_WINDOW * self.datagram
     }
 
-    /// Returns the datagram size in bytes.
+    /// Bytes of a datagram.
     pub(super) fn datagram(&self) -> u64 {
         self.datagram
     }
@@ -96,7 +98,7 @@ impl NewReno {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
+    /// True if the window may grow with this acknowledgement (RFC 9002 s.7.3.2, s.7.8).
     pub(super) fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
         // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
         let recovering = !self.is_news(sample.largest_sent);
@@ -104,13 +106,13 @@ impl NewReno {
         !recovering && !sample.app_limited
     }
 
-    /// Returns true if a packet sent at this time was sent after the last reaction to congestion, so that its loss
-    /// causes another one.
+    /// True if a packet sent at this time was sent after the last reaction to congestion, so that its loss causes
+    /// another.
     pub(super) fn is_news(&self, sent: Timestamp) -> bool {
         self.recovery_start.is_none_or(|start| sent > start)
     }
 
-    /// Changes the window by this many bytes, but not below the minimum.
+    /// Grows or shrinks by so many bytes, to the minimum at least.
     pub(super) fn change_by(&mut self, bytes: i64) {
         self.window = self.window.saturating_add_signed(bytes).max(self.minimum());
     }
@@ -130,8 +132,7 @@ impl Controller for NewReno {
     fn on_ack(&mut self, sample: &AckSample<'_>) {
         let avoided = std::mem::take(&mut self.avoided);
         if !self.may_grow(sample) {
-            // Bytes that are acknowledged by the ACK frame which revealed the loss count as acknowledged before the
-            // loss.
+            // What the ACK frame acknowledges that also tells of the loss was there before the loss was known.
             if avoided && self.recovery_start == Some(sample.now) && !sample.app_limited {
                 self.growth.count(sample.acked);
             }

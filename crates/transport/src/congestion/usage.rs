@@ -1,32 +1,33 @@
-//! Records whether a path's congestion window is fully used (RFC 9002 s.7.8).
+//! Record of whether a path's congestion window is used up (RFC 9002 s.7.8).
 
 use crate::Timestamp;
 
-/// Records for one path whether sending was limited by the window or by the application.
+/// Notes, whenever something could be sent, what stood in the way: the window, or that there was
+/// nothing to send. One a path.
 ///
-/// Pacing counts as neither. Whether the data would have filled the window is known later, when the window is full, or
-/// when no data waits.
+/// Pacing that holds back what waits is neither: whether the window would have been filled shows when
+/// it is full, or when nothing waits any more.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
-    /// Last time at which the window was full. `None`: never.
+    /// Time at which the window was last found full; none: never.
     full_at: Option<Timestamp>,
-    /// Last time at which the window had room and no data waited. `None`: never.
+    /// Time at which the window last had room and nothing was waiting to fill it; none: never.
     underused_at: Option<Timestamp>,
 }
 
 impl WindowUsage {
-    /// Records that the window has no room for a datagram.
+    /// The window has no room for a datagram.
     pub fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
-    /// Records that the window has room, and that neither the window nor the pacer limits the sender.
+    /// The window has room and something else than the window or the pacer holds the sender back.
     pub fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }
 
-    /// Returns true if the window was full while a packet sent at `sent` was in flight, so that the window may grow
-    /// with its acknowledgment.
+    /// True if the window was used up while a packet sent at `sent` was in flight, so that its
+    /// acknowledgement may let the window grow.
     pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);
         full || self.underused_at.is_none_or(|at| at < sent)
@@ -42,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn cwnd_usage_of_a_flight_that_fills_the_window() {
+    fn a_flight_that_fills_the_window_uses_it() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
         // A flight at 10 fills the window; then the application has nothing more.
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn cwnd_usage_of_a_paced_flight() {
+    fn a_paced_flight_uses_it_until_nothing_waits() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
         assert!(usage.was_used_since(at(10)), "the pacer holds the rest back");

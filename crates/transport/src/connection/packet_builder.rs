@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_coalesced_is_opened_by_the_peer() {
+    fn the_peer_opens_what_was_built_one_behind_the_other() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 1200];
         let mut datagram = Writer::new(&mut buffer);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_has_room_for_the_tag() {
+    fn the_tag_always_has_room() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 100];
         let mut datagram = Writer::new(&mut buffer);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_without_room_is_not_begun() {
+    fn a_packet_without_room_is_none() {
         for size in 0..60 {
             let mut buffer = [0; 60];
             let mut datagram = Writer::new(&mut buffer[..size]);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_is_padded_for_its_header_protection_sample() {
+    fn a_packet_is_padded_for_its_sample_and_that_counts_for_nothing() {
         // Number of one byte, frames, tag: 20 at least.
         for frames in 0..6 {
             let mut buffer = [0; 100];
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_that_is_padded_counts_as_in_flight() {
+    fn what_is_padded_for_more_is_in_flight() {
         for (padding, more) in [(Padding::NONE, 1), (Padding::to(50), 0)] {
             let mut buffer = [0; 1200];
             let mut datagram = Writer::new(&mut buffer);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_last_one_fills_the_datagram() {
+    fn the_last_packet_fills_the_datagram_and_one_with_room_behind_it_does_not() {
         for (frames, size) in [(100, 140), (1000, 1040), (1100, 1200), (1160, 1200)] {
             let mut buffer = [0; 1200];
             let mut datagram = Writer::new(&mut buffer);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_without_keys_returns_its_frames() {
+    fn without_keys_the_frames_are_given_back() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 1200];
         let mut datagram = Writer::new(&mut buffer);

@@ -9,13 +9,12 @@ use equic_wire::params::TransportParameters;
 use equic_wire::{KnownVersion, Side, TransportErrorCode, Version};
 
 use super::Connection;
-use super::close::CloseReason;
+use super::close::{CloseReason, ConnectionError};
 use super::hello::ClientHello;
 use super::space::{Space, SpaceId};
 use super::waiting::UndecryptedPackets;
 use crate::Timestamp;
 use crate::operation::Operation;
-use crate::violation::{Condition, Failure, Violation};
 
 impl Connection {
     /// The version of the packets that are sent now.
@@ -53,7 +52,9 @@ impl Connection {
                 self.begin_again(now, version);
             }
             None => {
-                self.forget(CloseReason::Local(Failure::from(Condition::NoCommonVersion).into()));
+                let code = TransportErrorCode::VERSION_NEGOTIATION_ERROR;
+                let error = ConnectionError::transport(code, "no version in common");
+                self.forget(CloseReason::Local(error));
             }
         }
         true
@@ -65,8 +66,7 @@ impl Connection {
         let tls = match self.start.begin_again(version) {
             Ok(tls) => tls,
             Err(error) => {
-                let code = TransportErrorCode::INTERNAL_ERROR;
-                return self.fail(now, Failure::internal(code, &error.to_string()));
+                return self.fail(now, TransportErrorCode::INTERNAL_ERROR, &error.to_string());
             }
         };
         self.handshake.restart(tls);
@@ -165,7 +165,8 @@ impl Connection {
             Side::Client => self.server_versions_are_sound(parameters),
         };
         if !sound {
-            self.fail(now, Violation::VersionInformation);
+            let code = TransportErrorCode::VERSION_NEGOTIATION_ERROR;
+            self.fail(now, code, "versions were tampered with");
         }
         sound
     }

@@ -1,14 +1,12 @@
 //! The handshake of a connection as the transport sees it: rustls's, or in simulations one that
 //! protects nothing (`null/`).
 
-use equic_wire::TransportErrorCode;
 use rustls::pki_types::CertificateDer;
 use rustls::quic::{DirectionalKeys, Keys, PacketKeySet};
 
 #[cfg(feature = "null-crypto")]
 use super::null;
 use crate::connection::ExportError;
-use crate::violation::{Failure, Violation};
 
 /// The alert (RFC 8446 s.6).
 const UNEXPECTED_MESSAGE: u8 = 10;
@@ -60,7 +58,7 @@ impl From<rustls::quic::Secrets> for KeySource {
 /// See the module.
 pub(crate) enum Session {
     Tls(Box<rustls::quic::Connection>),
-    /// A server's session after the handshake, without the state of TLS, which is no longer needed and takes kilobytes.
+    /// A server's after its handshake: TLS has nothing to say any more, and kilobytes to hold.
     Over(Agreed),
     #[cfg(feature = "null-crypto")]
     Null(null::Handshake),
@@ -71,42 +69,49 @@ pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
     server_name: Option<Box<str>>,
-    /// The client's certificates, if it sent any.
+    /// Of a client that showed some.
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
-/// Returns the error to close the connection with for an error that `tls` has reported.
-fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
+/// Error in the handshake because of the peer's messages.
+pub(crate) struct SessionError {
+    pub reason: String,
+    /// The TLS alert that says so (RFC 9001 s.4.8).
+    pub alert: Option<u8>,
+}
+
+/// The alert for an error of TLS, or `None` if QUIC asks for PROTOCOL_VIOLATION. `usual` is what TLS would send over TCP.
+fn alert_of(error: &rustls::Error, handshaking: bool, usual: Option<u8>) -> Option<u8> {
     use rustls::{HandshakeType, PeerMisbehaved};
-    let violation = match error {
-        rustls::Error::PeerMisbehaved(PeerMisbehaved::KeyEpochWithPendingFragment) => {
-            Some(Violation::CryptoNotConsumed)
-        }
+    match error {
+        // RFC 9001 s.4.1.3: more data at a level that is over.
+        rustls::Error::PeerMisbehaved(PeerMisbehaved::KeyEpochWithPendingFragment) => None,
+        // RFC 9001 s.4.4: no certificate is asked for after the handshake.
         rustls::Error::InappropriateHandshakeMessage {
             got_type: HandshakeType::CertificateRequest,
             ..
-        } if !tls.is_handshaking() => Some(Violation::PostHandshakeAuthentication),
+        } if !handshaking => None,
         // RFC 9001 s.8.1.
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
-            Some(Violation::Tls(NO_APPLICATION_PROTOCOL))
+            Some(NO_APPLICATION_PROTOCOL)
         }
-        _ => tls.alert().map(|alert| Violation::Tls(u8::from(alert))),
-    };
-    let reason = error.to_string();
-    match violation {
-        Some(violation) => Failure::with_reason(violation, reason),
-        // TLS has no alert for it.
-        None => Failure::internal(TransportErrorCode::PROTOCOL_VIOLATION, &reason),
+        _ => usual,
     }
 }
 
 impl Session {
     /// Takes CRYPTO data, in order.
-    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         match self {
-            Session::Tls(tls) => tls.read_hs(data).map_err(|error| failure(tls, &error)),
+            Session::Tls(tls) => tls.read_hs(data).map_err(|error| SessionError {
+                reason: error.to_string(),
+                alert: alert_of(&error, tls.is_handshaking(), tls.alert().map(u8::from)),
+            }),
             // RFC 9001 s.6: there are no KeyUpdate messages, and a client has no others to send.
-            Session::Over(_) => Err(Violation::Tls(UNEXPECTED_MESSAGE).into()),
+            Session::Over(_) => Err(SessionError {
+                reason: "a TLS message after the handshake".to_owned(),
+                alert: Some(UNEXPECTED_MESSAGE),
+            }),
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.read(data),
         }
@@ -178,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Returns TLS's name of the cipher suite, or `None` before it is negotiated, and without TLS.
+    /// The cipher suite, as TLS has it; none: it is not agreed on, or there is none.
     pub(crate) fn cipher_suite(&self) -> Option<&'static str> {
         match self {
             Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),

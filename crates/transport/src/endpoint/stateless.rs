@@ -1,5 +1,6 @@
-//! Answers without a connection. Each is smaller than the datagram that causes it. So there is no amplification to a
-//! forged source address, and two endpoints cannot answer each other without end (RFC 9000 s.8.1, s.10.3.3).
+//! Answers that need no connection. Each is shorter than the datagram it answers, so that a
+//! forged source address gets no more than its forger spends, and two endpoints cannot answer each
+//! other for ever (RFC 9000 s.8.1, s.10.3.3).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
 use equic_wire::packet::{FIXED_BIT, LongHeader, LongInvariant, LongKind, VersionNegotiation};
 use equic_wire::{
-    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, VarIntLen, Version, Writer,
+    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, TransportErrorCode, VarIntLen,
+    Version, Writer,
 };
 use rand::{Rng, RngCore};
 
@@ -16,7 +18,6 @@ use super::{Endpoint, Received};
 use crate::Timestamp;
 use crate::connection::FirstPacket;
 use crate::crypto::{header_mask, initial_keys};
-use crate::violation::Condition;
 
 /// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
@@ -67,7 +68,7 @@ fn prefix_of(address: IpAddr) -> u64 {
     }
 }
 
-/// A rate limit per second, with a burst of a tenth of it.
+/// So many a second, a tenth of them at once.
 #[derive(Debug)]
 struct Budget {
     interval: Duration,
@@ -126,7 +127,7 @@ impl Endpoint {
     ) -> Received {
         let mut buffer = [0; 7 + 2 * 255 + 3 * 4];
         let mut writer = Writer::new(&mut buffer);
-        // RFC 9000 s.6.3: a reserved version exercises that clients ignore unknown versions.
+        // RFC 9000 s.6.3: one that nobody knows keeps clients used to ignoring it.
         let mut reserved = Version::reserved(self.rng.next_u32());
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);
@@ -150,10 +151,11 @@ impl Endpoint {
     pub(super) fn write_close(
         &mut self,
         first: &FirstPacket,
-        why: Condition,
+        code: TransportErrorCode,
+        reason: &str,
         response: &mut Vec<u8>,
     ) -> Received {
-        match self.try_write_close(first, why, response) {
+        match self.try_write_close(first, code, reason, response) {
             Some(()) => Received::Respond,
             None => Received::Nothing,
         }
@@ -162,7 +164,8 @@ impl Endpoint {
     fn try_write_close(
         &mut self,
         first: &FirstPacket,
-        why: Condition,
+        code: TransportErrorCode,
+        reason: &str,
         response: &mut Vec<u8>,
     ) -> Option<()> {
         let (suite, version) = (&self.config.suite, first.version);
@@ -179,9 +182,9 @@ impl Endpoint {
         let number = PacketNumber::new(0)?.truncate(None)?;
         let open = header.open(&mut writer, number, VarIntLen::Two).ok()?;
         let close = ConnectionClose::Transport {
-            error_code: why.code(),
+            error_code: code,
             frame_type: FrameType::PADDING,
-            reason: why.phrase().as_bytes(),
+            reason: reason.as_bytes(),
         };
         Frame::ConnectionClose(close).write(&mut writer).ok()?;
         writer.zeros(open.padding_needed(&writer, TAG_LEN)).ok()?;

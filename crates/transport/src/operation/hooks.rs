@@ -1,5 +1,5 @@
-//! The hooks of a connection: [`Hooks`] attaches and detaches them, and moves their table out while one is called. A
-//! call of an operation without hooks is a test of one bit.
+//! The hooks of a connection: [`Hooks`] attaches them and takes them off, and hands out their table when one is called.
+//! Where nobody is attached to an operation, a call of it is a test of one bit.
 
 use equic_wire::VarInt;
 
@@ -9,71 +9,70 @@ use super::table::{AFTER, Attached, BEFORE, Own, REPLACE, Table};
 use super::table::{asks, has_frame_types, is_for_owners, is_known};
 use super::{Hook, Operation};
 
-/// Identifies a hook of a connection. IDs are never reused.
+/// Names a hook of a connection. One that is attached later never has the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HookId(u64);
 
-/// Largest number of hooks on a connection.
+/// Most hooks on a connection at a time.
 pub(super) const MAX_HOOKS: usize = 32;
 
-/// Largest number of frame types that one hook may own.
+/// Most frame types that may be one hook's own.
 pub(super) const MAX_FRAME_TYPES: usize = 16;
 
 /// All hooks of a connection.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// A bit for each operation that has hooks before it or instead of its default.
+    /// A bit for each operation that has hooks before it or in its place.
     begun: u128,
     /// A bit for each operation that has hooks after it.
     ended: u128,
-    /// A bit for each operation with a replacing hook that wants the default's answer.
+    /// A bit for each operation whose default a hook in its place wants to be given.
     asked: u128,
-    /// `None` if no hook is attached, or during a call, when the table is moved out. If the hook panics, all hooks
-    /// are lost.
+    /// None: no hook is attached, or one is being called. Whoever panics in a call takes all hooks along.
     table: Option<Box<Table>>,
-    /// The ID of the next hook. It cannot overflow in practice.
+    /// The name of the next one. There are more than a program has time for.
     next: u64,
 }
 
 impl Hooks {
-    /// The test that is made for an operation without hooks.
+    /// The test that an operation costs which nobody is attached to.
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
-        // A benchmark compares with a build without operations.
+        // Without the table at all, for a benchmark to compare with.
         !cfg!(feature = "bench-without-operations")
             && (self.begun | self.ended) & operation.bit() != 0
     }
 
-    /// Returns true if a hook is attached to one of the operations with these bits ([`Operation::bits`]).
+    /// True if anybody is attached to one of the operations with these bits ([`Operation::bits`]).
     #[inline]
     pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
         !cfg!(feature = "bench-without-operations") && (self.begun | self.ended) & operations != 0
     }
 
-    /// Returns true if a hook is called before the operation, or instead of its default.
+    /// True if anybody is called before the operation, or in its place.
     #[inline]
     pub(crate) fn is_begun(&self, operation: Operation) -> bool {
         !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
     }
 
-    /// Returns true if a replacing hook wants the default's answer.
+    /// True if a hook in the operation's place wants to be given what its default answers.
     #[inline]
     pub(crate) fn is_asked(&self, operation: Operation) -> bool {
         self.asked & operation.bit() != 0
     }
 
-    /// Returns true if a hook is called after the operation.
+    /// True if anybody is called after the operation.
     #[inline]
     pub(crate) fn is_ended(&self, operation: Operation) -> bool {
         !cfg!(feature = "bench-without-operations") && self.ended & operation.bit() != 0
     }
 
-    /// Returns true if no hook is attached.
+    /// True if no hook is attached to anything.
     pub(crate) fn is_empty(&self) -> bool {
         self.begun | self.ended == 0
     }
 
-    /// Returns the hooks of a call of the operation. `parameter` is its frame type, if it has frame types.
+    /// Hooks that a call of the operation goes to; `parameter` is its frame type, where it has one.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         match &self.table {
@@ -82,28 +81,28 @@ impl Hooks {
         }
     }
 
-    /// Returns the `nth` hook that is called before the operation.
+    /// The hook that is called before the operation as the `nth`.
     pub(crate) fn before(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.before(), BEFORE, nth)
     }
 
-    /// Returns the `nth` hook that is called after the operation.
+    /// The hook that is called after the operation as the `nth`.
     pub(crate) fn after(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.after(), AFTER, nth)
     }
 
-    /// Returns the `nth` hook that may replace the operation. The last of them is called first.
+    /// The hook that may replace the operation as the `nth`; the last of them is asked first.
     fn replacing(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.replacing(), REPLACE, nth)
     }
 
-    /// Returns all hooks that may replace the operation. The last of them is called first.
+    /// All hooks that may replace the operation; the last of them is asked first.
     pub(crate) fn all_replacing(&self, callees: Callees) -> Vec<HookId> {
         let places = (0..).map_while(|nth| self.replacing(callees, nth));
         places.filter_map(|place| self.name(place)).collect()
     }
 
-    /// Returns true if the hook at a place wants the default's answer.
+    /// True if the hook at a place wants to be given what the operation's default answers.
     pub(crate) fn asks(&self, place: usize, operation: Operation) -> bool {
         self.attached().get(place).is_some_and(|one| {
             one.points.iter().any(|point| point.operation == operation && asks(point))
@@ -114,25 +113,25 @@ impl Hooks {
         self.table.as_ref().map_or(&[], |table| table.attached())
     }
 
-    /// Moves the table out, so that a hook in it can be called. [`Hooks::put_back`] must follow.
+    /// Hands out the table, for a hook in it to be called. [`Hooks::put_back`] is next.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Box<Table>> {
         self.table.take()
     }
 
-    /// Puts the table back after the call.
+    /// The hook has been called.
     #[inline(always)]
     pub(crate) fn put_back(&mut self, table: Box<Table>) {
-        // The old value is `None`, so there is nothing to drop. `forget` saves the check.
+        // Nothing is there, and there is nothing to drop; to forget spares the check.
         std::mem::forget(self.table.replace(table));
     }
 
-    /// Returns the ID of the hook at a place.
+    /// Name of the hook at a place.
     pub(crate) fn name(&self, place: usize) -> Option<HookId> {
         self.attached().get(place).map(|one| one.own.id)
     }
 
-    /// Returns the hook that owns a frame type, or `None`.
+    /// Hook that declared a frame type as its own; none if no hook did.
     pub(crate) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
         self.table.as_ref()?.owner(frame_type)
     }
@@ -175,13 +174,13 @@ impl Hooks {
         Ok(())
     }
 
-    /// Attaches a hook. `nested` is true if another hook attaches it, not the application.
+    /// Attaches a hook, of the application's or `brought` by another.
     pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
         points: &[AttachPoint],
         frames: &[OwnFrame],
-        nested: bool,
+        brought: bool,
     ) -> Result<HookId, AttachError> {
         self.check(points, frames)?;
         if self.attached().len() >= MAX_HOOKS {
@@ -189,7 +188,7 @@ impl Hooks {
         }
         let id = HookId(self.next);
         self.next += 1;
-        let own = Own { id, frames: frames.to_vec(), nested };
+        let own = Own { id, frames: frames.to_vec(), brought };
         let table = self.table.get_or_insert_default();
         let provides = hook.provides();
         table.push(Attached { hook, own, points: points.to_vec(), provides });
@@ -197,17 +196,17 @@ impl Hooks {
         Ok(id)
     }
 
-    /// Returns the bytes that the hooks hold.
+    /// Bytes that the hooks keep.
     pub(crate) fn memory(&self) -> usize {
         self.attached().iter().map(|one| one.hook.memory()).sum()
     }
 
-    /// Returns the place of a hook.
+    /// The place of a hook that was attached.
     pub(crate) fn place(&self, id: HookId) -> Option<usize> {
         self.attached().iter().position(|one| one.own.id == id)
     }
 
-    /// Returns the points at which the hook at a place is attached to an operation.
+    /// Anchors at which the hook at a place is attached to an operation.
     pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<AttachPoint> {
         let points = self.attached().get(place).map_or(&[][..], |one| &one.points);
         points.iter().filter(|point| point.operation == operation).copied().collect()
@@ -224,7 +223,7 @@ impl Hooks {
         Some(gone.hook)
     }
 
-    /// Sets the bits of the operations that have hooks.
+    /// Marks the operations that anybody is attached to.
     fn mark(&mut self) {
         let bits = |wanted| self.table.as_ref().map_or(0, |table| table.bits(wanted));
         self.begun = bits(|point| point.before || point.replace);
@@ -251,7 +250,7 @@ mod tests {
         hooks.attach(Box::new(Nothing), points, frames, false)
     }
 
-    /// Returns the IDs of the hooks that are called before, instead of, and after the operation.
+    /// Names of those that are called before, in place of, and after the operation.
     fn called(
         hooks: &mut Hooks,
         operation: Operation,
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn hook_watchers_are_called_in_order() {
+    fn those_who_watch_are_called_in_the_order_in_which_they_came() {
         let mut hooks = Hooks::default();
         let watch = [AttachPoint::observe(Operation::UpdateRtt)];
         let first = attach(&mut hooks, &watch, &[]).unwrap();
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn hook_for_one_frame_type_is_called_before_one_for_all() {
+    fn what_is_for_one_frame_type_goes_behind_what_is_for_all_and_replaces_it() {
         let mut hooks = Hooks::default();
         let operation = Operation::ProcessFrame;
         let typed =
@@ -301,12 +300,12 @@ mod tests {
         let all = all.unwrap();
         assert_eq!(called(&mut hooks, operation, 0x01), (vec![all, one], Some(one), vec![]));
         assert_eq!(called(&mut hooks, operation, 0x08), (vec![all], Some(all), vec![]));
-        // The type is unknown.
+        // Nobody knows the type.
         assert_eq!(called(&mut hooks, operation, 0xaffe), (vec![all], None, vec![]));
     }
 
     #[test]
-    fn hook_owns_its_frame_type() {
+    fn a_type_of_a_hooks_own_is_for_that_hook() {
         let mut hooks = Hooks::default();
         let all = [Operation::ParseFrame, Operation::WriteFrame, Operation::ProcessFrame];
         let points: Vec<AttachPoint> = all.into_iter().map(AttachPoint::replace).collect();
@@ -325,16 +324,16 @@ mod tests {
     }
 
     #[test]
-    fn hook_order_last_attached_first_and_application_before_others() {
+    fn the_last_is_asked_first_and_those_of_the_application_before_others() {
         let mut hooks = Hooks::default();
         let operation = Operation::SetTimer;
-        let mut attach = |nested| {
-            let point = if nested {
+        let mut attach = |brought| {
+            let point = if brought {
                 AttachPoint::refine(operation)
             } else {
                 AttachPoint::replace(operation)
             };
-            let id = hooks.attach(Box::new(Nothing), &[point], &[], nested).unwrap();
+            let id = hooks.attach(Box::new(Nothing), &[point], &[], brought).unwrap();
             (id, hooks.all_replacing(hooks.callees(operation, 0)), hooks.is_asked(operation))
         };
         let (first, alone, asked) = attach(false);
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn hook_places_are_reused_and_ids_are_not() {
+    fn places_are_given_back_and_names_are_not() {
         let mut hooks = Hooks::default();
         let watch = [AttachPoint::observe(Operation::SetTimer)];
         let mut ids: Vec<HookId> =

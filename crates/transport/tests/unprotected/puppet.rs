@@ -1,5 +1,5 @@
-//! A peer without state: it sends the given packets as often as required, and reads received packets only to
-//! acknowledge them. Without protection it needs no keys.
+//! A peer made of nothing but packets: it says what it is told to, where and as often as it is told,
+//! and reads what comes just enough to acknowledge it. Without protection that needs no keys.
 
 use std::collections::BTreeSet;
 
@@ -176,7 +176,8 @@ impl Puppet {
         bytes
     }
 
-    /// Returns a CRYPTO frame with a handshake message of this kind, at the next offset or at another one.
+    /// A CRYPTO frame with the handshake message of this kind, which stands at the end of what was
+    /// said before, or elsewhere.
     pub(crate) fn message(
         &mut self,
         (space, kind): (Space, u8),

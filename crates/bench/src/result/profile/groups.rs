@@ -1,9 +1,8 @@
-//! A finer division of samples than [`super::Part`]: the work of the program, or of the kernel on
-//! its behalf.
+//! A finer division of samples than [`super::Part`]: what the program, or the kernel for it, was doing.
 //!
-//! Cryptography, the kernel's work, copies, allocation and locks are distinguished in every
-//! program, by the functions of the libraries that contain them. The work of a protocol is divided
-//! only for ours, by the names of its modules. In other programs, all of it is [`Group::Rest`].
+//! Cryptography, the kernel's work, copies, allocation and locks are told apart for every program, by the
+//! functions of the libraries they are in. What a protocol does is told apart for ours alone, by the names
+//! of its modules; of other programs all of that is [`Group::Rest`].
 
 use std::collections::BTreeMap;
 
@@ -16,28 +15,28 @@ use super::script::{Frame, Stack};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// Encryption and decryption of packets.
+    /// Packets sealed and opened.
     Aead,
     /// Header protection (RFC 9001 s.5.4).
     HeaderProtection,
-    /// Other cryptography: handshakes, and the initialisation of libraries.
+    /// Other cryptography: handshakes, and what a library does when it begins.
     Handshake,
-    /// TLS messages and certificates.
+    /// Messages of TLS and certificates, read and written.
     Tls,
     /// System calls that send.
     Send,
-    /// Delivery of datagrams to the receiver: soft interrupts. If both ends are on one machine,
-    /// they run during the sender's system call.
+    /// Datagrams on their way to the receiver: soft interrupts, which run within the sender's call on one
+    /// machine.
     Deliver,
     /// System calls that receive.
     Receive,
-    /// Waiting for events, wake-ups and scheduling.
+    /// Waiting for events, being woken, and being scheduled.
     Wake,
-    /// Copying and clearing of memory outside of the kernel and of ciphers.
+    /// Memory that is copied or cleared outside of the kernel and of ciphers.
     Copy,
-    /// Allocation and release of memory, and page faults for it.
+    /// Memory taken and given back, and pages that the kernel makes for it.
     Allocate,
-    /// Mutexes and atomics.
+    /// Mutexes and atomics of the program's threads.
     Lock,
     /// Timers and the clock.
     Timer,
@@ -45,20 +44,20 @@ pub enum Group {
     Ack,
     /// Streams and flow control.
     Stream,
-    /// Creation of packets: choice of their content, headers, frames.
+    /// Packets made: what is to be sent, headers, frames.
     Build,
-    /// Parsing of packets: headers, frames, lookup of their connection.
+    /// Packets taken apart: headers, frames, which connection they are for.
     Parse,
     /// HTTP/3 and QPACK.
     Http,
     /// Tasks, wakers and futures of the runtime.
     Runtime,
-    /// Everything else.
+    /// All else.
     Rest,
 }
 
 impl Group {
-    /// All groups, in the order of tables.
+    /// All of them, in the order of tables.
     pub const ALL: [Group; 19] = [
         Group::Aead,
         Group::HeaderProtection,
@@ -81,7 +80,7 @@ impl Group {
         Group::Rest,
     ];
 
-    /// Returns the name in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -108,14 +107,14 @@ impl Group {
     }
 }
 
-/// Number of samples of each group. Groups without samples are absent.
+/// Samples of each group; none of those that have no sample.
 pub type Groups = BTreeMap<Group, u64>;
 
-/// Parts of names, in lower case, of functions that protect headers. They may be callers of a
-/// cipher.
+/// Pieces of names, in lower case, of functions that protect headers, also where they are callers of a
+/// cipher's.
 const HEADER: [&str; 5] =
     ["headerprotection", "header_protection", "new_mask", "headerprotector", "header_key"];
-/// Parts of names of functions that encrypt or decrypt packets.
+/// Pieces of names of functions that seal or open packets.
 const AEAD: [&str; 14] = [
     "evp_aead",
     "aead_aes",
@@ -132,10 +131,10 @@ const AEAD: [&str; 14] = [
     "open_in_place",
     "::aead::",
 ];
-/// Prefixes of names of functions that copy memory, in libc and in code from compilers.
+/// Beginnings of names of libc's functions that copy, and of what compilers call instead.
 const COPY: [&str; 8] =
     ["__memmove", "__memcpy", "__memset", "__mempcpy", "memmove", "memcpy", "memset", "__bzero"];
-/// Prefixes of names of allocation functions.
+/// Beginnings of names of allocators' functions.
 const ALLOCATE: [&str; 16] = [
     "malloc",
     "free",
@@ -154,10 +153,10 @@ const ALLOCATE: [&str; 16] = [
     "sysmalloc",
     "systrim",
 ];
-/// Parts of names of functions that manage the memory of others.
+/// Pieces of names of functions that have the memory of others in hand.
 const ALLOCATORS: [&str; 6] =
     ["alloc::alloc", "__rust_alloc", "__rust_dealloc", "__rdl_", "raw_vec", "mallocgc"];
-/// Parts of names of locks.
+/// Pieces of names of locks.
 const LOCK: [&str; 6] = [
     "pthread_mutex",
     "sync::poison::mutex",
@@ -185,12 +184,12 @@ const WAKE: [&str; 13] = [
 /// Kernel functions of soft interrupts.
 const DELIVER: [&str; 6] =
     ["net_rx_action", "__napi_poll", "process_backlog", "napi_", "do_softirq", "handle_softirqs"];
-/// Kernel functions that handle page faults.
+/// Kernel functions that make pages.
 const PAGES: [&str; 6] =
     ["page_fault", "do_anonymous_page", "clear_page", "handle_mm_fault", "sys_mmap", "sys_madvise"];
 
-/// Parts of names of a protocol's functions, in lower case. The innermost function of a stack that
-/// matches decides, by the first row that matches.
+/// Names of what protocols do, in lower case; the innermost function of a stack that is among them decides,
+/// and the first row that has a piece of its name.
 const PROTOCOL: [(Group, &[&str]); 8] = [
     (Group::Tls, &["rustls::", "webpki::", "rustls_pki_types::"]),
     (Group::Timer, &["::timers", "recovery::timer", "::timer::", "runtime::time", "instant::now"]),
@@ -265,7 +264,7 @@ fn begins(name: &str, pieces: &[&str]) -> bool {
     pieces.iter().any(|piece| name.starts_with(piece))
 }
 
-/// Returns the group of a sample.
+/// Kind of work that a sample was taken in.
 #[must_use]
 pub fn group(stack: &Stack<'_>) -> Group {
     let names: Vec<String> =
@@ -278,7 +277,7 @@ pub fn group(stack: &Stack<'_>) -> Group {
 }
 
 fn cryptography(names: &[String]) -> Group {
-    // Header protection calls the same block cipher as an AEAD, so the caller decides.
+    // What protects a header calls the same block cipher as an AEAD does: the caller decides.
     for name in names {
         if any(name, &HEADER) {
             return Group::HeaderProtection;
@@ -297,7 +296,7 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
         return outside(stack, program);
     }
     let has = |pieces: &[&str]| kernel.iter().any(|name| any(name, pieces));
-    // During a system call that sends, the soft interrupt works for the receiver.
+    // Within a call that sends, the soft interrupt is that of the receiver.
     if has(&DELIVER) {
         return Group::Deliver;
     }
@@ -316,11 +315,11 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
     if has(&["clock_gettime", "hrtimer", "sys_timer", "sys_nanosleep"]) {
         return Group::Timer;
     }
-    // At the entry to the kernel, the caller in the program shows the purpose.
+    // The kernel has only just been entered: its caller in the program says what for.
     called(program.first().map_or("", String::as_str))
 }
 
-/// Returns the purpose of a system call, by the name of the function in the program that makes it.
+/// Purpose of a system call, by the name of the function in the program that makes it.
 fn called(name: &str) -> Group {
     if any(name, &["send"]) {
         Group::Send
@@ -333,8 +332,8 @@ fn called(name: &str) -> Group {
     }
 }
 
-/// Returns the group of a sample outside of the kernel that is no work of the protocol: the thin
-/// layers that call the kernel, and the clock.
+/// A sample outside of the kernel that is no work of the protocol: the thin layers that call the kernel, and
+/// the clock.
 fn outside(stack: &Stack<'_>, names: &[String]) -> Group {
     if stack.frames.first().is_some_and(|frame: &Frame<'_>| frame.object == "[vdso]") {
         return Group::Timer;

@@ -1,36 +1,35 @@
-//! Parses the output of `perf script`.
+//! The text of `perf script`.
 
-/// A function that was running, or one of its callers.
+/// A function that was running or waiting for one that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Name of the function, or `[unknown]`.
+    /// Name of the function; `[unknown]` without one.
     pub symbol: &'a str,
-    /// The file that contains it: a path, `[kernel.kallsyms]`, `[unknown]`.
+    /// The file it is in: a path, `[kernel.kallsyms]`, `[unknown]`.
     pub object: &'a str,
 }
 
-/// A sample: the running function and its callers.
+/// A sample: what was running first, then who called it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack<'a> {
-    /// Name of the thread.
+    /// The thread's name.
     pub thread: &'a str,
-    /// From the innermost to the outermost function. May be empty.
+    /// From the innermost to the outermost; may be empty.
     pub frames: Vec<Frame<'a>>,
 }
 
 impl Frame<'_> {
-    /// Returns true if the function is in the kernel.
+    /// True if the function is in the kernel.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
-        // Modules are like "[veth]". Files without names and the kernel's code in programs (vdso) are
-        // not modules.
+        // Modules are "[veth]"; what has no name and what the kernel lends to programs is not.
         self.object.starts_with('[')
             && !matches!(self.object, "[unknown]" | "[vdso]" | "[vsyscall]")
     }
 }
 
-/// Parses the samples of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. The first line of a
-/// sample is not indented, and its frames are. Other lines are ignored.
+/// The samples of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. A line that begins a sample is not
+/// indented, its frames are; what is neither is left out.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Stack<'_>> {
     let mut stacks = Vec::new();
@@ -54,7 +53,7 @@ pub fn parse(text: &str) -> Vec<Stack<'_>> {
     stacks
 }
 
-/// Parses `name 12/34 5.678: cpu-clock:`. Names may contain spaces.
+/// `name 12/34 5.678: cpu-clock:`; names may have spaces.
 fn thread(line: &str) -> &str {
     let is_ids = |word: &str| {
         word.split_once('/').is_some_and(|(pid, tid)| {
@@ -66,7 +65,7 @@ fn thread(line: &str) -> &str {
     line[..end].trim()
 }
 
-/// Parses `7f12 symbol+0x1d (object)`. Symbols and objects may contain spaces and parentheses.
+/// `7f12 symbol+0x1d (object)`; symbols and objects may have spaces and parentheses.
 fn frame(line: &str) -> Option<Frame<'_>> {
     let (address, rest) = line.trim().split_once(' ')?;
     if !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -1,11 +1,10 @@
-//! The published raw data of "QUIC on the Highway" (<https://github.com/tumi8/quic-10g-paper>),
-//! with the same statistics as our own runs. The user names a folder with a copy.
+//! The published raw data of "QUIC on the Highway" (<https://github.com/tumi8/quic-10g-paper>, read from a
+//! folder that the user names) by the same statistics as our own runs.
 //!
-//! Below `results/`, every run has a `result.json`, whose measurements list the goodput of each
-//! repetition in Mbit/s. For each repetition, `SERVER_CLIENT/goodput/N/client/time.json` has the
-//! client's start and end in nanoseconds, from which the goodput was computed. Where this file
-//! exists, the goodput is computed again and compared. Runs of one experiment and variant are
-//! pooled, as in the paper.
+//! Below `results/` every run has a `result.json` whose measurements list the goodput of each repetition
+//! in Mbit/s, and for each repetition `SERVER_CLIENT/goodput/N/client/time.json` with the client's start
+//! and end in nanoseconds: what the goodput was computed from. It is computed again here from those that are
+//! there, and compared. Runs of one experiment and variant are pooled, as the paper did.
 
 mod layout;
 mod table;
@@ -25,30 +24,30 @@ use super::summary::{Estimate, Modes};
 
 pub use table::{all, tables};
 
-/// Version of the schema of [`Import`].
+/// The version of the shape of [`Import`].
 pub const IMPORT: &str = "equic.bench.tumi8/1";
 
-/// Maximum depth of folders. Their data has eight levels.
+/// Folders below each other, at most: theirs have eight.
 const DEPTH: usize = 12;
-/// Maximum size of a file. Their largest has a few kilobytes.
+/// Their largest has a few kilobytes.
 const LARGEST: u64 = 64 << 20;
-/// Maximum p-value of two modes.
+/// Under this a sample is said to have two modes.
 const TWO_MODES: f64 = 0.05;
 
 /// Result of reading their files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Import {
-    /// Number of `result.json` files.
+    /// `result.json` files.
     pub files: usize,
-    /// Number of repetitions with a goodput.
+    /// Repetitions with a goodput.
     pub repetitions: usize,
-    /// Number of these that agree with a `time.json`.
+    /// Those of them that were computed again from a `time.json` that is there.
     pub confirmed: usize,
-    /// Number of these that contradict a `time.json`.
+    /// Those that a `time.json` gives otherwise.
     pub contradicted: usize,
     /// Notes on files that could not be read.
     pub notes: Vec<String>,
-    /// A row for each experiment, variant and pair.
+    /// One for each experiment, variant and pair.
     pub rows: Vec<Row>,
 }
 
@@ -57,22 +56,22 @@ pub struct Import {
 pub struct Row {
     /// `baseline`, `offloading`, `crypto`, `rcvbuf`, `hardware`, ...
     pub experiment: String,
-    /// Value of the setting that varies: `off`, `aes-noni`, `106496`.
+    /// Setting that was varied, as its value: `off`, `aes-noni`, `106496`.
     pub variant: String,
     /// The client's implementation.
     pub client: String,
-    /// The server's implementation.
+    /// The server's.
     pub server: String,
-    /// Number of requested repetitions.
+    /// Repetitions that were asked for.
     pub asked: usize,
-    /// Goodput in Mbit/s.
+    /// Goodput in Mbit/s, n of them.
     pub goodput: Option<Estimate>,
     /// Two modes of the goodput, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
 }
 
-/// The fields of their `result.json` that are used.
+/// The pieces of their `result.json` that are needed.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
@@ -105,12 +104,11 @@ struct Times {
 
 type Key = (String, String, String, String);
 
-/// Reads a copy of the repository, or its folder `results`. A file that cannot be read gives a
-/// note.
+/// Reads a copy of the repository, or its folder `results`.
 ///
 /// # Errors
-/// [`ResultError::Read`] if the folder cannot be read, [`ResultError::Samples`] if it has no
-/// result.
+/// [`ResultError::Read`] when the folder cannot be read, [`ResultError::Samples`] when there is no result in
+/// it. A file that cannot be read is a note.
 pub fn read(dir: &Path) -> Result<Import, ResultError> {
     let results = dir.join("results");
     let root = if results.is_dir() { results } else { dir.to_owned() };
@@ -200,10 +198,10 @@ impl Import {
         }
     }
 
-    /// Computes goodputs again from the clients' times. Failed repetitions are not in the lists, so
-    /// that an index is not the number of a repetition: each value must match some repetition.
+    /// Computes goodputs again from the clients' times. Repetitions that failed are in no list, so that
+    /// places in it are no numbers of repetitions: each value has to be some repetition's.
     fn check(&mut self, run: &Path, measurement: &Measurement, values: &[f64]) {
-        // Names from a file must not lead to other folders.
+        // Names from a file: no path of theirs leads anywhere else.
         let pair = format!("{}_{}", measurement.server, measurement.client);
         if pair.contains(['/', '\\']) || measurement.name.contains(['/', '\\', '.']) {
             return;
@@ -221,8 +219,8 @@ impl Import {
         if computed.is_empty() {
             return;
         }
-        // They computed with seconds since 1970 as floating-point numbers, which have a precision of a
-        // fraction of a microsecond.
+        // They computed with seconds since 1970 as floating-point numbers: good to a fraction of a
+        // microsecond.
         let near = |value: f64| {
             let (value, slack) = (rounded(value), rounded(value * 1e-6) + 1);
             let range = value.saturating_sub(slack)..=value.saturating_add(slack);
@@ -234,10 +232,9 @@ impl Import {
     }
 }
 
-/// Returns bit/s as an integer, whose precision is far finer than differences between repetitions.
+/// In bit/s: far finer than any difference between repetitions.
 fn rounded(megabits: f64) -> u64 {
-    // A negative or infinite value becomes 0 or the largest number, which no other value is close
-    // to.
+    // A cast of what is negative or not finite gives 0 or the largest number, which nothing is near to.
     (megabits * 1e6).round() as u64
 }
 
@@ -250,8 +247,7 @@ fn file(path: &Path) -> Result<File, String> {
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
-/// Finds all `result.json` below a folder. Links are not followed. Folders below that of a result
-/// only have its logs.
+/// All `result.json` below a folder; links are not followed. What is below a run with a result is its logs.
 fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), ResultError> {
     let wrong = |source| ResultError::Read { path: dir.to_owned(), source };
     let result = dir.join("result.json");

@@ -2,7 +2,9 @@
 
 use equic_plugin_kit::paper::{Marking, Timer};
 use equic_report::stats::Sample;
-use equic_report::stats::effect::Ratio;
+use equic_report::stats::effect::{Ratio, paired_ratio_95};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
 /// Results of the parts. Those of parts that did not run are empty.
@@ -55,7 +57,7 @@ impl CostArm {
     /// without rounds.
     pub(super) fn throughput(&self, usual: &CostArm) -> Option<Ratio> {
         let rounds = self.seconds.iter().copied().zip(usual.seconds.iter().copied());
-        Ratio::of_pairs(rounds)
+        paired_ratio_95(rounds, &mut StdRng::seed_from_u64(1))
     }
 }
 

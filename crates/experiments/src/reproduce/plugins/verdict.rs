@@ -128,14 +128,11 @@ fn costs(all: &Costs) -> Vec<Finding> {
     findings
 }
 
-/// Formats a ratio as a change in percent, with its 95 % interval if it has one.
+/// Formats a ratio as a change in percent, with its 95 % interval.
 pub(super) fn change(ratio: &Ratio) -> String {
     let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
-    let value = percent(ratio.value);
-    match ratio.interval {
-        Some(ends) => format!("{value} % ({} to {})", percent(ends.low), percent(ends.high)),
-        None => format!("{value} % (no interval)"),
-    }
+    let (low, high) = (percent(ratio.interval.low), percent(ratio.interval.high));
+    format!("{} % ({low} to {high})", percent(ratio.value))
 }
 
 /// Formats the range from the smallest to the largest value, with a unit.

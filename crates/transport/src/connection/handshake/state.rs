@@ -3,8 +3,7 @@
 use equic_wire::Side;
 
 use crate::connection::space::SpaceId;
-use crate::crypto::session::{KeyChange, Session};
-use crate::violation::Failure;
+use crate::crypto::session::{KeyChange, Session, SessionError};
 
 /// The handshake of one end. Nothing else of the connection is known here.
 pub(in crate::connection) struct Handshake {
@@ -42,7 +41,7 @@ impl Handshake {
     ///
     /// # Errors
     /// Error that TLS finds in them.
-    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
+    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         self.tls.read(data)
     }
 
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_messages_go_to_the_level_of_their_keys() {
+    fn messages_go_where_their_keys_are_and_it_is_complete_once() {
         let [mut client, mut server] = ends();
         assert!(!client.complete() && !client.is_complete());
         let hello = drain(&mut client);
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_done_is_sent_until_it_arrives() {
+    fn a_server_says_that_it_is_done_until_it_arrives() {
         let [mut client, mut server] = ends();
         let answer = hear(&mut server, drain(&mut client));
         let finished = hear(&mut client, answer);
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_restarts_from_the_beginning() {
+    fn it_begins_again_from_nothing() {
         let [mut client, mut server] = ends();
         let answer = hear(&mut server, drain(&mut client));
         hear(&mut client, answer);

@@ -1,19 +1,21 @@
-//! Frames of RFC 10069 that come. A path ID beyond what the peer was told is an error of its; one that is gone is
-//! none, for the frame may be late (s.4).
+//! Frames of RFC 10069 that come. A path ID beyond what the peer was told is an error of its; one that is gone is none, for
+//! the frame may be late (s.4).
 
-use equic_wire::ConnectionId;
 use equic_wire::frame::{Frame, NewConnectionId, PathAck};
+use equic_wire::{ConnectionId, TransportErrorCode};
 
 use super::super::Connection;
 use super::super::space::{PathId, SpaceId};
 use super::{PathState, PathStatus};
 use crate::Timestamp;
-use crate::cid::NewId;
-use crate::violation::Violation;
+use crate::cid::{IdError, NewId};
+
+/// Contradiction of the peer's, for people.
+type Violation = &'static str;
 
 impl Connection {
-    /// Takes in a frame of a packet that was sent to `dcid`. False: multipath was not agreed on, or the frame is none
-    /// of its.
+    /// Takes in a frame of a packet that was sent to `dcid`. False: multipath was not agreed on, or the frame is none of
+    /// its.
     pub(in crate::connection) fn on_path_frame(
         &mut self,
         now: Timestamp,
@@ -52,13 +54,13 @@ impl Connection {
                 self.checked(blocked.path_id, |connection| {
                     let local = connection.ids.local_of(blocked.path_id);
                     let known = local.is_none_or(|local| next <= local.next_sequence());
-                    known.then_some(()).ok_or(Violation::PathCidsBlockedSequence)
+                    known.then_some(()).ok_or("blocked by a connection ID that is none")
                 })
             }
             _ => return false,
         };
-        if let Err(violation) = outcome {
-            self.fail(now, violation);
+        if let Err(reason) = outcome {
+            self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, reason);
         }
         true
     }
@@ -67,7 +69,7 @@ impl Connection {
     fn path_state(&self, id: PathId) -> Result<PathState, Violation> {
         let state = self.multipath.as_ref().map_or(PathState::Forbidden, |paths| paths.state(id));
         match state {
-            PathState::Forbidden => Err(Violation::PathIdLimit),
+            PathState::Forbidden => Err("a path ID beyond the limit"),
             state => Ok(state),
         }
     }
@@ -88,7 +90,7 @@ impl Connection {
         let id = SpaceId::Data(ack.path_id);
         self.checked(ack.path_id, |connection| {
             if connection.spaces.get(id).is_none() {
-                return Err(Violation::AckOfUnsentPacket);
+                return Err("an acknowledgement of a packet never sent");
             }
             connection.process_ack(now, id, &ack.ack);
             Ok(())
@@ -125,7 +127,7 @@ impl Connection {
         &mut self,
         path: PathId,
         new: &NewConnectionId,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), IdError> {
         let id = NewId {
             sequence: new.sequence_number().get(),
             id: new.connection_id(),
@@ -133,7 +135,7 @@ impl Connection {
         };
         // RFC 10069 s.3.2.1: no ID is given out twice, whatever its path.
         if self.ids.is_of_another(id.id, path) {
-            return Err(Violation::ConnectionIdReused);
+            return Err(IdError::Violation);
         }
         match self.ids.remote_of_mut(path) {
             Some(remote) => remote.on_new(id, new.retire_prior_to().get()),
@@ -144,7 +146,7 @@ impl Connection {
     fn on_max_path_id(&mut self, max: PathId) -> Result<(), Violation> {
         let Some(paths) = &mut self.multipath else { return Ok(()) };
         if !paths.on_max_path_id(max) {
-            return Err(Violation::MaxPathIdReduced);
+            return Err("a limit of path IDs below its transport parameter");
         }
         self.allow_path_ids();
         Ok(())
@@ -153,6 +155,6 @@ impl Connection {
     /// It is for the application to say how many paths there may be; the limit rises by itself when paths go.
     fn on_paths_blocked(&mut self, max: PathId) -> Result<(), Violation> {
         let allowed = self.multipath.as_ref().is_some_and(|paths| max <= paths.local_max);
-        allowed.then_some(()).ok_or(Violation::PathsBlockedLimit)
+        allowed.then_some(()).ok_or("blocked by a limit of path IDs that it was not given")
     }
 }

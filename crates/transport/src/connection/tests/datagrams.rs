@@ -1,6 +1,5 @@
 //! Unreliable datagrams (RFC 9221).
 
-use super::handshake::violation;
 use super::network::{Faults, Network};
 use super::*;
 
@@ -20,7 +19,7 @@ fn drain(connection: &mut Connection) -> Vec<u32> {
 }
 
 #[test]
-fn datagram_frames_arrive_once_or_are_counted_as_lost() {
+fn datagrams_arrive_once_or_are_counted_as_lost() {
     for loss in [0.0, 0.2] {
         let mut network = Network::new(1, Faults { loss, ..Faults::none() });
         network.connect();
@@ -52,7 +51,7 @@ fn datagram_frames_arrive_once_or_are_counted_as_lost() {
 }
 
 #[test]
-fn datagram_frames_that_are_not_read_drop_the_oldest() {
+fn who_does_not_read_keeps_the_newest() {
     let buffer = 20_000;
     let set = |config: &mut TransportConfig| config.datagram_receive_buffer = buffer;
     let mut network = Network::with(1, Faults::none(), set);
@@ -81,7 +80,7 @@ fn datagram_frames_that_are_not_read_drop_the_oldest() {
 }
 
 #[test]
-fn datagram_frame_that_does_not_fit_is_refused() {
+fn what_does_not_fit_is_refused() {
     let mut network = Network::new(1, Faults::none());
     let before = network.client.send_datagram(vec![1]);
     assert_eq!(before, Err(DatagramError::Unsupported), "nobody has said yes yet");
@@ -102,7 +101,7 @@ fn datagram_frame_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn datagram_send_buffer_room_is_reported() {
+fn room_for_datagrams_is_told() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let mut count = 0;
@@ -118,7 +117,7 @@ fn datagram_send_buffer_room_is_reported() {
 
 /// RFC 9221 s.3: neither without consent nor beyond it.
 #[test]
-fn datagram_frame_beyond_the_limit_closes_the_connection() {
+fn datagrams_beyond_what_was_declared_end_the_connection() {
     for buffer in [0, 100] {
         let set = |config: &mut TransportConfig| config.datagram_receive_buffer = buffer;
         let mut network = Network::with(1, Faults::none(), set);
@@ -128,14 +127,15 @@ fn datagram_frame_beyond_the_limit_closes_the_connection() {
         network.client.peer.as_mut().unwrap().pretend_max_datagram_frame_size(65_535);
         network.client.send_datagram(vec![0; 100]).unwrap();
         network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
+        let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
         let closed = network.closed();
-        assert_eq!(violation(&network, 1), Some(Violation::DatagramSize), "{closed:?}");
+        assert!(matches!(&closed[1], Some(CloseReason::Local(e)) if e.code == code), "{closed:?}");
     }
 }
 
 /// The path takes less than it did while datagrams wait: those that do not fit are given up.
 #[test]
-fn datagram_frames_too_large_for_a_shrunken_path_are_dropped() {
+fn a_shrunken_path_gives_up_what_does_not_fit() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     echo(&mut network, 50_000);

@@ -29,14 +29,6 @@ pub(super) fn bad(seed: u64) -> Faults {
     Faults { corruption: 0.0, forged: 0.0, ..Faults::by_chance(seed) }
 }
 
-/// The rule that the other end broke, by what this end says.
-pub(super) fn violation(network: &Network, end: usize) -> Option<Violation> {
-    match &network.closed()[end] {
-        Some(CloseReason::Local(error)) => error.violation,
-        _ => None,
-    }
-}
-
 pub(super) fn code(network: &Network, end: usize) -> Option<u64> {
     match &network.closed()[end] {
         Some(CloseReason::Local(error)) => Some(error.code),
@@ -106,7 +98,7 @@ pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTree
 }
 
 #[test]
-fn retry_is_followed() {
+fn a_retry_is_followed() {
     for seed in seeds(25) {
         let faults = if seed == 0 { Faults::none() } else { bad(seed) };
         let mut network = Network::new(seed, faults);
@@ -119,16 +111,16 @@ fn retry_is_followed() {
 }
 
 #[test]
-fn retry_that_the_server_does_not_confirm_is_a_violation() {
+fn a_retry_that_the_server_does_not_own_up_to() {
     let mut network = Network::new(1, Faults::none());
     with_retry(&mut network, false);
     network.run_until(LIMIT, |client, _| client.is_drained());
-    assert_eq!(violation(&network, 0), Some(Violation::HandshakeConnectionIds));
+    assert_eq!(code(&network, 0), Some(TransportErrorCode::TRANSPORT_PARAMETER_ERROR.0.get()));
 }
 
 /// Each is ignored, and the connection comes about with the server that is there.
 #[test]
-fn retry_that_is_forged_is_ignored() {
+fn a_retry_that_is_not_one() {
     type Forge = fn(&[u8], ConnectionId) -> Vec<u8>;
     let forged: [(&str, Forge); 4] = [
         ("a bad tag", |initial, _| {
@@ -165,7 +157,7 @@ fn retry_that_is_forged_is_ignored() {
 }
 
 #[test]
-fn retry_second_and_late_ones_are_ignored() {
+fn a_second_retry_and_a_late_one_are_ignored() {
     let mut network = Network::new(1, Faults::none());
     let tokens = with_retry(&mut network, true);
     let mut honest = network.meddle.take().unwrap();
@@ -197,7 +189,7 @@ fn retry_second_and_late_ones_are_ignored() {
 }
 
 #[test]
-fn token_is_kept_for_the_next_connection() {
+fn tokens_for_the_next_time() {
     for seed in seeds(10) {
         let faults = Faults { loss: 0.2, ..Faults::none() };
         let mut network = Network::new(seed, faults);
@@ -230,7 +222,7 @@ fn token_is_kept_for_the_next_connection() {
 }
 
 #[test]
-fn token_queue_is_bounded() {
+fn tokens_that_nobody_takes_are_bounded() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     while network.client.poll_event().is_some() {}
@@ -259,7 +251,7 @@ fn reverse_flights(network: &mut Network) {
 
 /// Packets that come before their keys are kept: nothing has to be sent twice.
 #[test]
-fn handshake_flight_in_the_wrong_order() {
+fn a_flight_in_the_wrong_order() {
     let mut network = Network::new(1, Faults::none());
     reverse_flights(&mut network);
     let calls = operations::Calls::default();
@@ -291,7 +283,7 @@ pub(super) fn watch_beginnings(calls: &operations::Calls) {
 }
 
 #[test]
-fn handshake_packets_without_keys_are_bounded() {
+fn packets_without_keys_are_bounded() {
     let mut network = Network::new(1, Faults::none());
     let scid = network.client.ids.scid();
     for number in 0..100u8 {
@@ -316,7 +308,7 @@ fn handshake_packets_without_keys_are_bounded() {
 /// A probe carries the ClientHello, whatever went before it: a server that has not seen that can do
 /// nothing with a PING (RFC 9002 s.6.2.4).
 #[test]
-fn pto_probe_before_an_answer_has_the_client_hello() {
+fn probes_before_an_answer_carry_the_client_hello() {
     let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
     let calls = operations::Calls::default();
     operations::watch_all(&mut network.client, &calls);
@@ -333,7 +325,7 @@ fn pto_probe_before_an_answer_has_the_client_hello() {
 
 /// A packet that cannot be opened proves nothing, and its Source Connection ID is not taken up either.
 #[test]
-fn handshake_damaged_first_packet_sets_no_connection_id() {
+fn a_damaged_first_packet_names_nobody() {
     let mut network = Network::new(1, Faults::none());
     let mut first = true;
     network.meddle = Some(Box::new(move |to_server, bytes| {

@@ -9,8 +9,7 @@ use rustls::quic::DirectionalKeys;
 use super::keys::{self, Generations, Level};
 use super::message::{Answer, Hello, Message};
 use super::{InsecureNullCrypto, NullSession};
-use crate::crypto::session::KeyChange;
-use crate::violation::{Failure, Violation};
+use crate::crypto::session::{KeyChange, SessionError};
 
 /// Message that the peer has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +55,8 @@ mod alert {
     pub(super) const NO_APPLICATION_PROTOCOL: u8 = 120;
 }
 
-fn refused(alert: u8, reason: &str) -> Failure {
-    Failure::with_reason(Violation::Tls(alert), reason.to_owned())
+fn refused(alert: u8, reason: &str) -> SessionError {
+    SessionError { reason: reason.to_owned(), alert: Some(alert) }
 }
 
 impl Handshake {
@@ -108,7 +107,7 @@ impl Handshake {
         }
     }
 
-    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
         self.incoming.extend_from_slice(data);
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
@@ -122,7 +121,7 @@ impl Handshake {
         Ok(())
     }
 
-    fn take(&mut self, message: &Message<'_>) -> Result<(), Failure> {
+    fn take(&mut self, message: &Message<'_>) -> Result<(), SessionError> {
         match (self.awaited, message) {
             (Awaited::ClientHello, Message::ClientHello(hello)) => self.answer(hello)?,
             (Awaited::ServerHello, Message::ServerHello) => {
@@ -158,7 +157,7 @@ impl Handshake {
     }
 
     /// A server's whole flight.
-    fn answer(&mut self, hello: &Hello<'_>) -> Result<(), Failure> {
+    fn answer(&mut self, hello: &Hello<'_>) -> Result<(), SessionError> {
         let config = self.config.clone();
         let ours = &config.alpn_protocols;
         let chosen = ours.iter().find(|name| hello.alpn.contains(&name.as_slice()));
@@ -190,7 +189,7 @@ impl Handshake {
     }
 
     /// A client takes in the server's answer.
-    fn learn(&mut self, answer: &Answer<'_>) -> Result<(), Failure> {
+    fn learn(&mut self, answer: &Answer<'_>) -> Result<(), SessionError> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {
             let reason = "an application protocol that was not asked for";
@@ -199,7 +198,7 @@ impl Handshake {
         if answer.early_data && self.config.session.is_none() {
             return Err(refused(
                 alert::ILLEGAL_PARAMETER,
-                "early data accepted although none was sent",
+                "it takes early data, and there is none",
             ));
         }
         self.alpn = answer.alpn.to_vec();
@@ -253,7 +252,7 @@ impl Handshake {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
-    /// Returns the session for the client's next connection, or `None` if the server gave none.
+    /// Session with which a client can begin its next connection; none: the server gave none.
     pub(crate) fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }

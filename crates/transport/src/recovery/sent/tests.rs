@@ -22,7 +22,7 @@ impl Content for Range<u64> {
     }
 }
 
-/// Creates a packet that was sent with this many bytes in flight. Its content is its number.
+/// Sent with so much in flight; its content is its number.
 fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     SentPacket {
         time_sent: Timestamp::START,
@@ -45,8 +45,8 @@ fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     sent
 }
 
-/// Removes a range. Returns the first number and the count of each removed record, and the packets and records that
-/// are left.
+/// What a range takes out: the first number of each record and how many it stands for; how many are left then, and in how many
+/// records.
 fn take(
     sent: &mut SentPackets<Range<u64>>,
     range: RangeInclusive<u64>,
@@ -60,7 +60,7 @@ fn take(
 }
 
 #[test]
-fn sent_packets_run_is_one_record_until_packets_differ() {
+fn a_run_is_one_record_until_what_follows_differs() {
     let mut sent = flight(0..40);
     assert_eq!((sent.len(), sent.runs.len(), sent.span()), (40, 1, 40));
     let next = packet(40, 40 * 1200);
@@ -90,7 +90,7 @@ fn sent_packets_run_is_one_record_until_packets_differ() {
 }
 
 #[test]
-fn sent_packets_range_takes_the_rest_of_a_run() {
+fn a_range_takes_what_is_left_of_a_run_in_one_piece_and_leaves_the_rest() {
     let mut sent = flight(0..100);
     assert_eq!(take(&mut sent, 0..=9), (vec![(0, 10)], 90, 2), "its beginning");
     assert_eq!(take(&mut sent, 20..=29), (vec![(20, 10)], 80, 2), "its middle");
@@ -103,7 +103,7 @@ fn sent_packets_range_takes_the_rest_of_a_run() {
 }
 
 #[test]
-fn sent_packets_piece_of_a_run_has_the_marks_of_its_packets() {
+fn a_piece_of_a_run_has_the_marks_of_its_own_packets() {
     let mut sent = flight(0..50);
     let mut taken = Vec::new();
     sent.remove_range(10..=19, |number, run| taken.push((number, run)));
@@ -117,7 +117,7 @@ fn sent_packets_piece_of_a_run_has_the_marks_of_its_packets() {
 }
 
 #[test]
-fn sent_packets_range_is_removed_from_its_highest_number_down() {
+fn a_range_is_taken_out_from_its_highest_number_down() {
     let mut sent = flight([3, 4, 6, 7, 8, 9]);
     assert_eq!(take(&mut sent, 0..=2), (vec![], 6, 2));
     assert_eq!(take(&mut sent, 4..=7), (vec![(6, 2), (4, 1)], 3, 2));
@@ -131,7 +131,7 @@ fn sent_packets_range_is_removed_from_its_highest_number_down() {
 }
 
 #[test]
-fn sent_packets_has_what_is_in_flight_and_nothing_else() {
+fn keeps_what_is_in_flight_and_nothing_else() {
     let mut sent = flight([0, 1, 2, 5, 6]);
     assert_eq!((sent.len(), sent.next()), (5, 7));
     assert!(sent.get(3).is_none() && sent.get(7).is_none());
@@ -148,10 +148,10 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
     assert_eq!((sent.len(), sent.next()), (0, 7));
     sent.insert(9, packet(9, 0));
     assert_eq!(sent.get(9).map(|p| p.content), Some(9..10));
-    sent.shrink();
+    sent.rest();
     assert_eq!((sent.len(), sent.next(), sent.capacity()), (1, 10, 1));
     sent.remove(9);
-    sent.shrink();
+    sent.rest();
     assert_eq!((sent.next(), sent.span(), sent.capacity()), (10, 0, 0));
     assert_eq!(sent.remove(9), None);
     sent.insert(12, packet(12, 0));
@@ -160,7 +160,7 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Sends packets after skipping some numbers. If `moment` is true, time passes before.
+    /// So many packets leave, after so many numbers that are left out; `moment`: at a later moment.
     Send {
         count: u64,
         skip: u64,
@@ -185,10 +185,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its
-    /// own.
+    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its own.
     #[test]
-    fn sent_packets_runs_equal_single_packets(steps in prop::collection::vec(step(), 1..60)) {
+    fn runs_are_as_good_as_packets(steps in prop::collection::vec(step(), 1..60)) {
         let mut sent = SentPackets::default();
         let mut model = std::collections::BTreeMap::new();
         let (mut next, mut now) = (0, Timestamp::START);

@@ -1,10 +1,10 @@
-//! All streams of a connection: opening, limits, flow control of the connection, and the order of sending (RFC 9000
-//! s.2.1, s.4).
+//! All streams of a connection: opening, limits, flow control over all, and who sends next
+//! (RFC 9000 s.2.1, s.4).
 //!
-//! * `application.rs`: the application's calls;
-//! * `events.rs`: events for the application;
-//! * `peer.rs`: received frames; `placed.rs`: packets that are decrypted into the stream's buffer;
-//! * `sending.rs`: sent frames, and their acknowledgment and loss.
+//! * `application.rs`: what the application calls;
+//! * `events.rs`: what it is yet to be told;
+//! * `peer.rs`: frames that come in; `placed.rs`: packets that are opened right to where their data waits;
+//! * `sending.rs`: frames that go out, and what became of them.
 
 mod application;
 mod events;
@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use equic_wire::{Direction, Side, StreamId};
+use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
 
 use self::events::Events;
 use self::placed::Expected;
@@ -32,7 +32,6 @@ use super::receive::{ReceiveError, ReceiveHalf};
 use super::send::SendState;
 use super::send::{SendHalf, WriteError};
 use crate::connection::TransportConfig;
-use crate::violation::Violation;
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -61,14 +60,13 @@ pub struct StreamConfig {
     pub max_stream_window: u64,
     /// The first receive window of the connection, in bytes. Default: 512 KiB.
     pub connection_window: u64,
-    /// Limit up to which the connection's receive window may grow, in bytes. A peer cannot make this end keep more.
-    /// Only a peer whose data is read at a high rate gets this much. Default: 64 MiB.
+    /// The largest receive window that the connection's may grow to, in bytes: the most that a peer can make this end
+    /// keep. Only a peer whose data was read at a high rate gets so much. Default: 64 MiB.
     pub max_connection_window: u64,
     /// Bytes that may wait in a stream to be sent or acknowledged. Default: 1 MiB.
     pub send_buffer: u64,
-    /// The most that `send_buffer` grows to where the path holds more, since a stream can send no more than its
-    /// buffer in a round trip. Up to this much is also kept where acknowledged data follows lost data. Default: 64
-    /// MiB.
+    /// The most that `send_buffer` grows to where the path holds more, since a stream can send no more than its buffer in
+    /// a round trip. Up to this much is also kept where acknowledged data follows lost data. Default: 64 MiB.
     pub max_send_buffer: u64,
     /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
     /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
@@ -165,7 +163,7 @@ impl From<WriteError> for StreamError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
     /// A connection error.
-    Close(Violation),
+    Close(TransportErrorCode),
     /// See [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
@@ -173,14 +171,14 @@ pub(crate) enum FrameError {
 impl From<ReceiveError> for FrameError {
     fn from(error: ReceiveError) -> FrameError {
         match error {
-            ReceiveError::FlowControl => FrameError::Close(Violation::FlowControl),
-            ReceiveError::FinalSize => FrameError::Close(Violation::FinalSize),
+            ReceiveError::FlowControl => FrameError::Close(TransportErrorCode::FLOW_CONTROL_ERROR),
+            ReceiveError::FinalSize => FrameError::Close(TransportErrorCode::FINAL_SIZE_ERROR),
             ReceiveError::TooFragmented => FrameError::TooFragmented,
         }
     }
 }
 
-/// A frame of a stream other than STREAM, which waits to be sent.
+/// A frame, beside STREAM frames, that the streams want to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Control {
     /// RESET_STREAM with code and final size.
@@ -211,7 +209,7 @@ struct Stream {
     queued: bool,
     /// Bytes of the stream in [`Streams::unsent`].
     unsent: u64,
-    /// True if a write was blocked, so that the application must be notified when it can write.
+    /// The application was told that it cannot write, and wants to hear when it can.
     wants_room: bool,
 }
 
@@ -243,7 +241,7 @@ pub struct Streams {
     receive_window: ReceiveWindow,
     /// Number of bytes of the connection's window that the peer has used.
     received: u64,
-    /// The expected form of the next packet.
+    /// What the next packet is likely to be.
     expected: Expected,
     send_window: SendWindow,
     /// Bytes that may wait in a stream: at least `send_buffer` of the config.
@@ -254,7 +252,7 @@ pub struct Streams {
     written: u64,
     /// Streams whose application waits until something can be sent: see [`Streams::sendable`].
     waiting: BTreeSet<StreamId>,
-    /// Waiting streams are notified when at most this many bytes wait.
+    /// Once so many bytes wait or fewer, those are told.
     waiting_for: u64,
     /// Those that want to send, by priority, the highest first, taking turns.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
@@ -366,15 +364,15 @@ impl Streams {
         Box::new(Stream { send, receive, priority: 0, queued: false, unsent: 0, wants_room: false })
     }
 
-    /// Sets how many bytes may be in flight. As many may wait in a stream, so that the path limits its rate and not the
-    /// buffer.
+    /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
+    /// it sends and not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
         let config = &self.config.streams;
         self.in_flight_room = bytes;
         self.send_capacity = bytes.min(config.most_of_a_stream()).max(config.send_buffer);
     }
 
-    /// Returns bytes that a stream no longer needs to the connection's window.
+    /// Gives back to the connection's window so many bytes that a stream does not need any more.
     fn give_back(&mut self, released: u64) {
         self.receive_window.on_read(released);
         self.max_data_due |= self.receive_window.wants_update();
@@ -409,7 +407,7 @@ impl Streams {
         }
     }
 
-    /// Returns the bytes that a stream with `waiting` bytes may add, so that others have room.
+    /// Bytes that a stream in which so many wait may add, for the sake of the others.
     fn shared_room(&self, waiting: u64) -> u64 {
         self.common_room().max(own_room(waiting))
     }
@@ -439,7 +437,7 @@ impl Streams {
         Ok((half.ok_or(StreamError::Unknown)?, &mut self.pages))
     }
 
-    /// Returns the states of both halves of a stream, or `None` if there is no such stream.
+    /// States of both parts of a stream; none: the stream is over, or never was.
     #[cfg(feature = "qlog")]
     pub(crate) fn states(&self, id: StreamId) -> Option<(Option<SendState>, Option<ReceiveState>)> {
         let stream = self.streams.get(&id)?;
@@ -447,9 +445,8 @@ impl Streams {
         Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
     }
 
-    /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a
-    /// few.
-    pub(crate) fn shrink(&mut self) {
+    /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a few.
+    pub(crate) fn rest(&mut self) {
         fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
             if tree.is_empty() {
                 *tree = BTreeMap::new();
@@ -462,13 +459,13 @@ impl Streams {
             *set = BTreeSet::new();
         }
         self.wanted.shrink_to_fit();
-        self.pages.shrink();
+        self.pages.rest();
         for stream in self.streams.values_mut().take(MOST_RESTING) {
             if let Some(half) = &mut stream.send {
-                half.shrink();
+                half.rest();
             }
             if let Some(half) = &mut stream.receive {
-                half.shrink();
+                half.rest();
             }
         }
     }
@@ -532,7 +529,7 @@ impl Streams {
         }
     }
 
-    /// Checks whether the peer must get a higher stream limit.
+    /// Checks whether the peer is to be told that it may open more streams.
     fn check_limit(&mut self, direction: usize) {
         let allowed = self.peer_ended[direction] + self.concurrency(direction);
         // Half of what may be open, lest each stream's end cost a frame; one, if it has no other.
@@ -550,7 +547,7 @@ impl Streams {
 /// Bytes that may always wait in a stream, however many wait in others.
 const MIN_SHARE: u64 = 16 * 1024;
 
-/// Returns the bytes that a stream with `waiting` bytes may always add.
+/// Bytes that a stream in which so many wait may add, however many wait in others.
 fn own_room(waiting: u64) -> u64 {
     MIN_SHARE.saturating_sub(waiting)
 }

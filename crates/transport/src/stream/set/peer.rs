@@ -1,30 +1,29 @@
-//! Received frames of streams.
+//! Frames of streams that come in.
 
-use equic_wire::{Direction, StreamId};
+use equic_wire::{Direction, StreamId, TransportErrorCode};
 
 use super::{FrameError, Stream, StreamEvent, Streams, at};
 use crate::stream::pages::Pages;
 use crate::stream::receive::{ReceiveError, ReceiveHalf};
 use crate::stream::send::SendHalf;
-use crate::violation::Violation;
 
 impl Streams {
-    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the stream has ended.
+    /// Finds the stream of a frame, opening it if the peer may; none: it is over.
     fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
         let direction = at(id.direction());
         let ours = id.initiator() == self.side;
         // RFC 9000 s.19: frames for a part that the stream does not have.
         if id.direction() == Direction::Unidirectional && ours == sends {
-            return Err(FrameError::Close(Violation::StreamDirection));
+            return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
         }
         if ours {
             if id.index() >= self.opened[direction] {
-                return Err(FrameError::Close(Violation::StreamNotOpened));
+                return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
             }
             return Ok(self.streams.contains_key(&id));
         }
         if id.index() >= self.peer_may_open[direction] {
-            return Err(FrameError::Close(Violation::StreamLimit));
+            return Err(FrameError::Close(TransportErrorCode::STREAM_LIMIT_ERROR));
         }
         // RFC 9000 s.3.2: those below are opened with it.
         while self.peer_opened[direction] <= id.index() {
@@ -44,7 +43,7 @@ impl Streams {
         self.receive_window.limit().saturating_sub(self.received)
     }
 
-    /// Processes a STREAM frame.
+    /// A STREAM frame came.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -56,7 +55,7 @@ impl Streams {
         fin: bool,
     ) -> Result<(), FrameError> {
         let room = self.room();
-        // The common case: data that directly follows the received data of an open stream.
+        // What most frames are: data that goes on where a stream that is read ended.
         if let Some(stream) = self.streams.get_mut(&id)
             && let Some(half) = &mut stream.receive
             && !fin
@@ -69,7 +68,7 @@ impl Streams {
         self.on_receive(id, |half, pages, room| half.on_data(pages, offset, data, fin, room))
     }
 
-    /// Processes a RESET_STREAM frame.
+    /// A RESET_STREAM frame came.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -109,7 +108,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Processes a STOP_SENDING frame.
+    /// A STOP_SENDING frame came.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -123,7 +122,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Processes a MAX_STREAM_DATA frame.
+    /// A MAX_STREAM_DATA frame came.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -148,7 +147,7 @@ impl Streams {
         }
     }
 
-    /// Processes a STREAM_DATA_BLOCKED frame. Only its stream is checked.
+    /// A STREAM_DATA_BLOCKED frame came: only its stream is checked.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -156,14 +155,14 @@ impl Streams {
         self.of_frame(id, true).map(drop)
     }
 
-    /// Processes a MAX_DATA frame.
+    /// A MAX_DATA frame came.
     pub(crate) fn on_max_data(&mut self, limit: u64) {
         if self.send_window.raise(limit) {
             self.wake_waiting();
         }
     }
 
-    /// Processes a MAX_STREAMS frame.
+    /// A MAX_STREAMS frame came.
     pub(crate) fn on_max_streams(&mut self, direction: Direction, limit: u64) {
         let may = &mut self.may_open[at(direction)];
         if limit > *may {

@@ -1,23 +1,22 @@
-//! Packets that are decrypted directly into a stream's buffer: predicts the stream of the next packet.
+//! Packets that are opened right to where a stream's data waits: which stream the next one is expected to be of.
 
 use equic_wire::frame;
 
 use super::{StreamEvent, Streams};
 use crate::stream::place::{Form, Place};
 
-/// The expected form of the next packet: a single STREAM frame of the same stream as the last packets.
+/// What the next packet is expected to be: a STREAM frame and nothing else, of the stream that the last packets were of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// Form of the last packet with a single STREAM frame.
+    /// What the last packet was that was a STREAM frame and nothing else.
     last: Option<Form>,
-    /// True if the packet before had the same form.
+    /// That before it was the same.
     sure: bool,
 }
 
 impl Streams {
-    /// Returns the place for a packet with `length` bytes of frames, if it is likely to be a STREAM frame that
-    /// directly follows the received data of its stream, within the limits. Returns `None` if it must be decrypted
-    /// elsewhere.
+    /// Place for a packet whose frames take so many bytes, if it is likely to be a STREAM frame that goes on where all
+    /// data of its stream ends, and may come; none: it is to be opened elsewhere.
     #[inline(always)]
     pub(crate) fn place_for(&mut self, packet: usize) -> Option<Place<'_>> {
         let Expected { last: Some(form), sure: true } = self.expected else { return None };
@@ -28,7 +27,7 @@ impl Streams {
         Place::new(half.place(length, room)?, form, (header, offset))
     }
 
-    /// Records that a packet was decrypted into its place, with this many bytes of data.
+    /// A packet was opened to the place that it was given, and so many bytes of data are there.
     #[inline(always)]
     pub(crate) fn take_placed(&mut self, length: usize) {
         let Some(form) = self.expected.last else { return };
