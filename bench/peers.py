@@ -9,7 +9,7 @@ ROOT = BENCH.parent
 PLACES = {
     "{dir}": str(BENCH),
     "{built}": str(ROOT / "target/servers"),
-    "{equic}": str(ROOT / "target/release/equic"),
+    "{equic}": str(ROOT / "target/release/equic-lab"),
 }
 
 

@@ -1,5 +1,5 @@
-# Installing: `make install PREFIX=/usr/local DESTDIR=`. What is built by then is installed, so that
-# `sudo make install` compiles nothing; the C side is crates/capi's.
+# Installing: `make install PREFIX=/usr/local DESTDIR=`, and `make install-lab` for the laboratory's commands. What is built by
+# then is installed, so that `sudo make install` compiles nothing; the C side is crates/capi's.
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
@@ -17,11 +17,17 @@ DESTDIR ?=
 TARGET ?= $(if $(CARGO_TARGET_DIR),$(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)
 PROFILE ?= release
 built := $(TARGET)/$(PROFILE)
-# The command to install: `make deb` has a smaller one.
+# The commands to install: `make deb` has smaller ones.
 COMMAND ?= $(built)/equic
-docs := $(wildcard docs/*.md) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
+LAB_COMMAND ?= $(built)/equic-lab
+docs := $(filter-out docs/SUMMARY.md,$(wildcard docs/*.md)) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
+# Pages in folders of their own, which links need.
+pages := $(patsubst docs/%,%,$(wildcard docs/tutorials/*.md docs/how-to/*.md docs/reference/*.md docs/explanation/*.md \
+	docs/decisions/*.md))
 # With it, `equic plugin check` looks for proofs. It takes minutes to compile (`make prove`): installed if it is there.
 prove := $(wildcard $(built)/equic-prove)
+# The product's groups of commands, which its man pages are named after. Those of `equic-lab` begin in the same way.
+groups := gateway serve get plugin man completions
 # What plugins are compiled with.
 sdk := $(notdir $(wildcard plugins/sdk/*.h))
 plugins := $(patsubst plugins/%/plugin.toml,%,$(wildcard plugins/*/plugin.toml))
@@ -31,13 +37,13 @@ capi := $(MAKE) --no-print-directory -C crates/capi PREFIX=$(PREFIX) LIBDIR=$(LI
 # Set: what is installed may have assertions and overflow checks, as in tests of the packaging.
 EQUIC_ASSERTIONS ?=
 
-.PHONY: man install uninstall deb is-built
+.PHONY: man install install-lab uninstall uninstall-lab deb is-built
 
 is-built:
-	@for file in equic equic-sim libequic.so libequic.a equic_kern.o; do \
+	@for file in equic equic-lab equic-sim libequic.so libequic.a equic_kern.o; do \
 		test -e $(built)/$$file || { echo "there is no $(built)/$$file: run 'make build' first" >&2; exit 1; }; \
 	done
-	@test -n "$(EQUIC_ASSERTIONS)" || for file in $(COMMAND) $(built)/equic-sim $(built)/libequic.so; do \
+	@test -n "$(EQUIC_ASSERTIONS)" || for file in $(COMMAND) $(LAB_COMMAND) $(built)/equic-sim $(built)/libequic.so; do \
 		! scripts/assertions.sh "$$file" 2>/dev/null || \
 			{ echo "$$file has assertions, as 'make test' builds it: run 'make build' first" >&2; exit 1; }; \
 	done
@@ -45,13 +51,14 @@ is-built:
 man: is-built ## the man pages, into out/man
 	@install -d out/man
 	@$(built)/equic man --out out/man
+	@$(built)/equic-lab man --out out/man
 	@echo out/man
 
 # Programs are installed without their line tables, which are four fifths of them: those stay with what was built.
-install: is-built ## commands, library, man pages, completions, service: into DESTDIR and PREFIX
+install: is-built ## command, library, man pages, completions, service: into DESTDIR and PREFIX
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
-	install -s -m 755 $(COMMAND) $(built)/equic-sim $(prove) $(DESTDIR)$(BINDIR)/
+	install -s -m 755 $(COMMAND) $(prove) $(DESTDIR)$(BINDIR)/
 	$(capi) install
 	install -m 644 $(addprefix plugins/sdk/,$(sdk)) $(DESTDIR)$(INCLUDEDIR)/
 	for plugin in $(plugins); do \
@@ -65,20 +72,35 @@ install: is-built ## commands, library, man pages, completions, service: into DE
 	$(built)/equic completions fish >$(DESTDIR)$(FISHDIR)/equic.fish
 	install -m 644 $(docs) $(DESTDIR)$(DOCDIR)/
 	install -m 644 docs/grafana/* $(DESTDIR)$(DOCDIR)/grafana/
+	for page in $(pages); do install -D -m 644 docs/$$page $(DESTDIR)$(DOCDIR)/$$page || exit 1; done
 	sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' \
 		packaging/equic-gateway.service >$(DESTDIR)$(UNITDIR)/equic-gateway.service
 	test -e $(DESTDIR)$(SYSCONFDIR)/equic/equic.toml || \
 		install -m 644 packaging/equic.toml $(DESTDIR)$(SYSCONFDIR)/equic/
 
+install-lab: is-built ## the laboratory: equic-lab, equic-sim, man pages, completions; next to what `make install` installs
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR))
+	install -s -m 755 $(LAB_COMMAND) $(DESTDIR)$(BINDIR)/equic-lab
+	install -s -m 755 $(built)/equic-sim $(DESTDIR)$(BINDIR)/
+	$(built)/equic-lab man --out $(DESTDIR)$(MANDIR)/man1
+	$(built)/equic-lab completions bash >$(DESTDIR)$(BASHDIR)/equic-lab
+	$(built)/equic-lab completions zsh >$(DESTDIR)$(ZSHDIR)/_equic-lab
+	$(built)/equic-lab completions fish >$(DESTDIR)$(FISHDIR)/equic-lab.fish
+
 uninstall: ## remove that again, but for the configuration
 	$(capi) uninstall
-	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-sim $(BINDIR)/equic-prove \
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-prove \
 		$(addprefix $(INCLUDEDIR)/,$(sdk)) $(UNITDIR)/equic-gateway.service \
 		$(BASHDIR)/equic $(ZSHDIR)/_equic $(FISHDIR)/equic.fish)
-	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(DESTDIR)$(MANDIR)/man1/equic-*.1
+	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(addprefix $(DESTDIR)$(MANDIR)/man1/equic-,$(addsuffix .1,$(groups)) \
+		$(addsuffix -*.1,$(groups)))
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)/equic/plugins
 	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DATADIR)/equic || true
 
-deb: setup build prove ## a Debian package, into out/ (its command is compiled once more, for size: minutes)
-	@$(CARGO) build --profile dist --locked -p equic-cli
-	@COMMAND=$(TARGET)/dist/equic packaging/deb.sh
+uninstall-lab: ## remove the laboratory again
+	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic-lab $(BINDIR)/equic-sim $(BASHDIR)/equic-lab $(ZSHDIR)/_equic-lab \
+		$(FISHDIR)/equic-lab.fish) $(DESTDIR)$(MANDIR)/man1/equic-lab.1 $(DESTDIR)$(MANDIR)/man1/equic-lab-*.1
+
+deb: setup build prove ## Debian packages, into out/ (their commands are compiled once more, for size: minutes)
+	@$(CARGO) build --profile dist --locked --features boringssl,png -p equic-cli -p equic-lab-cli
+	@COMMAND=$(TARGET)/dist/equic LAB_COMMAND=$(TARGET)/dist/equic-lab packaging/deb.sh

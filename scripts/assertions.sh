@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 if [ $# = 0 ]; then
 	built=${CARGO_TARGET_DIR:-target}/release
-	set -- "$built"/{equic,equic-sim,libequic.so,libequic_vm.so}
+	set -- "$built"/{equic,equic-lab,equic-sim,libequic.so,libequic_vm.so}
 fi
 for file in "$@"; do
 	grep -q 'attempt to add with overflow' "$file" || {

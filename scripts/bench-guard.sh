@@ -1,6 +1,6 @@
 #!/bin/bash
 # What `make bench-guard` runs: this tree beside an earlier commit of it, each with itself, interleaved in one run,
-# and a verdict by pairs of rounds. Usage: scripts/bench-guard.sh COMMIT [options of `equic bench run`]; with an empty COMMIT
+# and a verdict by pairs of rounds. Usage: scripts/bench-guard.sh COMMIT [options of `equic-lab bench run`]; with an empty COMMIT
 # it is the last tag. Exit status: 0 nothing is worse, 1 something is worse or could not be measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,20 +19,27 @@ guard=$PWD/out/guard
 old=$guard/equic-$commit
 mkdir -p "$guard"
 
+# Options that select the features of packages. Older trees have BoringSSL and PNG by default, and no such features.
+features() { [ ! -d lab/cli ] || echo '--features boringssl,png'; }
+
 if [ ! -x "$old" ]; then
 	echo "building $base"
 	tree=$guard/tree-$commit
 	trap 'git worktree remove --force "$tree" 2>/dev/null || true' EXIT
 	git worktree add --quiet --force --detach "$tree" "$commit"
-	(cd "$tree" && CARGO_TARGET_DIR=$guard/target cargo build --quiet --release --locked -p equic-cli)
-	cp "$guard/target/release/equic" "$old"
+	# Older commits have one command for everything.
+	package=equic-lab-cli program=equic-lab
+	[ -d "$tree/lab/cli" ] || package=equic-cli program=equic
+	(cd "$tree" && CARGO_TARGET_DIR=$guard/target cargo build --quiet --release --locked $(features) -p "$package")
+	cp "$guard/target/release/$program" "$old"
 	git worktree remove --force "$tree"
 	trap - EXIT
 fi
 echo "building this tree"
-cargo build --quiet --release --locked -p equic-cli
+# shellcheck disable=SC2046 # words
+cargo build --quiet --release --locked $(features) -p equic-lab-cli
 # What is measured is not replaced by a build in the meantime.
-cp target/release/equic "$guard/equic-tree"
+cp target/release/equic-lab "$guard/equic-tree"
 
 cat >"$guard/implementations.json" <<END
 {

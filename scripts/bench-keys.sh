@@ -10,6 +10,6 @@ peers=("$@")
 [ $# -gt 0 ] || peers=(quinn quiche s2n-quic tquic quic-go)
 for peer in "${peers[@]}"; do
 	echo "== $peer"
-	target/release/equic bench run --impl "equic,$peer" --protocol perf --workload download --bytes "${BYTES:-20G}" \
+	target/release/equic-lab bench run --impl "equic,$peer" --protocol perf --workload download --bytes "${BYTES:-20G}" \
 		--path loopback --runs 1 --no-warmup --attempts 1 --max-foreign 100 --max-steal 100
 done

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Goodput of QUIC implementations by congestion control over Linux' own netem, which loses and delays packets, in a virtual
-# machine with one of Debian's kernels: what `equic bench run --path relay:...` has its own relay for.
+# machine with one of Debian's kernels: what `equic-lab bench run --path relay:...` has its own relay for.
 # Usage: scripts/bench-netem.sh [--rounds N] [NAME...]      default: 5 rounds of equic, quinn, quiche and s2n-quic
 # The machine's clock is this machine's and its processors are emulated: rates are low, and it does not like to be
 # disturbed. Needs `make build bench-deps`. What the machine said is in target/kernels.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The implementations that `equic bench` measures (docs/bench-contract.md): ours, and the adapters in bench/
+# The implementations that `equic-lab bench` measures (docs/bench-contract.md): ours, and the adapters in bench/
 # with the versions of its lock files. What is built lies in target/servers.
 # Usage: scripts/bench.sh build [tier1|tier2|NAME...]   tier1, which is usual, has to build; of tier2 what
 #                                                       this host cannot build is said and left out
@@ -59,7 +59,7 @@ go_program() {
 
 build() {
 	case $1 in
-	equic | tcp) cargo build --release --workspace --bin equic ;;
+	equic | tcp) cargo build --release --workspace --features boringssl,png --bin equic-lab ;;
 	quinn | quinn-aws-lc) crates+=(-p bench-quinn) ;;
 	tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;

@@ -43,10 +43,8 @@ done
 
 # As the rust suite has built them, with the features of the whole workspace, and those of simulations as the null-crypto suite
 # has built what they use: nothing else is compiled again.
-cargo build --quiet --release --locked --workspace --examples
-cargo build --quiet --release --locked -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --features \
-	equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins \
-	--example bulk --example tcp_bulk --example packets
+cargo build --quiet --release --locked --workspace --features boringssl,png --examples
+scripts/null-crypto.sh build --quiet --example bulk --example tcp_bulk --example packets
 built=${CARGO_TARGET_DIR:-target}/release/examples
 
 run transport/in_memory . "$built/in_memory"

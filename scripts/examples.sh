@@ -21,7 +21,7 @@ case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esa
 (cd examples && cargo build --locked --all-targets)
 
 # With the whole workspace's features, which the build of it has had: nothing is compiled again for these.
-cargo build --profile "$profile" --workspace --lib --example quinn
+cargo build --profile "$profile" --workspace --features boringssl,png --lib --example quinn
 make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
@@ -80,7 +80,7 @@ unformatted=$(gofmt -l bindings/go examples/quic-go)
 (cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 [ "$what" = test ] || exit 0
 
-# pandas and matplotlib, for the lines of Python in docs/bench-results.md.
+# pandas and matplotlib, for the lines of Python in docs/notebook/bench-output.md.
 plots=$out/plots
 if ! cmp -s examples/samples/requirements.txt "$plots/made-of"; then
 	rm -rf "$plots"
@@ -89,7 +89,7 @@ if ! cmp -s examples/samples/requirements.txt "$plots/made-of"; then
 	cp examples/samples/requirements.txt "$plots/made-of"
 fi
 
-cargo clippy --profile "$profile" --workspace --test servers -- -D warnings
+cargo clippy --profile "$profile" --workspace --features boringssl,png --test servers -- -D warnings
 
 # The bindings, each in a network namespace that goes with it.
 echo "examples: Go binding"
@@ -101,4 +101,4 @@ echo "examples: plugins in quinn"
 (cd examples && cargo test --locked --all-targets -- --quiet)
 echo "examples: servers against clients"
 # They share two cores with their clients: side by side they would only wait for each other.
-cargo test --profile "$profile" --workspace --test servers -- --quiet --test-threads 2
+cargo test --profile "$profile" --workspace --features boringssl,png --test servers -- --quiet --test-threads 2

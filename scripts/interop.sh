@@ -1,7 +1,7 @@
 #!/bin/bash
 # The QUIC Interop Runner's test cases between implementations (docs/interop.md): builds the endpoints
 # in interop/, and runs cells of the matrix. What is built lies in target/servers.
-# Usage: scripts/interop.sh [build|quick|full] [EQUIC INTEROP'S ARGUMENTS]
+# Usage: scripts/interop.sh [build|quick|full] [EQUIC-LAB INTEROP'S ARGUMENTS]
 #   build  only that
 #   quick  a handful of cases against quinn, quic-go and aioquic, and several paths against noq and picoquic: what
 #          `make test` runs
@@ -16,7 +16,7 @@ mkdir -p "$out"
 # Where Go's own packages put it; sudo may not look there.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
-cargo build --release --workspace --bin equic
+cargo build --release --workspace --features boringssl,png --bin equic-lab
 
 # A workspace of its own, shared with the servers of examples/: whoever built those has built these, since the
 # selection of targets is the same.
@@ -49,13 +49,13 @@ quick)
 	unformatted=$(gofmt -l interop/quic-go)
 	[ -z "$unformatted" ] || { echo "interop: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
 	(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
-	target/release/equic interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
+	target/release/equic-lab interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
 		--only handshake,transfer,retry,resumption,http3,ipv6 --out out/interop-quick "$@"
-	target/release/equic interop --impl equic,noq,picoquic --with equic --strict --only multipath \
+	target/release/equic-lab interop --impl equic,noq,picoquic --with equic --strict --only multipath \
 		--out out/interop-quick/multipath "$@"
 	;;
 full)
-	target/release/equic interop "$@"
+	target/release/equic-lab interop "$@"
 	;;
 *)
 	echo "interop: build, quick or full, not $what" >&2

@@ -44,7 +44,7 @@ mkdir -p "$cache"
 
 echo "kernels: building the tests"
 # shellcheck disable=SC2086 # no profile is no argument
-built=$(cargo test $profile --workspace --test=data_plane --test=live --no-run 2>&1) || fail "$built"
+built=$(cargo test $profile --workspace --features boringssl,png --test=data_plane --test=live --no-run 2>&1) || fail "$built"
 root=$(mktemp -d "$cache/root.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,sbin,tests}

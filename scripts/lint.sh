@@ -34,19 +34,17 @@ cargo fmt --all --check
 (cd prove && cargo fmt --all --check)
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files
-cargo clippy --release --workspace --all-targets -- -D warnings
-# equic-cli for its dependencies, as in scripts/test.sh.
-cargo clippy --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --all-targets --features \
-	equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins -- -D warnings
+cargo clippy --release --workspace --features boringssl,png --all-targets -- -D warnings
+scripts/null-crypto.sh clippy --all-targets -- -D warnings
 # Without logs and without a crypto provider, for programs that bring their own.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --lib -- -D warnings
 # With ring alone. `beside:ring` in scripts/test.sh runs it.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --features \
 	equic-transport/ring,equic-quic/ring --lib -- -D warnings
-(cd sim && cargo clippy --release --locked --all-targets -- -D warnings)
+(cd sim && cargo clippy --release --locked --features png --all-targets -- -D warnings)
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.
-RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --exclude libequic_vm --lib --no-deps
+RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --features boringssl,png --exclude libequic_vm --lib --no-deps
 # Crates that are made to be published can be packed: all their dependencies have versions, and their readme is there.
 published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
 # shellcheck disable=SC2086
@@ -60,4 +58,7 @@ over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != 
 # Markers of bad style in comments, pages and messages (docs/style.md).
 (cd scripts && python3 -B -m unittest -q test_prose)
 scripts/prose.py
+# Links of all pages, and the number of words of the product documentation. `make book` builds them.
+scripts/book.py pages
+scripts/book.py words
 echo "lint: clean"

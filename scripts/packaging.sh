@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests what is installed: the files of `make install` and `make uninstall`, a C program built against
-# them, the Debian package, the service's unit and its restrictions. Needs a build, and root for the
+# them, the Debian packages, the service's unit and its restrictions. Needs a build, and root for the
 # package and the restrictions. Usage: scripts/packaging.sh   (PROFILE=dev's folder: PROFILE=debug)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,13 @@ fail() {
 }
 quiet_make() { make --no-print-directory --silent "$@" >"$work/make.log" 2>&1 || { cat "$work/make.log"; return 1; }; }
 
+# Packages have BoringSSL for packets on x86-64.
+is_our_version() { # PROGRAM
+	local libraries=AWS-LC
+	[ "$(uname -m)" != x86_64 ] || libraries="AWS-LC, packets: BoringSSL"
+	grep -qxF "$1 $version ($libraries)"
+}
+
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
 installs_what_it_says() {
@@ -47,7 +54,6 @@ installs_what_it_says() {
 		cat <<-END
 		etc/equic/equic.toml
 		usr/local/bin/equic
-		usr/local/bin/equic-sim
 		usr/local/include/equic.h
 		usr/local/include/equic_proof.h
 		usr/local/lib/equic_kern.o
@@ -68,9 +74,37 @@ installs_what_it_says() {
 	for file in man/man1/equic.1 man/man1/equic-gateway-run.1 doc/equic/equic.example.toml doc/equic/guide.md; do
 		test -s "$work/tree/usr/local/share/$file" || fail install "no $file"
 	done
-	[ "$("$work/tree/usr/local/bin/equic" --version)" = "equic $version" ] || fail install "--version"
-	"$work/tree/usr/local/bin/equic" sim run simple --seeds 1 --json | grep -q '"equic.sim.run/1"' || fail install "equic sim"
+	"$work/tree/usr/local/bin/equic" --version | is_our_version equic || fail install "--version"
 	ok install
+}
+
+# The laboratory next to the product: files of its own, and none of the product's is another one afterwards.
+installs_the_laboratory() {
+	local bin=$work/tree/usr/local/bin man=$work/tree/usr/local/share/man/man1 code=0
+	(cd "$work/tree" && find . ! -type d | LC_ALL=C sort) >"$work/before"
+	(cd "$work/tree" && find . -type f -exec sha256sum {} +) >"$work/sums"
+	! "$bin/equic" demo 2>"$work/moved" || fail lab "equic demo"
+	grep -q 'now `equic-lab demo`, in the Debian package equic-lab' "$work/moved" || { cat "$work/moved"; fail lab "no package named"; }
+	quiet_make install-lab DESTDIR="$work/tree" || fail lab "make install-lab"
+	(cd "$work/tree" && sha256sum --quiet --check "$work/sums") || fail lab "files of the product are others"
+	(cd "$work/tree" && find . ! -type d -printf '%P\n' | LC_ALL=C sort | comm -13 <(sed 's|^\./||' "$work/before") - |
+		grep -v '/man1/equic-lab') >"$work/files"
+	cat >"$work/wanted" <<-END
+		usr/local/bin/equic-lab
+		usr/local/bin/equic-sim
+		usr/local/share/bash-completion/completions/equic-lab
+		usr/local/share/fish/vendor_completions.d/equic-lab.fish
+		usr/local/share/zsh/site-functions/_equic-lab
+	END
+	diff "$work/wanted" "$work/files" || fail lab "other files than wanted (<)"
+	[ -s "$man/equic-lab.1" ] && [ -s "$man/equic-lab-bench-run.1" ] || fail lab "no man pages"
+	"$bin/equic-lab" --version | is_our_version equic-lab || fail lab "--version"
+	"$bin/equic-lab" sim run simple --seeds 1 --json | grep -q '"equic.sim.run/1"' || fail lab "equic-lab sim"
+	"$bin/equic" demo 2>"$work/moved" || code=$?
+	[ "$code $(cat "$work/moved")" = '2 equic: this command is now `equic-lab demo`' ] || { cat "$work/moved"; fail lab "the old name"; }
+	quiet_make uninstall-lab DESTDIR="$work/tree" || fail lab "make uninstall-lab"
+	(cd "$work/tree" && find . ! -type d | LC_ALL=C sort) | diff "$work/before" - || fail lab "make uninstall-lab"
+	ok lab
 }
 
 # What has assertions is nobody's to install.
@@ -134,20 +168,34 @@ uninstalls_all() {
 	echo "# mine" >>"$work/tree/etc/equic/equic.toml"
 	quiet_make install DESTDIR="$work/tree"
 	grep -qx '# mine' "$work/tree/etc/equic/equic.toml" || fail install "overwrites the configuration"
+	quiet_make install-lab DESTDIR="$work/tree"
 	quiet_make uninstall DESTDIR="$work/tree"
+	[ -x "$work/tree/usr/local/bin/equic-lab" ] && [ -s "$work/tree/usr/local/share/man/man1/equic-lab-demo.1" ] ||
+		fail uninstall "takes the laboratory with it"
+	quiet_make uninstall-lab DESTDIR="$work/tree"
 	[ "$(find "$work/tree" ! -type d)" = "$work/tree/etc/equic/equic.toml" ] ||
 		fail uninstall "leaves $(find "$work/tree" ! -type d)"
 	ok uninstall
 }
 
-makes_a_package() {
-	deb=$(EQUIC_DEB_COMPRESSION=0 packaging/deb.sh) || fail deb "packaging/deb.sh"
+makes_packages() {
+	EQUIC_DEB_COMPRESSION=0 packaging/deb.sh >"$work/debs" || fail deb "packaging/deb.sh"
+	{ read -r deb; read -r lab_deb; } <"$work/debs"
 	[ "$(dpkg-deb -f "$deb" Version)" = "$version" ] || fail deb "its version"
 	dpkg-deb -f "$deb" Depends | grep -q 'libelf1' || fail deb "its dependencies"
 	dpkg-deb -c "$deb" >"$work/contents"
 	grep -q ' root/root .* ./usr/bin/equic$' "$work/contents" || fail deb "no /usr/bin/equic of root"
-	lintian --fail-on error "$deb" >"$work/lintian" 2>&1 ||
-		{ cat "$work/lintian"; fail deb lintian; }
+	dpkg-deb -f "$lab_deb" Depends | grep -q "^equic (= $version), " || fail deb "the laboratory's dependencies"
+	dpkg-deb -c "$lab_deb" >"$work/lab-contents"
+	grep -q ' root/root .* ./usr/bin/equic-lab$' "$work/lab-contents" || fail deb "no /usr/bin/equic-lab of root"
+	# Both can be installed: no file is in both.
+	local both
+	both=$(cat "$work/contents" "$work/lab-contents" | sed -n 's/^[^d].* \(\.\/[^ ]*\).*/\1/p' | LC_ALL=C sort | uniq -d)
+	[ -z "$both" ] || fail deb "in both packages: $both"
+	for package in "$deb" "$lab_deb"; do
+		lintian --fail-on error "$package" >"$work/lintian" 2>&1 ||
+			{ cat "$work/lintian"; fail deb "lintian $package"; }
+	done
 	ok deb
 }
 
@@ -162,8 +210,12 @@ package_lives_and_goes() {
 			{ cat "$work/dpkg"; fail dpkg "$*"; }
 	}
 	dpkg --install "$deb"
-	[ "$("$root/usr/bin/equic" --version)" = "equic $version" ] || fail dpkg "--version"
+	"$root/usr/bin/equic" --version | is_our_version equic || fail dpkg "--version"
 	[ ! -e "$root/etc/systemd/system/multi-user.target.wants" ] || fail dpkg "the service is enabled"
+	dpkg --install "$lab_deb"
+	"$root/usr/bin/equic-lab" --version | is_our_version equic-lab || fail dpkg "equic-lab --version"
+	dpkg --remove equic-lab
+	[ ! -e "$root/usr/bin/equic-lab" ] && [ -x "$root/usr/bin/equic" ] || fail dpkg "removing equic-lab"
 	echo "# mine" >>"$root/etc/equic/equic.toml"
 	dpkg --install "$deb"
 	dpkg --remove equic
@@ -301,10 +353,11 @@ works_under_its_restrictions() {
 
 ships_no_assertions
 installs_what_it_says
+installs_the_laboratory
 builds_a_c_program
 builds_plugins
 uninstalls_all
-makes_a_package
+makes_packages
 package_lives_and_goes
 unit_is_good
 works_under_its_restrictions

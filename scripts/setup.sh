@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the build, the tests and the demo need from Debian; silent when nothing is missing.
-# Usage: scripts/setup.sh [build|all|examples|interop|fresh]     build: what `cargo build` needs; all: tests
+# Usage: scripts/setup.sh [build|all|examples|interop|fresh|book]     build: what `cargo build` needs; all: tests
 # and demo too; examples: what servers on other stacks need besides (Go is only looked for); interop: what
-# `make interop` needs besides, a browser; fresh: what `make test-fresh` needs besides, load
+# `make interop` needs besides, a browser; fresh: what `make test-fresh` needs besides, load;
+# book: mdbook at the version that builds the book, below target/tools
 set -eu
 
 what=${1:-all}
@@ -11,6 +12,18 @@ if ! command -v cargo >/dev/null 2>&1; then
 	wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$(dirname "$0")/../Cargo.toml")
 	echo "setup: cargo not found: install Rust $wanted or newer first (https://rustup.rs)" >&2
 	exit 1
+fi
+# Debian has no mdbook (docs/decisions/0068-book.md).
+if [ "$what" = book ]; then
+	root=$(cd "$(dirname "$0")/.." && pwd)
+	wanted=0.5.4
+	if [ "$("$root/target/tools/bin/mdbook" --version 2>/dev/null)" != "mdbook v$wanted" ]; then
+		echo "setup: installing mdbook $wanted into target/tools (minutes)"
+		cd /
+		cargo install --quiet mdbook --version "$wanted" --locked --no-default-features --features search \
+			--root "$root/target/tools" --force
+	fi
+	exit 0
 fi
 if ! command -v dpkg-query >/dev/null 2>&1; then
 	echo "setup: not a Debian system: install clang >= 16, libclang, libbpf headers, libelf, zlib," >&2

@@ -18,7 +18,7 @@ frames=${2:-$((seconds * 10000000 / 600))}
 [ "$frames" -le 100000000 ] || frames=100000000
 
 echo "== $frames mutated packets on the program and on the model"
-EQUIC_CASES=$frames cargo test --release --workspace --test data_plane -- \
+EQUIC_CASES=$frames cargo test --release --workspace --features boringssl,png --test data_plane -- \
 	--nocapture --exact fuzzed::mutated_inputs_lead_to_the_same_verdicts
 echo "== $duration of churn and floods"
-target/release/equic lab soak --duration "$duration"
+target/release/equic-lab soak --duration "$duration"

@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 equic=$PWD/target/release/equic
-[ -x "$equic" ] || { echo "apart: no $equic: run 'make build' first" >&2; exit 1; }
+lab=$PWD/target/release/equic-lab
+[ -x "$equic" ] && [ -x "$lab" ] || { echo "apart: no $equic or $lab: run 'make build' first" >&2; exit 1; }
 # What is there, its processes and namespaces, goes with this folder's name.
 work=$(mktemp -d)
 foreign=equic-apart-$$
@@ -17,7 +18,7 @@ clean() {
 	"$equic" gateway detach --pin "$work/bpf/pinned" >/dev/null 2>&1 || true
 	umount "$work/bpf" 2>/dev/null || true
 	ip netns delete "$foreign" 2>/dev/null || true
-	"$equic" lab sweep >/dev/null 2>&1 || true
+	"$lab" net clean >/dev/null 2>&1 || true
 	rm -rf "$work"
 }
 trap clean EXIT
@@ -60,7 +61,7 @@ start serve "$equic" serve --gateway equic --listen '[::]:443'
 await serve 'feeding'
 # A lab of a process that was killed, for whoever sweeps, and one that lives.
 for name in apart-dead apart-alive; do
-	start "$name" "$equic" lab up "$name" --clients 1
+	start "$name" "$lab" net up "$name" --clients 1
 	await "$name" 'is up'
 	[ "$name" = apart-alive ] || kill -KILL "${started[-1]}"
 done
@@ -72,7 +73,7 @@ before=$(program)
 
 # The tests are built already, or are now: before two of them need the same folder.
 tests=(--test live --test pinned --test socket --test network --test command --test e2e)
-cargo test --release --workspace "${tests[@]}" --no-run --quiet
+cargo test --release --workspace --features boringssl,png "${tests[@]}" --no-run --quiet
 only=(
 	# Gateways that are found, controlled, killed, pinned, joined.
 	another_process_s_gateway_is_controlled
@@ -97,7 +98,7 @@ only=(
 	wiring::another_program_on_the_interface_is_left_alone
 	wiring::counts_of_two_servers_add_up_until_one_dies
 )
-round() { cargo test --release --workspace --no-fail-fast "${tests[@]}" -- --quiet --exact "${only[@]}" >"$work/round$1" 2>&1; }
+round() { cargo test --release --workspace --features boringssl,png --no-fail-fast "${tests[@]}" -- --quiet --exact "${only[@]}" >"$work/round$1" 2>&1; }
 round 1 &
 side=$!
 status=0
@@ -114,5 +115,5 @@ after=$(program)
 for pid in "${started[@]:1:2}"; do
 	kill -0 "$pid" 2>/dev/null || fail "a foreign process was ended"
 done
-"$equic" lab list | grep -q '^ *apart-alive-' || fail "the foreign lab is gone"
+"$lab" net list | grep -q '^ *apart-alive-' || fail "the foreign lab is gone"
 echo "ok apart: $ran tests twice beside foreign gateways, pins, servers, labs and namespaces"

@@ -2,7 +2,7 @@
 """What the server on lsquic has to show behind a gateway, against aioquic's client: `make test-lsquic`.
 
 A line for each check; those behind one that fails are made all the same, each with a gateway, a server and a client of its
-own. They run in the namespaces of one lab (`equic lab up`), which goes when this ends.
+own. They run in the namespaces of one lab (`equic-lab net up`), which goes when this ends.
 
 Usage: test-lsquic.py EQUIC BUILT [CHECK ...]
   BUILT: what scripts/test-lsquic.sh leaves in target/lsquic     CHECK: a function's name, for only these of them
@@ -410,7 +410,7 @@ CHECKS = [
 def main(equic, built, *names):
     checks = [check for check in CHECKS if not names or check.__name__ in names]
     failed = 0
-    with Program([equic, "lab", "up", f"lsquic-{os.getpid()}", "--json"]) as lab:
+    with Program([f"{equic}-lab", "net", "up", f"lsquic-{os.getpid()}", "--json"]) as lab:
         try:
             hosts = json.loads(lab.line("{"))["lab"]["hosts"]
             hosts = {host["name"].rsplit("-", 1)[1]: host["name"] for host in hosts}

@@ -4,19 +4,45 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# All suites run with the assertions and overflow checks of a debug build, and as fast as a release. What `make build` builds
-# has none: is it asked for after this, the crates of the workspace are compiled again, those of others are not (Cargo.toml).
-# Tests that see EQUIC_ASSERTIONS fail where they were compiled without.
+# All suites run with the assertions and overflow checks of a debug build. What `make build` builds has none, and is compiled
+# again. Tests that see EQUIC_ASSERTIONS fail where they were compiled without.
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true
 export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=true CARGO_PROFILE_DEV_OVERFLOW_CHECKS=true
 export EQUIC_ASSERTIONS=1
+
+# Compiling takes longer than the tests, so only what computes much is optimized (.ci/cargo.toml). OPTIMIZED=1 optimizes as
+# `make build` does. Cargo reads profiles of a machine from its own folder only: this one is the user's, with these profiles.
+own=${CARGO_HOME:-$HOME/.cargo}
+home=$PWD/target/cargo-home
+# A test that runs this script has the folder already.
+if [ -z "${OPTIMIZED:-}" ] && ! [ "$own" -ef "$home" ]; then
+	mkdir -p "$own"/registry "$own"/git "$home"
+	# The lock of what is downloaded has to be the same file.
+	touch "$own/.package-cache"
+	for file in "$own"/* "$own"/.[!.]*; do
+		case ${file##*/} in
+		config | config.toml) ;;
+		*) [ ! -e "$file" ] || ln -sfn "$file" "$home/" ;;
+		esac
+	done
+	# Cargo prefers the name without an ending.
+	machines=$own/config
+	[ -f "$machines" ] || machines+=.toml
+	{
+		[ ! -f "$machines" ] || cat "$machines"
+		echo
+		# A machine with profiles of its own keeps them.
+		grep -q '^\[profile\.' "$machines" 2>/dev/null || cat .ci/cargo.toml
+	} >"$home/config.toml"
+	export CARGO_HOME=$home
+fi
 
 # A name and a command for each, with marks that scripts/suites.sh explains. Most of the rust suite's time is waiting,
 # and much of what lies beside it is compiling. Each of them needs no more than is built first, but for those at the end.
 suites=(
 	# Unit tests, packet tables, differential, end to end. Network namespaces and XDP programs are shared by
 	# the machine: tests that need them for themselves have a lock. All of it even when some of it fails.
-	rust 'cargo test --release --workspace --no-fail-fast -- --quiet'
+	rust 'cargo test --release --workspace --features boringssl,png --no-fail-fast -- --quiet'
 	# Some of them twice at once, beside gateways and namespaces that are not theirs.
 	apart scripts/test-apart.sh
 	# What is installed, the Debian package, the service.
@@ -25,17 +51,16 @@ suites=(
 	# no other build.
 	beside:peers 'scripts/examples.sh check'
 	beside:lint scripts/lint.sh
+	# The documentation as a book: its links, as sources and as pages.
+	beside:book 'make --no-print-directory book'
 	# Connections without protection, for simulations. Not of the workspace's build, which is what is shipped
-	# (docs/transport.md). equic-cli has no library and none of these tests: it is named for its dependencies, with
-	# whose features rustls, tokio, quinn and 50 more are not compiled again.
-	beside:null-crypto 'cargo test --release -p equic-wire -p equic-transport -p equic-sim -p equic-scenario -p equic-cli --no-fail-fast --lib \
-		--test null_peer --test quic --test windows --test tcp --test play --test read --test applications --test memory --test tls --test traces --test paths --test plugins --features \
-		equic-wire/null-crypto,equic-transport/null-crypto,equic-sim/quic,equic-sim/tcp,equic-scenario/tls,equic-scenario/plugins -- --quiet'
+	# (docs/transport.md).
+	beside:null-crypto 'scripts/null-crypto.sh test --no-fail-fast -- --quiet'
 	# Over sockets with the other crypto provider, and with compressed certificates.
 	beside:ring 'cargo test --release -p equic-quic --no-default-features --features ring,qlog,platform-roots,cert-compression \
 		--test ring --test examples --test quic -- --quiet'
 	# The simulator, a workspace of its own for the same reason.
-	beside:sim 'cd sim && cargo test --release --locked -- --quiet'
+	beside:sim 'cd sim && cargo test --release --locked --features png -- --quiet'
 	# Proofs for authors of plugins, by PREVAIL: a workspace of its own, which nothing else is built with.
 	beside:prove 'cd prove && cargo test --release --locked -- --quiet'
 	# The examples, once, by `cargo run` and in a debug build where a user begins.

@@ -1,4 +1,4 @@
-// bun's HTTP/3 server (lsquic on BoringSSL) for `equic bench` (docs/bench-contract.md): Bun.serve, which
+// bun's HTTP/3 server (lsquic on BoringSSL) for `equic-lab bench` (docs/bench-contract.md): Bun.serve, which
 // leaves nothing of QUIC to be set or looked at. Its fetch over HTTP/3 takes no authority of our own and no
 // name but the URL's: it is no client here, since a client verifies the server.
 import { readFileSync, writeSync } from "node:fs";

@@ -1,4 +1,4 @@
-"""aiopquic, which is picoquic for Python, for `equic bench` (docs/bench-contract.md). picoquic runs on a
+"""aiopquic, which is picoquic for Python, for `equic-lab bench` (docs/bench-contract.md). picoquic runs on a
 thread of its own, a client's connections on one each. Its sockets and what it sends at once are its own:
 neither can be looked at, and both buffers have one size. Tickets go through a file when a connection ends,
 which is no use to several at a time."""

@@ -1,4 +1,4 @@
-"""aioquic for `equic bench` (docs/bench-contract.md): pure Python over OpenSSL, a datagram at a time. Its
+"""aioquic for `equic-lab bench` (docs/bench-contract.md): pure Python over OpenSSL, a datagram at a time. Its
 server keeps tickets in memory. Its HTTP/3 is not measured."""
 
 import asyncio

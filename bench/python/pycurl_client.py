@@ -1,4 +1,4 @@
-"""curl's HTTP/3 client (ngtcp2 and nghttp3 on OpenSSL, as in the wheels of pycurl) for `equic bench`
+"""curl's HTTP/3 client (ngtcp2 and nghttp3 on OpenSSL, as in the wheels of pycurl) for `equic-lab bench`
 (docs/bench-contract.md). It has one connection at a time; flow control and datagrams are curl's own."""
 
 import json

@@ -11,7 +11,7 @@ fn main() {
     }
 }
 
-/// What is compatible has the same name: by SemVer the major version, before 1.0 the minor one too.
+/// Names the library so that compatible versions have the same name: by the major version, and before 1.0 the minor one, too.
 fn name_library() -> Result<(), String> {
     let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);

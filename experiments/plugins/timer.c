@@ -2,8 +2,8 @@
  *
  * Timers of the paper's time, for a stack that has today's: the retransmission timer that picoquic
  * had in 2018, and with PROBE the tail loss probe before it. LEAST is the shortest time that the
- * retransmission timer waits: picoquic had 50 ms, the paper's formula has none. `equic reproduce
- * plugins` compiles this with a value for each. */
+ * retransmission timer waits: picoquic had 50 ms, the paper's formula has none. `equic-lab
+ * reproduce plugins` compiles this with a value for each. */
 #include <equic_plugin.h>
 
 static equic_u64 most(equic_u64 a, equic_u64 b)

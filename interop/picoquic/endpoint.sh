@@ -1,5 +1,5 @@
 #!/bin/sh
-# picoquic as an endpoint of `equic interop`: its demo program, which is told by arguments what the contract has in the
+# picoquic as an endpoint of `equic-lab interop`: its demo program, which is told by arguments what the contract has in the
 # environment.
 # Usage: endpoint.sh PICOQUICDEMO
 set -eu

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Acknowledges seldom: after 20 packets, or when what came first waits for three quarters of a
- * round trip. The transport holds it to the max_ack_delay that the peer was told. While there is no
- * round trip to go by, and in the handshake, nothing changes. */
+ * Acknowledges rarely: after 20 packets, or when the first packet has waited for three quarters of
+ * a round trip. The transport limits the delay to the declared max_ack_delay. In the handshake,
+ * and without a round-trip sample, nothing changes. */
 #include <equic_plugin.h>
 
 /* Spaces below are those of the handshake. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Asks the peer for four acknowledgements a round trip (draft-ietf-quic-ack-frequency s.7.1), for
- * paths on which the way back is narrow, or a radio's turn dear; in slow start for eight, which
- * HyStart++ wants (RFC 9406 s.4.2). While there are few packets in a window, the transport's own
- * wish holds. */
+ * Asks the peer for four acknowledgements per round trip (draft-ietf-quic-ack-frequency s.7.1), for
+ * paths with a slow return direction or costly radio transmissions. In slow start it asks for
+ * eight, because HyStart++ needs them (RFC 9406 s.4.2). While the window has few packets, the
+ * transport's own request applies. */
 #include <equic_plugin.h>
 
 equic_u64 request(struct equic_request_ack_frequency *call)
@@ -14,10 +14,10 @@ equic_u64 request(struct equic_request_ack_frequency *call)
 
 	if (packets < 4 * acks)
 		return EQUIC_DEFAULT;
-	/* One is due once more than so many wait. */
+	/* An acknowledgement is due when more than this many packets wait for one. */
 	call->out.threshold = packets / acks - 1;
 	call->out.max_delay = equic_get(EQUIC_SMOOTHED_RTT) / acks;
-	/* A packet that is three late is reported at once, as loss detection wants it. */
+	/* A gap of three packets is reported at once, because loss detection needs that. */
 	call->out.reordering = 3;
 	return EQUIC_DONE;
 }

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Acknowledgements go on another path than the packets that they are of (SelectACKPath), for links
- * that are slow in one direction. ACK_PATH is the path ID on which all of them go (clang
- * -DACK_PATH=0); without it those of each path go on the first other one that works. The
- * application sets it anew with a message of 8 bytes: the path ID in the byte order of the machine,
- * or all ones for the other one. */
+ * Sends acknowledgements on another path than the acknowledged packets (SelectACKPath), for links
+ * that are slow in one direction. ACK_PATH is the path ID for all of them (clang -DACK_PATH=0).
+ * Without it, those of each path go on the first other path that works. The application changes it
+ * with a message of 8 bytes: the path ID in the byte order of the machine, or all ones for the
+ * first other path. */
 #include <equic_plugin.h>
 
 #ifndef ACK_PATH
 #define ACK_PATH EQUIC_NONE
 #endif
 
-/* Paths that are looked at. */
+/* Most paths that are examined. */
 #define PATHS 8
 
 static equic_u64 wanted = ACK_PATH;
 
-/* Whether acknowledgements that by default go on a path may go on another. */
+/* Returns whether acknowledgements may leave their default path for another one. */
 static int is_it(equic_u64 path, equic_u64 usual)
 {
 	if (wanted == EQUIC_NONE ? path == usual : equic_get_of(EQUIC_PATH_ID, path) != wanted)
 		return 0;
-	/* Data can go on it, and the peer has answered there. */
+	/* The path can carry data, and the peer has answered on it. */
 	return (equic_get_of(EQUIC_PATH_STATUS, path) & 5) == 1;
 }
 

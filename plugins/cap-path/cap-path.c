@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * A cap on the rate of one path of several, such as the one over a mobile network: no more than
- * RATE bytes a second on the path with path ID PATH, which is the same at both ends. Both are set
- * when it is compiled (clang -DPATH=1 -DRATE=3000000), so a client can have a server do so; the
- * application sets them anew with a message of 16 bytes: path ID and rate in the byte order of the
- * machine. What the connection's own controller wants below the cap holds. */
+ * Limits the rate of one path of several, such as the path over a mobile network, to RATE bytes per
+ * second on the path with the ID PATH, which is the same at both ends. Both are set at compile
+ * time (clang -DPATH=1 -DRATE=3000000), so a client can push the limit to a server. The
+ * application changes them with a message of 16 bytes: path ID and rate in the byte order of the
+ * machine. The connection's own controller still applies below the limit. */
 #include <equic_plugin.h>
 
 #ifndef PATH
@@ -22,7 +22,7 @@ static equic_u64 least(equic_u64 a, equic_u64 b)
 	return a < b ? a : b;
 }
 
-/* In flight is at most what the rate gives in two round trips: queues are no place to keep more. */
+/* At most two round trips' worth of the rate is in flight, so that queues stay short. */
 equic_u64 window(struct equic_congestion_window *call)
 {
 	equic_u64 most;

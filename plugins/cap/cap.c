@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * A cap on window and pace: at first no more than 30,000 bytes in flight, and no more than 500,000
- * bytes a second. The application sets it anew with a message of 16 bytes: these two numbers in the
- * byte order of the machine. What the connection's own controller wants below the cap holds. */
+ * Limits window and pacing, at first to 30,000 bytes in flight and 500,000 bytes per second. The
+ * application changes the limits with a message of 16 bytes: these two numbers in the byte order of
+ * the machine. The connection's own controller still applies below the limits. */
 #include <equic_plugin.h>
 
 static equic_u64 most_in_flight = 30000;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * CUBIC (RFC 9438) in the place of the connection's own controller, in whole numbers: eBPF has no
- * others. Out of slow start by HyStart++ (RFC 9406). It knows one path only.
+ * CUBIC (RFC 9438) in place of the connection's own controller, with integers, because eBPF has no
+ * floating point. It leaves slow start by HyStart++ (RFC 9406), and handles one path only.
  *
- * Windows are in 1/1024 of a byte, times of the curve in 1/1024 of a second: products of three of
- * them fit into 64 bits for every window up to a gibibyte. */
+ * Windows are in 1/1024 of a byte, and times of the curve in 1/1024 of a second. Products of three
+ * of them fit into 64 bits for every window up to a gibibyte. */
 #include <equic_plugin.h>
 
 #define ONE 1024
@@ -13,27 +13,27 @@
 
 typedef equic_u64 u64;
 
-/* State that an event replaces as a whole, and a spurious loss brings back. */
+/* State that a congestion event replaces, and that a spurious loss restores. */
 static struct state {
 	u64 window;
 	/* Slow start threshold in bytes. */
 	u64 threshold;
-	/* Time of the last reduction. Packets sent before it tell nothing new. */
+	/* Time of the last reduction. Losses of packets sent before it are ignored. */
 	u64 recovery;
 	/* Window before the last reduction, after fast convergence (RFC 9438 s.4.7). */
 	u64 w_max;
 	/* Window just before the last reduction. */
 	u64 prior;
-	/* Start of congestion avoidance since then; 0: it has not begun. */
+	/* Start of congestion avoidance after that, or 0 if it has not begun. */
 	u64 epoch;
 	/* Plateau of the curve, seconds until it, and Reno's window for the same losses. */
 	u64 origin, k, w_est;
 } now_is = {.threshold = EQUIC_NONE}, before;
 static u64 last_ack;
 
-/* HyStart++: the rounds of slow start, and their least round trips. */
+/* HyStart++: the rounds of slow start, and their smallest round-trip times. */
 static u64 round_start, last_least = EQUIC_NONE, least = EQUIC_NONE, samples;
-/* Least round trip that began conservative slow start, 0: it has not begun; and its rounds. */
+/* Round-trip time that began conservative slow start, or 0 before that; and its rounds. */
 static u64 baseline, rounds;
 
 static u64 most(u64 a, u64 b)
@@ -60,7 +60,7 @@ static u64 cube_root(u64 value)
 /* W_cubic(t) of RFC 9438 s.4.2, C = 0.4. */
 static u64 curve(u64 t, u64 datagram)
 {
-	/* Beyond a thousand seconds from its plateau it is steeper than any window may grow. */
+	/* More than 1,000 s from its plateau, the curve is steeper than any window may grow. */
 	u64 k = now_is.k, far = clamp(t > k ? t - k : k - t, 0, 1000 * ONE);
 	u64 distance = (far * far * far >> 20) * 2 / 5 * datagram;
 
@@ -73,11 +73,11 @@ static void set_window(u64 window)
 {
 	u64 set = equic_set(EQUIC_CONGESTION_WINDOW, window / ONE);
 
-	/* Parts of a byte stay here, unless the transport held the window to something else. */
+	/* Fractions of a byte stay here, unless the transport limited the window. */
 	now_is.window = set == window / ONE ? window : set * ONE;
 }
 
-/* RFC 9406 s.4.2. Returns the bytes to grow by, or EQUIC_NONE: slow start is over. */
+/* RFC 9406 s.4.2. Returns the bytes to grow by, or EQUIC_NONE if slow start is over. */
 static u64 slow_start(u64 acked, u64 largest_sent)
 {
 	u64 rtt = equic_get(EQUIC_LATEST_RTT);
@@ -123,14 +123,14 @@ static void avoid(u64 acked)
 	t = CURVE_TIME(now - now_is.epoch);
 	if (curve(t, datagram) < now_is.w_est)
 		return set_window(most(window, now_is.w_est));
-	/* RFC 9438 s.4.4: where the curve will be a round trip from now, at most half again. */
+	/* RFC 9438 s.4.4: the curve's value a round trip from now, at most 1.5 times the window. */
 	t += CURVE_TIME(equic_get(EQUIC_SMOOTHED_RTT));
 	target = clamp(curve(t, datagram), window, window + window / 2);
 	set_window(window + (target - window) * acked / (window / ONE) / ONE);
 }
 
-/* Takes over a window or a threshold that is not from here: at the beginning, or after persistent
- * congestion. */
+/* Adopts a window or a threshold that this plugin did not set: at the beginning, or after
+ * persistent congestion. */
 static void look(void)
 {
 	u64 window = equic_get(EQUIC_CONTROLLER_WINDOW);
@@ -149,7 +149,7 @@ u64 on_acked(struct equic_congestion_acked *call)
 
 	look();
 	if (call->in.app_limited && now_is.epoch)
-		/* RFC 9438 s.5.8: the curve stands still while the window is not used. */
+		/* RFC 9438 s.5.8: the curve stops while the window is not used. */
 		now_is.epoch += now - most(last_ack, now_is.epoch);
 	last_ack = now;
 	if (call->in.app_limited || (now_is.recovery && sent <= now_is.recovery))
@@ -176,7 +176,7 @@ u64 on_event(struct equic_congestion_event *call)
 	before = now_is;
 	now_is.recovery = equic_now();
 	now_is.prior = window;
-	/* RFC 9438 s.4.7: still below the last peak, so somebody else wants a share. */
+	/* RFC 9438 s.4.7: below the last peak, so another flow needs a share. */
 	now_is.w_max = window < now_is.w_max ? window * 17 / 20 : window;
 	now_is.epoch = 0;
 	set_window(window * 7 / 10);
@@ -186,7 +186,7 @@ u64 on_event(struct equic_congestion_event *call)
 
 u64 on_spurious(void)
 {
-	/* RFC 9438 s.4.9: the reduction was for nothing. */
+	/* RFC 9438 s.4.9: the reduction is undone, because the loss was spurious. */
 	if (before.window > now_is.window) {
 		now_is = before;
 		set_window(now_is.window);

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * A packet scheduler for data with a time in which it must have come, DEADLINE milliseconds after
- * it was written: it goes on the paths that cost nothing while these are fast enough, and also on
- * backups and on paths with a label (EQUIC_PATH_COST) when they are not. The application sets the
- * time anew with a message of 8 bytes: nanoseconds in the byte order of the machine. */
+ * A packet scheduler for data that must arrive within DEADLINE milliseconds after it was written.
+ * Data goes on the paths without cost while these are fast enough, and otherwise also on backups
+ * and on paths with a cost label (EQUIC_PATH_COST). The application changes the time with a
+ * message of 8 bytes: nanoseconds in the byte order of the machine. */
 #include <equic_plugin.h>
 
 #ifndef DEADLINE
 #define DEADLINE 200
 #endif
 
-/* Paths that are looked at. */
+/* Most paths that are examined. */
 #define PATHS 8
 
 static equic_u64 patience = DEADLINE * EQUIC_MILLISECOND;
-/* Time by which all data that waits is to have arrived. */
+/* Time by which all waiting data must have arrived. */
 static equic_u64 due;
 
 equic_u64 on_written(struct equic_application_wrote *call)
 {
-	/* Behind what waits already nothing comes in time unless that does. */
+	/* New data arrives in time only if the data that waits before it does. */
 	if (equic_get(EQUIC_BYTES_UNSENT) <= call->in.bytes)
 		due = equic_now() + patience;
 	return 0;
 }
 
-/* Bytes a millisecond that a path carries, by window and round-trip time. */
+/* Bytes per millisecond that a path carries, by its window and round-trip time. */
 static equic_u64 speed(equic_u64 path)
 {
 	equic_u64 rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path) / EQUIC_MICROSECOND;
@@ -33,7 +33,7 @@ static equic_u64 speed(equic_u64 path)
 	return equic_get_of(EQUIC_CONGESTION_WINDOW, path) * 1000 / (rtt + 1);
 }
 
-/* Whether it costs something to use a path. */
+/* Returns whether using a path has a cost. */
 static int is_dear(equic_u64 path)
 {
 	return equic_get_of(EQUIC_PATH_COST, path) || equic_get_of(EQUIC_PATH_STATUS, path) & 2;
@@ -68,7 +68,7 @@ equic_u64 choose(struct equic_select_path *call)
 		path = equic_get_of(EQUIC_NEXT_PATH, path);
 		if (path == EQUIC_NONE)
 			break;
-		/* Data can go on it, and the peer has answered there. */
+		/* The path can carry data, and the peer has answered on it. */
 		if ((equic_get_of(EQUIC_PATH_STATUS, path) & 5) != 1 || (is_dear(path) && !late))
 			continue;
 		rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path);
@@ -79,7 +79,7 @@ equic_u64 choose(struct equic_select_path *call)
 	}
 	if (best == EQUIC_NONE && free == EQUIC_NONE)
 		return EQUIC_DEFAULT;
-	/* Where none that may has room, data waits for one that costs nothing. */
+	/* If no permitted path has room, data waits for a path without cost. */
 	call->out.path = best == EQUIC_NONE ? free : best;
 	return EQUIC_DONE;
 }

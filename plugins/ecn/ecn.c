@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Explicit Congestion Notification with a frame of its own, as in "The Case for Protocol Plugins"
- * (s.3.1.2), for connections of which neither end does ECN by itself. It runs at both ends: packets
- * are marked ECT(0), the receiver counts those that a router has marked CE, and tells the sender in
- * a frame; the sender lowers its window, once a round trip at most.
+ * (s.3.1.2), for connections without ECN of their own. It runs at both ends. Packets are marked
+ * ECT(0). The receiver counts packets that a router has marked CE and reports the number in a
+ * frame. The sender lowers its window, at most once per round trip.
  *
  * The paper's anchors and those here: InitOpaqueData, as there; AfterPacketRead: RecordPacket,
  * which has the same number and no payload; GenerateFrames: WriteFrame; ParseFrames: ParseFrame;
@@ -84,15 +84,15 @@ equic_u64 on_frame(struct equic_process_frame *call, const equic_u8 *bytes)
 	call->out.accept = 1;
 	for (int at = 4; at < LENGTH; at++)
 		count = count << 8 | bytes[at];
-	/* A frame that came late tells nothing new. */
+	/* A late frame has an old count. */
 	if (count <= state.reported)
 		return EQUIC_DONE;
 	state.reported = count;
-	/* Marks of packets that were sent before the last reduction are no news. */
+	/* Marks on packets that were sent before the last reduction are ignored. */
 	if (state.reduced && now < state.reduced + equic_get(EQUIC_SMOOTHED_RTT))
 		return EQUIC_DONE;
 	state.reduced = now;
-	/* RFC 8511: a mark comes before the queue is full, so it takes less off than a loss. */
+	/* RFC 8511: a mark comes before the queue is full, so it reduces less than a loss. */
 	equic_set(EQUIC_CONGESTION_WINDOW, equic_get(EQUIC_CONTROLLER_WINDOW) * 17 / 20);
 	equic_set(EQUIC_SLOW_START_THRESHOLD, equic_get(EQUIC_CONTROLLER_WINDOW));
 	return EQUIC_DONE;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Forward error correction by random linear codes over a sliding window (after RFC 8681): a repair
- * frame is the sum of the last sixteen packets' payloads, each times a factor of GF(2^8) drawn from
- * the frame's key and the packet's number. It comes after every eight packets; where nothing is
- * left to be sent, two come. So the peer, with the same plugin, can put two packets together that
- * are missing. They are not acknowledged by that: window and pace heed the loss (RFC 9265). */
+ * Forward error correction by random linear codes over a sliding window (after RFC 8681). A repair
+ * frame is the sum of the last sixteen packets' payloads, each times a factor of GF(2^8) derived
+ * from the frame's key and the packet's number. One is sent after every eight packets, and two
+ * when no data is left. The peer, with the same plugin, can recover two missing packets. Recovery
+ * does not acknowledge them, so window and pacing react to the loss (RFC 9265). */
 #include <equic_plugin.h>
 
 #define REPAIR	    0x1fed
-#define GROUP	    8	 /* packets after which a repair frame comes */
+#define GROUP	    8	 /* packets per repair frame */
 #define SPAN	    32	 /* numbers from the first packet in one to the last */
 #define LONGEST	    1456 /* bytes of a payload that is covered */
 #define WORDS	    (1 + LONGEST / 8)
@@ -24,14 +24,14 @@ struct sum {
 	u64 key, first, mask, used, words[WORDS];
 };
 
-/* Sums under way, by the last bits of their keys: a packet goes into the two after `current`; those
- * before may wait to be sent. And one to work with. */
+/* Sums being built, by the last bits of their keys. A packet is added to the two after `current`.
+ * Earlier ones may wait to be sent. One more is for calculations. */
 static struct sum sums[4], work;
 static u64 current, count;
-/* The packet that is being written is to be acknowledged; a repair frame is in it. */
+/* The packet being written is ack-eliciting, and has a repair frame. */
 static u64 eliciting, repairs;
-/* Payloads that came, by the last bits of their numbers; the last two sums that came; and the
- * packets that are missing in the one that was reduced last. */
+/* Received payloads, by the last bits of their numbers; the last two received sums; and the
+ * packets that are missing in the sum that was reduced last. */
 static struct sum came[SPAN], rows[2];
 static u64 newest, missing[2];
 
@@ -41,7 +41,7 @@ static u64 factor(u64 key, u64 number)
 	return 1 + ((key ^ key >> 32) * 0xd6e8feb86659fd93 >> 32) % 255;
 }
 
-/* Adds `by` times so many words: eight products of GF(2^8) in each. */
+/* Adds `by` times these words, each with eight products of GF(2^8). */
 static void add(u64 *sum, const u64 *words, u64 used, u64 by)
 {
 	for (u64 at = 0; at < used && at < WORDS; at++) {
@@ -153,7 +153,7 @@ static void give(struct sum *sum, u64 number, u64 by)
 		equic_process_payload(number, made->words + 1, made->words[0]);
 }
 
-/* Takes out of a sum what is here; returns how many packets are missing. One is put together. */
+/* Removes known packets from a sum. Returns how many are missing, and recovers a single one. */
 static u64 reduce(struct sum *sum)
 {
 	u64 lost = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Forward error correction: a repair frame is the XOR of the payloads of eight packets, or of fewer
- * where nothing is left to be sent. The peer, with the same plugin, puts a packet together that is
- * missing among them, a round trip sooner than it would be sent again. The packet is not
- * acknowledged by that, so window and pace heed the loss all the same (RFC 9265).
+ * if no data is left. The peer, with the same plugin, recovers one missing packet of them, a round
+ * trip sooner than by retransmission. Recovery does not acknowledge the packet, so window and
+ * pacing react to the loss (RFC 9265).
  *
  * A repair frame: its type, the length of what follows, a bit for each covered packet from `first`
- * on, `first`, the XOR of the payloads' lengths, and behind 24 bytes that of the payloads. */
+ * on, `first`, the XOR of the payloads' lengths, and after 24 bytes that of the payloads. */
 #include <equic_plugin.h>
 
 #define REPAIR 0x1fec
@@ -18,7 +18,7 @@
 /* Packets that a repair frame covers, and numbers from the first one to the last. */
 #define GROUP 8
 #define SPAN  32
-/* Payloads longer than this, or shorter, are not covered. */
+/* Payloads outside these lengths are not covered. */
 #define LONGEST	 1472
 #define SHORTEST 32
 #define WORDS	 (LONGEST / 8)
@@ -28,7 +28,7 @@
 #define APPLICATION 2
 
 struct payload {
-	equic_u64 number; /* plus one; 0: there is none */
+	equic_u64 number; /* plus one, or 0 if unused */
 	equic_u64 length;
 	equic_u64 words[WORDS];
 };
@@ -47,14 +47,14 @@ static struct group {
 	equic_u64 words[WORDS];
 } groups[2];
 static equic_u64 current;
-/* The packet being written is to be acknowledged; it has a repair frame in it. */
+/* The packet being written is ack-eliciting, and has a repair frame. */
 static equic_u64 eliciting, repairs;
 
-/* Payloads that came, by the last bits of their numbers. */
+/* Received payloads, by the last bits of their numbers. */
 static struct payload came[SPAN];
 static struct payload rebuilt;
 
-/* XOR of so many bytes onto words; what is behind them counts as zeros. */
+/* XORs this many bytes onto words. Bytes after them count as zeros. */
 static void add(equic_u64 *words, const equic_u8 *bytes, equic_u64 length)
 {
 	equic_u64 whole = length / 8, at, tail = 0;
@@ -124,7 +124,7 @@ equic_u64 write_repair(struct equic_write_frame *call, equic_u8 *bytes, equic_u6
 	equic_u64 words = (group->longest + 7) / 8, length = HEADER + 8 * words;
 
 	call->out.length = 0;
-	/* The group after the next one is in its place already, or there is no room. */
+	/* A later group is already in its place, or there is no room. */
 	if (call->in.token + 1 != current || room < length || words > WORDS)
 		return EQUIC_DONE;
 	repair->type[0] = TYPE_0;
@@ -184,7 +184,7 @@ equic_u64 on_repair(struct equic_process_frame *call, const equic_u8 *bytes, equ
 		length ^= kept->length;
 		add(rebuilt.words, (const equic_u8 *)kept->words, kept->length);
 	}
-	/* Two that are missing cannot be told apart. */
+	/* With two packets missing, neither can be recovered. */
 	if (missing == 1 && length <= size - HEADER)
 		equic_process_payload(lost, rebuilt.words, length);
 	return EQUIC_DONE;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * A packet scheduler: data goes on the path with the lowest round-trip time of those that have
- * room. It does what the connection's own does by default (Scheduler::LowestRtt), so it shows what
- * it costs to schedule by bytecode. */
+ * room. The connection's own scheduler does the same by default (Scheduler::LowestRtt), so this
+ * plugin shows the cost of scheduling by bytecode. */
 #include <equic_plugin.h>
 
-/* Paths that are looked at. */
+/* Most paths that are examined. */
 #define PATHS 8
 
-/* Datagrams of one moment that follow a choice: what it is made from has not changed. */
+/* Datagrams of one instant that follow a choice, because its inputs have not changed. */
 #define MORE 15
 
 equic_u64 choose(struct equic_select_path *call)
@@ -19,7 +19,7 @@ equic_u64 choose(struct equic_select_path *call)
 		path = equic_get_of(EQUIC_NEXT_PATH, path);
 		if (path == EQUIC_NONE)
 			break;
-		/* Data can go on it, it is no backup, and the peer has answered there. */
+		/* The path can carry data, is not a backup, and the peer has answered on it. */
 		if (equic_get_of(EQUIC_PATH_STATUS, path) == 1) {
 			equic_u64 rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Messages with deadlines, in frames of their own: for what is of no use when it is late. The
- * application hands over a message, behind the time in which it must be sent: eight bytes,
- * nanoseconds, in the byte order of the machine. It is sent, and again if it was lost, until that
- * time is over; then it is forgotten. The peer's application gets each message once, in the order
- * in which they arrive.
+ * Messages with deadlines, in frames of their own, for data that is useless when it is late. The
+ * application passes a message after the time within which it must be sent: eight bytes,
+ * nanoseconds, in the byte order of the machine. The plugin sends the message, and repeats it if
+ * it was lost, until that time is over. The peer's application gets each message once, in the
+ * order in which they arrive.
  *
  * The frame: its type and the length of what follows, variable-length integers of two bytes each
  * (RFC 9000 s.16), a number of eight bytes, and the message. */
@@ -17,7 +17,7 @@
 #define SLOTS 32
 
 static struct slot {
-	/* Number of the message that is here; 0: none. */
+	/* Number of the message in this place, or 0 if it is free. */
 	equic_u64 number;
 	equic_u64 deadline;
 	equic_u64 length;
@@ -25,7 +25,7 @@ static struct slot {
 } slots[SLOTS];
 static equic_u64 last;
 
-/* Of the peer's messages: the largest number, and which of the 64 up to it were received. */
+/* The largest number of the peer's messages, and which of the 64 up to it were received. */
 static equic_u64 largest, seen;
 
 static struct slot *find(equic_u64 number)
@@ -42,7 +42,7 @@ equic_u64 on_message(struct equic_hook_message *call, const equic_u8 *bytes, equ
 	(void)call;
 	if (length < 8 || length - 8 > LONGEST)
 		return EQUIC_DONE;
-	/* The oldest is in its place, and its time is not over: there are too many. */
+	/* The place is in use by a message whose time is not over: there are too many. */
 	if (slot->number && equic_now() < slot->deadline)
 		return EQUIC_DONE;
 	if (!equic_queue_frame(TYPE, last + 1))
@@ -124,7 +124,7 @@ equic_u64 on_frame(struct equic_process_frame *call, const equic_u8 *bytes, equi
 		seen = number - largest < 64 ? seen << (number - largest) : 0;
 		largest = number;
 	}
-	/* So old a message was given up by its sender, or received before. */
+	/* A message this old was received before, or its sender has dropped it. */
 	if (largest - number >= 64 || seen >> (largest - number) & 1)
 		return EQUIC_DONE;
 	seen |= 1ull << (largest - number);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Figures of a connection, every 100 milliseconds, to the application: for each path a message of
- * 72 bytes, nine numbers in the byte order of the machine. */
+ * Reports figures of a connection to the application every 100 milliseconds: for each path a
+ * message of 72 bytes, nine numbers in the byte order of the machine. */
 #include <equic_plugin.h>
 
-/* Paths at a time whose figures are told; of more, those with the largest numbers are left out. */
+/* Most paths that are reported. Paths with larger numbers are left out. */
 #define PATHS 8
 
 static const equic_u64 interval = 100 * EQUIC_MILLISECOND;
@@ -12,19 +12,19 @@ static const equic_u64 interval = 100 * EQUIC_MILLISECOND;
 static struct figures {
 	equic_u64 now;
 	equic_u64 smoothed_rtt;
-	/* The largest sample since the message before. */
+	/* The largest sample since the last message. */
 	equic_u64 largest_rtt;
 	equic_u64 samples;
 	equic_u64 window;
 	equic_u64 in_flight;
-	/* By the whole connection. */
+	/* Of the whole connection. */
 	equic_u64 bytes_sent;
-	/* Packets given up as lost since the message before. */
+	/* Packets declared lost since the last message. */
 	equic_u64 lost;
 	equic_u64 path;
 } paths[PATHS];
 
-/* Figures of a path. Numbers of paths are never used again: another path's figures are void. */
+/* Figures of a path. Path numbers are never reused, so figures with another number are void. */
 static struct figures *of_path(equic_u64 path)
 {
 	struct figures *figures = &paths[path & (PATHS - 1)];
@@ -74,7 +74,7 @@ equic_u64 on_timer(void)
 		figures->window = equic_get_of(EQUIC_CONGESTION_WINDOW, path);
 		figures->in_flight = equic_get_of(EQUIC_BYTES_IN_FLIGHT, path);
 		figures->bytes_sent = equic_get(EQUIC_BYTES_SENT);
-		/* If the application takes no messages, these figures go on with the next one. */
+		/* If the application takes no messages, the figures are in the next one. */
 		if (equic_tell(figures, sizeof(*figures)))
 			figures->largest_rtt = figures->samples = figures->lost = 0;
 		path++;

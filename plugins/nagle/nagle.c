@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Nagle's algorithm (RFC 896): stream data that does not fill a packet waits while something is in
- * flight, so that many small writes make few packets. What else is to be sent does not wait for it:
- * while an acknowledgement is owed, something was lost, or a probe is due, packets go as they
- * always do, and take the data along. The transport lets nothing wait for longer than a second. */
+ * Nagle's algorithm (RFC 896): stream data that does not fill a packet waits while data is in
+ * flight, so that many small writes make few packets. Other content does not wait. When an
+ * acknowledgement is due, data was lost, or a probe is due, packets leave as usual and carry the
+ * waiting data. The transport limits the wait to a second. */
 #include <equic_plugin.h>
 
 /* Spaces below are those of the handshake. */
 #define APPLICATION 2
 
-/* Something came that is to be acknowledged, and nothing was sent since. */
+/* An ack-eliciting packet has arrived, and no packet was sent since. */
 static equic_u64 owed;
-/* Packets lost when the last packet was sent. */
+/* Number of lost packets when the last packet was sent. */
 static equic_u64 lost;
 
 equic_u64 on_received(struct equic_after_parse_frames *call)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Shares of streams: the application says in a message which streams count, and how much: pairs of
- * numbers, stream ID and weight, in the byte order of the machine. Each of them has as many pieces
- * in a row as its weight says. Where one has nothing to send, and where none is named, the
- * transport's own turn holds: so one stream that is named alone goes before all others. */
+ * Gives streams shares. The application sends a message with pairs of numbers, stream ID, weight,
+ * in the byte order of the machine. Each of these streams sends as many pieces in a row as its
+ * weight. If they have nothing to send, or none is named, the transport chooses the stream. So a
+ * single named stream goes before all others. */
 #include <equic_plugin.h>
 
 #define MOST 32

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * A controller that goes by the rate at which the path delivers, and not by losses, after the model
- * of BBR version 1 (draft-cardwell-iccrg-bbr-congestion-control-00): for paths that lose packets
- * without being full. It sends at the largest rate of the last ten round trips, looks for more in
- * one of eight round trips, and lets two bandwidth-delay products be in flight. It knows one path
- * only, keeps the least round trip of the whole connection, and is not meant to share a queue with
- * others that go by losses. */
+ * A controller that uses the delivery rate of the path instead of losses, like BBR version 1
+ * (draft-cardwell-iccrg-bbr-congestion-control-00), for paths that lose packets without
+ * congestion. It sends at the largest rate of the last ten round trips, probes for more in one of
+ * eight round trips, and permits two bandwidth-delay products in flight. It handles one path only,
+ * uses the smallest round-trip time of the whole connection, and is not meant to share a queue
+ * with loss-based controllers. */
 #include <equic_plugin.h>
 
 typedef equic_u64 u64;
@@ -16,12 +16,12 @@ typedef equic_u64 u64;
 /* Largest rate of each of the last round trips, in bytes a second. */
 static u64 rates[ROUNDS];
 static u64 round, round_start;
-/* Rate at the last look in startup, and rounds since then in which it grew by less than a quarter.
- */
+/* Rate at the last check in startup, and rounds since then in which it grew by less than a
+ * quarter. */
 static u64 full_rate, full_rounds;
 static enum { STARTUP, DRAIN, PROBE } state;
 static u64 phase, phase_start;
-/* Rate to send at, in bytes a second; 0: not known. */
+/* Rate to send at, in bytes per second, or 0 if it is unknown. */
 static u64 pacing;
 
 static u64 most(u64 a, u64 b)
@@ -65,7 +65,7 @@ u64 on_acked(struct equic_congestion_acked *call)
 	/* The packet acknowledged was sent after the round began. */
 	if (now - equic_get(EQUIC_LATEST_RTT) >= round_start)
 		next_round(now);
-	/* What the application did not fill says how much the path takes at least. */
+	/* A sample that the application limited is a lower bound of the path's rate. */
 	if (!call->in.app_limited || rate > bandwidth())
 		rates[round % ROUNDS] = most(rates[round % ROUNDS], rate);
 	rate = bandwidth();
@@ -78,7 +78,7 @@ u64 on_acked(struct equic_congestion_acked *call)
 		phase_start = now;
 	}
 	if (state == STARTUP) {
-		/* 2 / ln 2: twice as much each round trip. */
+		/* 2 / ln 2 doubles the rate each round trip. */
 		pacing = rate * 289 / 100;
 		if (!call->in.app_limited)
 			equic_set(EQUIC_CONGESTION_WINDOW, window + call->in.bytes);
@@ -88,8 +88,8 @@ u64 on_acked(struct equic_congestion_acked *call)
 		phase = (phase + 1) % PHASES;
 		phase_start = now;
 	}
-	/* More for a round trip, then less, so that the queue is gone; the rest of the time the
-	 * rate. */
+	/* More for a round trip, then less to drain the queue, and the rate for the rest of the
+	 * time. */
 	if (state == DRAIN)
 		pacing = rate * 100 / 289;
 	else
@@ -100,7 +100,7 @@ u64 on_acked(struct equic_congestion_acked *call)
 
 u64 on_event(void)
 {
-	/* A loss says nothing about the rate. */
+	/* A loss does not change the rate. */
 	return EQUIC_DONE;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * NewReno (RFC 9002 s.7) in the place of the connection's own controller: it takes what was
- * acknowledged and lost, and sets window and slow start threshold. It knows one path only. */
+ * NewReno (RFC 9002 s.7) in place of the connection's own controller. It processes acknowledged and
+ * lost packets, and sets window and slow start threshold. It handles one path only. */
 #include <equic_plugin.h>
 
-/* Nothing grows before packets sent after it are acknowledged, and signals from before it are no
- * news. */
+/* The window does not grow until a packet sent after this time is acknowledged. Signals about
+ * earlier packets are ignored. */
 static equic_u64 recovery_start;
 /* Bytes acknowledged since the window grew by a datagram. */
 static equic_u64 acked;
@@ -44,7 +44,7 @@ equic_u64 on_event(struct equic_congestion_event *call)
 	recovery_start = equic_now();
 	acked = 0;
 	set(window);
-	/* As the transport held it: two datagrams at least. */
+	/* As the transport limited it, to at least two datagrams. */
 	equic_set(EQUIC_SLOW_START_THRESHOLD, equic_get(EQUIC_CONTROLLER_WINDOW));
 	return EQUIC_DONE;
 }

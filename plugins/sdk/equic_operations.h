@@ -11,19 +11,19 @@
 #ifndef EQUIC_OPERATIONS_H
 #define EQUIC_OPERATIONS_H
 
-/* HandleDatagram (RFC 9000 s.12.2): A datagram came. Output 0: it is dropped unread. Bytes to read
- * go with it. */
+/* HandleDatagram (RFC 9000 s.12.2): Receives a datagram. Output 0 drops it unread. Bytes to read go
+ * with it. */
 struct equic_handle_datagram {
 	struct {
 		equic_u64 path; /* number of the path */
 		equic_u64 ecn; /* the codepoint in the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
 	} in;
 	struct {
-		equic_u64 accept; /* 1, or 0: the operation's documentation says what becomes of it then */
+		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
 	} out;
 };
 
-/* RestorePacketNumber (RFC 9000 A.3): The whole packet number from its truncated form. */
+/* RestorePacketNumber (RFC 9000 A.3): Decodes the full packet number from its truncated form. */
 struct equic_restore_packet_number {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -36,7 +36,8 @@ struct equic_restore_packet_number {
 	} out;
 };
 
-/* IsDuplicate (RFC 9000 s.12.3): Whether a packet was received before. One that was, was. */
+/* IsDuplicate (RFC 9000 s.12.3): Decides whether a packet is a duplicate. A hook cannot turn a
+ * duplicate into a new packet. */
 struct equic_is_duplicate {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -47,8 +48,8 @@ struct equic_is_duplicate {
 	} out;
 };
 
-/* AfterPacketRead (RFC 9000 s.12.3): A packet is opened; its payload has not been looked at. Bytes
- * to read go with it. */
+/* AfterPacketRead (RFC 9000 s.12.3): Notifies that a packet was decrypted. Its frames are not
+ * parsed yet. Bytes to read go with it. */
 struct equic_after_packet_read {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -58,8 +59,8 @@ struct equic_after_packet_read {
 	} in;
 };
 
-/* ParseFrames (RFC 9000 s.12.4): All frames of a packet. Output 0: it is treated as lost. Bytes to
- * read go with it. */
+/* ParseFrames (RFC 9000 s.12.4): Processes all frames of a packet. Output 0 treats the packet as
+ * lost. Bytes to read go with it. */
 struct equic_parse_frames {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -67,13 +68,14 @@ struct equic_parse_frames {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 accept; /* 1, or 0: the operation's documentation says what becomes of it then */
+		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
 	} out;
 };
 
-/* ParseFrame (RFC 9000 s.19): How many bytes a frame takes, of those given, its type included; 0:
- * it is malformed. Of a type that the transport knows no other answer than 0 counts. Replaced for
- * a type that it does not know by the hook whose own that is. It is there for each frame type. */
+/* ParseFrame (RFC 9000 s.19): Returns the length of the frame at the beginning of the given bytes,
+ * including its type, or 0 if the frame is malformed. For a frame type of the transport, only the
+ * answer 0 has an effect. For any other type, only the hook that owns the type can replace this
+ * operation. It is there for each frame type. */
 struct equic_parse_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -83,9 +85,9 @@ struct equic_parse_frame {
 	} out;
 };
 
-/* CheckFrame (RFC 9000 s.12.4 table 3): Whether such a frame may come in this space. What the RFC
- * forbids may not; a hook's own frames come in 1-RTT packets alone. It is there for each frame
- * type. */
+/* CheckFrame (RFC 9000 s.12.4 table 3): Decides whether the frame is permitted in this packet
+ * number space. A hook can forbid a frame, but cannot permit what the RFC forbids. A hook's own
+ * frames are permitted in 1-RTT packets only. It is there for each frame type. */
 struct equic_check_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -95,8 +97,8 @@ struct equic_check_frame {
 	} out;
 };
 
-/* ProcessFrame (RFC 9000 s.19): What a frame does. Output 0: its packet is treated as lost. It is
- * there for each frame type. */
+/* ProcessFrame (RFC 9000 s.19): Processes a frame. Output 0 treats its packet as lost. It is there
+ * for each frame type. */
 struct equic_process_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -104,32 +106,32 @@ struct equic_process_frame {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 accept; /* 1, or 0: the operation's documentation says what becomes of it then */
+		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
 	} out;
 };
 
-/* AfterParseFrames (RFC 9000 s.13.1): All frames of a packet are processed. */
+/* AfterParseFrames (RFC 9000 s.13.1): Notifies that all frames of a packet were processed. */
 struct equic_after_parse_frames {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 ack_eliciting; /* 1 if the packet is to be acknowledged, else 0 */
+		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
 	} in;
 };
 
-/* RecordPacket (RFC 9000 s.13.2): Remembers a packet for acknowledgement. That is done whatever is
- * answered. */
+/* RecordPacket (RFC 9000 s.13.2): Records a packet for acknowledgment. This happens whatever a hook
+ * answers. */
 struct equic_record_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 ack_eliciting; /* 1 if the packet is to be acknowledged, else 0 */
+		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
 		equic_u64 ecn; /* the codepoint in the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
 	} in;
 };
 
-/* ProcessAck (RFC 9002 A.7): An ACK frame: what is acknowledged, lost, and what follows for the
- * path. */
+/* ProcessAck (RFC 9002 A.7): Processes an ACK frame: finds acknowledged and lost packets, and
+ * updates the path. */
 struct equic_process_ack {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -138,8 +140,8 @@ struct equic_process_ack {
 	} in;
 };
 
-/* AckDelay (RFC 9002 s.5.3): What the peer waited before it acknowledged, from the field of the
- * frame. */
+/* AckDelay (RFC 9002 s.5.3): Returns how long the peer delayed its acknowledgment, from the field
+ * of the frame. */
 struct equic_ack_delay {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -150,21 +152,21 @@ struct equic_ack_delay {
 	} out;
 };
 
-/* UpdateRtt (RFC 9002 s.5.3): Takes a sample of the round-trip time. */
+/* UpdateRtt (RFC 9002 s.5.3): Adds an RTT sample. */
 struct equic_update_rtt {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 sample; /* the round trip measured, in nanoseconds */
+		equic_u64 sample; /* the RTT sample, in nanoseconds */
 		equic_u64 ack_delay; /* time that the peer waited before it acknowledged, in nanoseconds */
 	} in;
 };
 
-/* ValidateEcn (RFC 9000 s.13.4.2): Whether counts of marked packets are new congestion; checks that
- * they can be. */
+/* ValidateEcn (RFC 9000 s.13.4.2): Validates ECN counts, and decides whether they report new
+ * congestion. */
 struct equic_validate_ecn {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 marked; /* of packets, how many were marked; of one event, 1 if marks tell of it and 0 if loss does */
+		equic_u64 marked; /* number of marked packets; for a congestion event, 1 if it is caused by marks and 0 if by loss */
 		equic_u64 ect0; /* the peer's count of packets marked ECT(0) */
 		equic_u64 ect1; /* the peer's count of packets marked ECT(1) */
 		equic_u64 ce; /* the peer's count of packets marked CE */
@@ -174,7 +176,7 @@ struct equic_validate_ecn {
 	} out;
 };
 
-/* PacketAcked (RFC 9002 A.7): A packet is acknowledged. */
+/* PacketAcked (RFC 9002 A.7): Notifies that a packet was acknowledged. */
 struct equic_packet_acked {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -184,17 +186,17 @@ struct equic_packet_acked {
 	} in;
 };
 
-/* FrameAcked (RFC 9000 s.13.3): A frame that a hook wrote is acknowledged. For that hook alone; of
- * each frame that is acknowledged at all this or FrameLost is said once. It is there for each
- * frame type. */
+/* FrameAcked (RFC 9000 s.13.3): Notifies the hook that wrote a frame that it was acknowledged. For
+ * each frame that elicits an acknowledgment, either this or FrameLost is called once. It is there
+ * for each frame type. */
 struct equic_frame_acked {
 	struct {
 		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
 	} in;
 };
 
-/* AckIsDue (RFC 9000 s.13.2.1): Whether an ACK frame must be sent now. Never where there is nothing
- * to tell, always where the peer was told that it would be. */
+/* AckIsDue (RFC 9000 s.13.2.1): Decides whether an ACK frame must be sent now. The answer has no
+ * effect if there is nothing to acknowledge, or if the delay that the peer was promised is over. */
 struct equic_ack_is_due {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -204,19 +206,20 @@ struct equic_ack_is_due {
 	} out;
 };
 
-/* AckDeadline (RFC 9000 s.13.2.1): When one must be; not later than the default. */
+/* AckDeadline (RFC 9000 s.13.2.1): Returns when an ACK frame must be sent; not later than the
+ * default. */
 struct equic_ack_deadline {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 	} in;
 	struct {
-		equic_u64 at; /* a moment in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
 	} out;
 };
 
-/* SelectACKPath (RFC 9000 s.9.3): On which path acknowledgements of a space go. Without multipath
- * another than the active one counts as that; with it (RFC 10069), one on which nothing can be
- * sent counts as the default. */
+/* SelectACKPath (RFC 9000 s.9.3): Chooses the path for acknowledgments of a packet number space.
+ * Without multipath, any other path than the active one makes that one the default. With multipath
+ * (RFC 10069), a path on which nothing can be sent counts as the default. */
 struct equic_select_ack_path {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -227,43 +230,44 @@ struct equic_select_ack_path {
 	} out;
 };
 
-/* AckRangeCount (RFC 9000 s.13.2.3): How many ranges an ACK frame has, of those there are. */
+/* AckRangeCount (RFC 9000 s.13.2.3): Returns how many of the available ranges an ACK frame has. */
 struct equic_ack_range_count {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 available; /* ranges that there are */
+		equic_u64 available; /* number of ranges to report */
 	} in;
 	struct {
 		equic_u64 count; /* how many */
 	} out;
 };
 
-/* EncodeAckDelay (RFC 9000 s.19.3): The ACK Delay field, from the time waited. */
+/* EncodeAckDelay (RFC 9000 s.19.3): Returns the ACK Delay field for the time since the packet
+ * arrived. */
 struct equic_encode_ack_delay {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 waited; /* time since the largest packet came, in nanoseconds */
+		equic_u64 waited; /* time since the packet with the largest number arrived, in nanoseconds */
 	} in;
 	struct {
 		equic_u64 raw_delay; /* the ACK Delay field, in the sender's units (RFC 9000 s.19.3) */
 	} out;
 };
 
-/* AckPolicy (RFC 9000 s.13.2.2): How often to acknowledge; max_delay is not above what the peer was
- * told. */
+/* AckPolicy (RFC 9000 s.13.2.2): Returns how often to acknowledge. max_delay is limited to the
+ * value that was declared to the peer. */
 struct equic_ack_policy {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 	} in;
 	struct {
-		equic_u64 threshold; /* an acknowledgement is due once more ack-eliciting packets than that wait for one */
-		equic_u64 max_delay; /* longest time that an acknowledgement waits, in nanoseconds */
-		equic_u64 reordering; /* packets by which one must be late to be reported at once; 0: never, 1: any */
+		equic_u64 threshold; /* an acknowledgment is due when more ack-eliciting packets than this wait for one */
+		equic_u64 max_delay; /* longest delay of an acknowledgment, in nanoseconds */
+		equic_u64 reordering; /* reordering, in packets, that is reported at once; 0: never, 1: any */
 	} out;
 };
 
-/* LossThresholds (RFC 9002 s.6.1): When a packet counts as lost: 3 packets at least, a millisecond
- * at least, and a second above the default at most. */
+/* LossThresholds (RFC 9002 s.6.1): Returns after how many packets, and after which time, a packet
+ * counts as lost: at least 3 packets, and between a millisecond and a second above the default. */
 struct equic_loss_thresholds {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -274,14 +278,14 @@ struct equic_loss_thresholds {
 	} out;
 };
 
-/* DetectLost (RFC 9002 A.10): Gives up what is lost by now. That is done whatever is answered. */
+/* DetectLost (RFC 9002 A.10): Declares packets lost. This happens whatever a hook answers. */
 struct equic_detect_lost {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 	} in;
 };
 
-/* PacketLost (RFC 9002 s.6.1): A packet is given up. */
+/* PacketLost (RFC 9002 s.6.1): Notifies that a packet was declared lost. */
 struct equic_packet_lost {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -291,63 +295,65 @@ struct equic_packet_lost {
 	} in;
 };
 
-/* SelectRetransmission (RFC 9000 s.13.3): Whether what was in a lost or probed packet is sent
- * again. Of a lost one it is in any case. */
+/* SelectRetransmission (RFC 9000 s.13.3): Decides whether the contents of a lost or probed packet
+ * are sent again. Lost contents are always sent again. */
 struct equic_select_retransmission {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 probe; /* 1 if the packet is probed, 0: it is lost */
+		equic_u64 probe; /* 1 if the packet is probed, 0 if it is lost */
 	} in;
 	struct {
 		equic_u64 again; /* 1 if the frames are sent again, else 0 */
 	} out;
 };
 
-/* FrameLost (RFC 9000 s.13.3): A frame that a hook wrote is given up; that is not taken back if it
- * arrived after all. It is there for each frame type. */
+/* FrameLost (RFC 9000 s.13.3): Notifies the hook that wrote a frame that it was declared lost. This
+ * is not revoked if the frame arrived after all. It is there for each frame type. */
 struct equic_frame_lost {
 	struct {
 		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
 	} in;
 };
 
-/* ProbeTimeout (RFC 9002 s.6.2.1): The probe timeout, without backoff: a round trip at least, and a
- * second above the default at most. */
+/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff: at least an RTT, and at most a
+ * second above the default. */
 struct equic_probe_timeout {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 duration; /* a time in nanoseconds; all ones, where there can be none: none */
+		equic_u64 duration; /* a time in nanoseconds; all ones: none, where the operation permits it */
 	} out;
 };
 
-/* PtoBackoff (RFC 9002 s.6.2.1): How many times as long it is after so many in a row: 1 to 1,024. */
+/* PtoBackoff (RFC 9002 s.6.2.1): Returns the factor of the PTO after this many PTOs in a row: 1 to
+ * 1,024. */
 struct equic_pto_backoff {
 	struct {
 		equic_u64 count; /* how many */
 	} in;
 	struct {
-		equic_u64 factor; /* how many times as long the timeout is */
+		equic_u64 factor; /* factor of the timeout */
 	} out;
 };
 
-/* SetTimer (RFC 9002 A.8): When loss detection is to look again: not sooner than the default or a
- * round trip after what was sent, and a second later than the default at most; where that is none,
- * none. */
+/* SetTimer (RFC 9002 A.8): Returns when the loss detection timer expires: not before the default or
+ * an RTT after the last packet, and at most a second after the default. Without a default there is
+ * no timer. */
 struct equic_set_timer {
 	struct {
-		equic_u64 at; /* a moment in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
 	} out;
 };
 
-/* OnTimer (RFC 9002 A.9): A timer has run out. What is due is done whatever is answered. */
+/* OnTimer (RFC 9002 A.9): Processes an expired timer. The due actions are taken whatever a hook
+ * answers. */
 struct equic_on_timer {
 };
 
-/* ProbeCount (RFC 9002 s.6.2.4): How many probes a probe timeout sends: one or two. */
+/* ProbeCount (RFC 9002 s.6.2.4): Returns how many packets a PTO sends: one or two. */
 struct equic_probe_count {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -358,7 +364,7 @@ struct equic_probe_count {
 	} out;
 };
 
-/* PersistentCongestion (RFC 9002 s.7.6): Whether losses so far apart are persistent congestion. */
+/* PersistentCongestion (RFC 9002 s.7.6): Decides whether losses are persistent congestion. */
 struct equic_persistent_congestion {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -369,7 +375,7 @@ struct equic_persistent_congestion {
 	} out;
 };
 
-/* SpuriousLoss (RFC 9002 s.6.1): Packets given up turned out to have arrived. */
+/* SpuriousLoss (RFC 9002 s.6.1): Notifies that packets which were declared lost have arrived. */
 struct equic_spurious_loss {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -377,7 +383,7 @@ struct equic_spurious_loss {
 	} in;
 };
 
-/* CongestionWindow (RFC 9002 s.7): The congestion window in bytes; two datagrams at least. */
+/* CongestionWindow (RFC 9002 s.7): Returns the congestion window in bytes; at least two datagrams. */
 struct equic_congestion_window {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -387,7 +393,8 @@ struct equic_congestion_window {
 	} out;
 };
 
-/* CongestionSent (RFC 9002 B.4): Bytes that count were sent. */
+/* CongestionSent (RFC 9002 B.4): Notifies the congestion controller of sent bytes that count as in
+ * flight. */
 struct equic_congestion_sent {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -396,27 +403,28 @@ struct equic_congestion_sent {
 	} in;
 };
 
-/* CongestionAcked (RFC 9002 B.5): Bytes that count were acknowledged. */
+/* CongestionAcked (RFC 9002 B.5): Notifies the congestion controller of acknowledged bytes that
+ * were in flight. */
 struct equic_congestion_acked {
 	struct {
 		equic_u64 path; /* number of the path */
 		equic_u64 bytes; /* a number of bytes */
 		equic_u64 in_flight; /* bytes in flight on the path */
-		equic_u64 app_limited; /* 1 if the window was not used up when the packets were sent, else 0 */
+		equic_u64 app_limited; /* 1 if the packets were sent while the window was not full, else 0 */
 	} in;
 };
 
-/* CongestionEvent (RFC 9002 B.6): Loss or marks. */
+/* CongestionEvent (RFC 9002 B.6): Notifies the congestion controller of loss or ECN marks. */
 struct equic_congestion_event {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 largest_sent; /* when the latest of the packets was sent, in nanoseconds on the connection's clock */
-		equic_u64 marked; /* of packets, how many were marked; of one event, 1 if marks tell of it and 0 if loss does */
+		equic_u64 largest_sent; /* time at which the last of the packets was sent, in nanoseconds on the connection's clock */
+		equic_u64 marked; /* number of marked packets; for a congestion event, 1 if it is caused by marks and 0 if by loss */
 		equic_u64 bytes; /* a number of bytes */
 	} in;
 };
 
-/* PacingRate (RFC 9002 s.7.7): Bytes a second to send at; two datagrams at least. */
+/* PacingRate (RFC 9002 s.7.7): Returns the pacing rate in bytes per second; at least two datagrams. */
 struct equic_pacing_rate {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -426,8 +434,8 @@ struct equic_pacing_rate {
 	} out;
 };
 
-/* PaceUntil (RFC 9002 s.7.7): When a datagram may leave at that rate; none: now. A second after it
- * was first put off it may. */
+/* PaceUntil (RFC 9002 s.7.7): Returns when a datagram may be sent at that rate, or none for now. It
+ * is sent at the latest a second after it was first delayed. */
 struct equic_pace_until {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -435,11 +443,12 @@ struct equic_pace_until {
 		equic_u64 size; /* bytes of the packet or datagram */
 	} in;
 	struct {
-		equic_u64 at; /* a moment in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
 	} out;
 };
 
-/* AppLimited (RFC 9002 s.7.8): There was too little to send to fill the window. */
+/* AppLimited (RFC 9002 s.7.8): Notifies that there was too little data to fill the congestion
+ * window. */
 struct equic_app_limited {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -447,34 +456,35 @@ struct equic_app_limited {
 	} in;
 };
 
-/* SelectPath (RFC 9000 s.9): On which path the next datagram goes: the packet scheduler. The active
- * one, or one that has something to send which probes it; any other answer stands for the default.
- * With multipath (RFC 10069): any on which data can go, unless nothing was heard of what was sent
- * there last and another is better off. If it has no room, it is asked again, and an answer that
- * was given before means that data waits. A path that has room for data that waits gets a datagram
- * in a second at least, unless it is a backup or its cost is not 0. Acknowledgements, probes and
- * challenges of the others go all the same. */
+/* SelectPath (RFC 9000 s.9): Chooses the path of the next datagram: the packet scheduler. Without
+ * multipath, it can be the active path, or a path with something to send that probes it; any other
+ * answer counts as the default. With multipath (RFC 10069), it can be any path on which data can
+ * be sent, unless the peer has not acknowledged what was sent there last and another path works.
+ * If the path has no room, the operation is called again; repeating an answer means that data
+ * waits. A path with room gets at least one datagram per second while data waits, unless it is a
+ * backup or its cost is not 0. Acknowledgments, probes and challenges of other paths are sent
+ * independently. */
 struct equic_select_path {
 	struct {
 		equic_u64 path; /* number of the path */
 	} out;
 };
 
-/* HasContent (RFC 9000 s.12.2): Whether a packet of a space is to be sent now. None where there is
- * nothing to send; where there is something, it can be put off for a second. */
+/* HasContent (RFC 9000 s.12.2): Decides whether a packet of this space is sent now. A hook cannot
+ * send a packet without content, and can delay a packet by up to a second. */
 struct equic_has_content {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 path; /* number of the path */
-		equic_u64 may_count; /* 1 if window and pace let a packet go that counts as in flight, else 0 */
+		equic_u64 may_count; /* 1 if window and pacing permit a packet that counts as in flight, else 0 */
 	} in;
 	struct {
 		equic_u64 yes; /* 1 or 0 */
 	} out;
 };
 
-/* DatagramSize (RFC 9000 s.14): How large the datagram may be: 1,200 bytes at least, and what the
- * path is known to take at most. */
+/* DatagramSize (RFC 9000 s.14): Returns the largest size of the datagram: from 1,200 bytes to what
+ * the path is known to carry. */
 struct equic_datagram_size {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -484,8 +494,8 @@ struct equic_datagram_size {
 	} out;
 };
 
-/* NextPacketNumber (RFC 9000 s.17.1): The number of the next packet; not below next, and at most 64
- * above. */
+/* NextPacketNumber (RFC 9000 s.17.1): Returns the number of the next packet: from next to 64 above
+ * it. */
 struct equic_next_packet_number {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -496,7 +506,7 @@ struct equic_next_packet_number {
 	} out;
 };
 
-/* SpinBit (RFC 9000 s.17.4): The value of the spin bit. */
+/* SpinBit (RFC 9000 s.17.4): Returns the value of the spin bit. */
 struct equic_spin_bit {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -506,7 +516,8 @@ struct equic_spin_bit {
 	} out;
 };
 
-/* GenerateHeader (RFC 9000 s.17): The header of a packet is written, its payload not yet. */
+/* GenerateHeader (RFC 9000 s.17): Notifies that the header of a packet was written, before its
+ * payload. */
 struct equic_generate_header {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -515,8 +526,8 @@ struct equic_generate_header {
 	} in;
 };
 
-/* GenerateFrames (RFC 9000 s.12.4): The frames of a packet. Output 0: nothing in it is
- * ack-eliciting. They are written whatever is answered. */
+/* GenerateFrames (RFC 9000 s.12.4): Writes the frames of a packet. They are written whatever a hook
+ * answers. Output 0 means that none of them elicits an acknowledgment. */
 struct equic_generate_frames {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -524,14 +535,14 @@ struct equic_generate_frames {
 		equic_u64 room; /* bytes that are left in the packet */
 	} in;
 	struct {
-		equic_u64 ack_eliciting; /* 1 if the packet is to be acknowledged, else 0 */
+		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
 	} out;
 };
 
-/* WriteFrame (RFC 9000 s.19): A frame as it goes out. Of the transport's own, to look at: its
- * bytes, and how many they are. Of a hook's own, for that hook to write: a buffer, and the token
- * that it queued the frame with. What it writes must be one frame of the type, as its own
- * ParseFrame reads it. It is there for each frame type. */
+/* WriteFrame (RFC 9000 s.19): Writes a frame. For a frame of the transport, a hook can only observe
+ * its bytes and their number. For a hook's own frame type, that hook writes the frame into a
+ * buffer; token is the word that the frame was queued with. The result must be one frame of the
+ * type, as the hook's own ParseFrame parses it. It is there for each frame type. */
 struct equic_write_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -543,31 +554,31 @@ struct equic_write_frame {
 	} out;
 };
 
-/* PadPacket (RFC 9000 s.14.1): Bytes of PADDING at the end of a packet; not below what is wanted,
- * and not more if it is not ack-eliciting. */
+/* PadPacket (RFC 9000 s.14.1): Returns the bytes of PADDING at the end of a packet: not fewer than
+ * wanted, and not more if the packet does not elicit an acknowledgment. */
 struct equic_pad_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 wanted; /* bytes of padding that there must be */
+		equic_u64 wanted; /* smallest number of bytes of padding */
 	} in;
 	struct {
 		equic_u64 bytes; /* a number of bytes */
 	} out;
 };
 
-/* SendPacket (RFC 9002 A.5): A packet was sent. It is remembered whatever is answered. */
+/* SendPacket (RFC 9002 A.5): Records a sent packet. This happens whatever a hook answers. */
 struct equic_send_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
 		equic_u64 size; /* bytes of the packet or datagram */
-		equic_u64 ack_eliciting; /* 1 if the packet is to be acknowledged, else 0 */
+		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
 		equic_u64 path; /* number of the path */
 	} in;
 };
 
-/* SendDatagram (RFC 9000 s.12.2): A datagram is about to leave, as it is on the wire. Bytes to read
- * go with it. */
+/* SendDatagram (RFC 9000 s.12.2): Notifies that a datagram is about to be sent, with its final
+ * bytes. Bytes to read go with it. */
 struct equic_send_datagram {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -575,7 +586,7 @@ struct equic_send_datagram {
 	} in;
 };
 
-/* MarkEcn (RFC 9000 s.13.4): Whether a packet is marked ECT(0). */
+/* MarkEcn (RFC 9000 s.13.4): Decides whether a packet is marked ECT(0). */
 struct equic_mark_ecn {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -586,7 +597,8 @@ struct equic_mark_ecn {
 	} out;
 };
 
-/* ScheduleStream (RFC 9000 s.2.3): Which stream goes next; none: whose turn it is. */
+/* ScheduleStream (RFC 9000 s.2.3): Chooses the stream that is sent next, or none for the default
+ * order. */
 struct equic_schedule_stream {
 	struct {
 		equic_u64 room; /* bytes that are left in the packet */
@@ -596,20 +608,20 @@ struct equic_schedule_stream {
 	} out;
 };
 
-/* WindowUpdate (RFC 9000 s.4.2): The limit to tell the peer for a stream, or, where that is none,
- * for the connection; not below the default, and no more room than the window may ever have. */
+/* WindowUpdate (RFC 9000 s.4.2): Returns the flow control limit for a stream, or for the connection
+ * if stream is none: not below the default, and not above the largest window. */
 struct equic_window_update {
 	struct {
 		equic_u64 stream; /* stream ID; all ones: none */
-		equic_u64 limit; /* the most that may be, of what the operation is about: bytes, connection IDs */
+		equic_u64 limit; /* the limit that the operation is about, in bytes or connection IDs */
 	} in;
 	struct {
-		equic_u64 limit; /* the most that may be, of what the operation is about: bytes, connection IDs */
+		equic_u64 limit; /* the limit that the operation is about, in bytes or connection IDs */
 	} out;
 };
 
-/* OpenStream (RFC 9000 s.4.6): Whether the application may open a stream now: 0 bidirectional, 1
- * unidirectional. */
+/* OpenStream (RFC 9000 s.4.6): Decides whether the application may open a stream now: direction 0
+ * is bidirectional, 1 unidirectional. */
 struct equic_open_stream {
 	struct {
 		equic_u64 direction; /* 0: bidirectional, 1: unidirectional */
@@ -619,26 +631,27 @@ struct equic_open_stream {
 	} out;
 };
 
-/* ConnectionIdCount (RFC 9000 s.5.1.1): How many connection IDs the peer is given, of what it and
- * we keep. */
+/* ConnectionIdCount (RFC 9000 s.5.1.1): Returns how many connection IDs the peer gets, within the
+ * limits of both ends. */
 struct equic_connection_id_count {
 	struct {
-		equic_u64 limit; /* the most that may be, of what the operation is about: bytes, connection IDs */
+		equic_u64 limit; /* the limit that the operation is about, in bytes or connection IDs */
 	} in;
 	struct {
 		equic_u64 count; /* how many */
 	} out;
 };
 
-/* RetireConnectionId (RFC 9000 s.5.1.2): The peer retires one of ours. */
+/* RetireConnectionId (RFC 9000 s.5.1.2): Notifies that the peer retires one of this end's
+ * connection IDs. */
 struct equic_retire_connection_id {
 	struct {
 		equic_u64 sequence; /* sequence number of the connection ID */
 	} in;
 };
 
-/* ProbeMtu (RFC 9000 s.14.3): The size of a probe for larger datagrams, if one is due; 0: none. Of
- * a hook's answers 0 counts, any other stands for the default. */
+/* ProbeMtu (RFC 9000 s.14.3): Returns the size of a PMTU probe if one is due, or 0. A hook can only
+ * answer 0; any other answer counts as the default. */
 struct equic_probe_mtu {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -648,15 +661,15 @@ struct equic_probe_mtu {
 	} out;
 };
 
-/* MtuProbeDone (RFC 8899 s.4): A probe arrived (1) or was lost (0). */
+/* MtuProbeDone (RFC 8899 s.4): Notifies that a PMTU probe arrived (1) or was lost (0). */
 struct equic_mtu_probe_done {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 arrived; /* 1 if the probe was acknowledged, 0: it was lost */
+		equic_u64 arrived; /* 1 if the probe was acknowledged, 0 if it was lost */
 	} in;
 };
 
-/* AnswerChallenge (RFC 9000 s.8.2.2): PATH_CHALLENGE came. Output 0: it is not answered. */
+/* AnswerChallenge (RFC 9000 s.8.2.2): Processes PATH_CHALLENGE. Output 0 sends no PATH_RESPONSE. */
 struct equic_answer_challenge {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -666,8 +679,8 @@ struct equic_answer_challenge {
 	} out;
 };
 
-/* FollowPeer (RFC 9000 s.9.3): Whether the active path follows the peer, whose latest packet came
- * from elsewhere. */
+/* FollowPeer (RFC 9000 s.9.3): Decides whether the active path follows the peer, whose latest
+ * packet came from another address. */
 struct equic_follow_peer {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -678,87 +691,88 @@ struct equic_follow_peer {
 	} out;
 };
 
-/* ChallengePath (RFC 9000 s.8.2.1): A path is to be validated: a challenge is chosen. */
+/* ChallengePath (RFC 9000 s.8.2.1): Begins path validation: chooses the data of a PATH_CHALLENGE. */
 struct equic_challenge_path {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 };
 
-/* PathValidated (RFC 9000 s.8.2.3): The peer has answered on a path. */
+/* PathValidated (RFC 9000 s.8.2.3): Notifies that the peer has answered a challenge on a path. */
 struct equic_path_validated {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 };
 
-/* InitOpaqueData (The Case for Protocol Plugins s.3): The connection begins: what a plugin keeps is
- * set up. */
+/* InitOpaqueData (The Case for Protocol Plugins s.3): Notifies that the connection begins, so that
+ * a plugin can initialise its state. */
 struct equic_init_opaque_data {
 	struct {
 		equic_u64 side; /* 0: client, 1: server */
 	} in;
 };
 
-/* KeysReady (RFC 9001 s.4.1.4): Keys of a space are there. */
+/* KeysReady (RFC 9001 s.4.1.4): Notifies that the keys of a space are installed. */
 struct equic_keys_ready {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 	} in;
 };
 
-/* DiscardKeys (RFC 9001 s.4.9): Keys of a space are thrown away. */
+/* DiscardKeys (RFC 9001 s.4.9): Notifies that the keys of a space are discarded. */
 struct equic_discard_keys {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 	} in;
 };
 
-/* UpdateKeys (RFC 9001 s.6): Whether keys are updated now: the application wishes it, or (worn)
- * they have protected half of the packets that they may. From three quarters on nobody is asked. */
+/* UpdateKeys (RFC 9001 s.6): Decides whether keys are updated now, because the application requests
+ * it, or (worn) because they have protected half of the packets that they may. From three quarters
+ * on they are always updated. */
 struct equic_update_keys {
 	struct {
-		equic_u64 worn; /* 1 if the keys have protected half of what they may, 0: the application wishes it */
+		equic_u64 worn; /* 1 if the keys have protected half of the packets that they may, 0 if the application requests an update */
 	} in;
 	struct {
 		equic_u64 allowed; /* 1 or 0 */
 	} out;
 };
 
-/* HandshakeComplete (RFC 9001 s.4.1.1): The handshake is complete. */
+/* HandshakeComplete (RFC 9001 s.4.1.1): Notifies that the handshake is complete. */
 struct equic_handshake_complete {
 };
 
-/* HandshakeConfirmed (RFC 9001 s.4.1.2): It is confirmed. */
+/* HandshakeConfirmed (RFC 9001 s.4.1.2): Notifies that the handshake is confirmed. */
 struct equic_handshake_confirmed {
 };
 
-/* IdleTimeout (RFC 9000 s.10.1): How long nothing may come before the connection is dropped; none:
- * for ever. Not longer than the default. */
+/* IdleTimeout (RFC 9000 s.10.1): Returns the idle timeout, or none for no timeout; not longer than
+ * the default. */
 struct equic_idle_timeout {
 	struct {
-		equic_u64 duration; /* a time in nanoseconds; all ones, where there can be none: none */
+		equic_u64 duration; /* a time in nanoseconds; all ones: none, where the operation permits it */
 	} out;
 };
 
-/* CloseConnection (RFC 9000 s.10.2): We close the connection. */
+/* CloseConnection (RFC 9000 s.10.2): Notifies that this end closes the connection. */
 struct equic_close_connection {
 	struct {
-		equic_u64 application; /* 1 if the error is the application's, 0: the transport's */
+		equic_u64 application; /* 1 if the error is the application's, 0 if it is the transport's */
 		equic_u64 code; /* the error code */
 	} in;
 };
 
-/* PeerClosed (RFC 9000 s.10.2.2): The peer has closed it. */
+/* PeerClosed (RFC 9000 s.10.2.2): Notifies that the peer has closed the connection. */
 struct equic_peer_closed {
 	struct {
-		equic_u64 application; /* 1 if the error is the application's, 0: the transport's */
+		equic_u64 application; /* 1 if the error is the application's, 0 if it is the transport's */
 		equic_u64 code; /* the error code */
 	} in;
 };
 
-/* ChooseVersion (RFC 9368 s.2.3): The version that a server answers in: the client's, or what it
- * likes better. */
+/* ChooseVersion (RFC 9368 s.2.3): Returns the version in which a server answers: the client's, or
+ * one that the server prefers. */
 struct equic_choose_version {
 	struct {
 		equic_u64 version; /* version of QUIC (RFC 9000 s.15) */
@@ -768,14 +782,14 @@ struct equic_choose_version {
 	} out;
 };
 
-/* EarlyDataAnswered (RFC 9001 s.4.6.2): It is known whether early data is taken. */
+/* EarlyDataAnswered (RFC 9001 s.4.6.2): Notifies whether the server accepts early data. */
 struct equic_early_data_answered {
 	struct {
 		equic_u64 accepted; /* 1 if the server takes early data, else 0 */
 	} in;
 };
 
-/* KeepPacket (RFC 9001 s.5.7): Whether a packet is kept that came before its keys. */
+/* KeepPacket (RFC 9001 s.5.7): Decides whether a packet that arrived before its keys is kept. */
 struct equic_keep_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -786,63 +800,64 @@ struct equic_keep_packet {
 	} out;
 };
 
-/* AcceptDatagram (RFC 9221 s.5): An unreliable datagram came. Output 0: it is dropped. Bytes to
- * read go with it. */
+/* AcceptDatagram (RFC 9221 s.5): Receives a DATAGRAM frame. Output 0 drops its data. Bytes to read
+ * go with it. */
 struct equic_accept_datagram {
 	struct {
-		equic_u64 accept; /* 1, or 0: the operation's documentation says what becomes of it then */
+		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
 	} out;
 };
 
-/* RequestAckFrequency (draft-ietf-quic-ack-frequency s.7): How often the peer is asked to
- * acknowledge, if that is far from what it does. The delay is a second more than by default at
- * most. */
+/* RequestAckFrequency (draft-ietf-quic-ack-frequency s.7): Returns how often the peer should
+ * acknowledge. A request is sent if it differs much from the current one. The delay is at most a
+ * second above the default. */
 struct equic_request_ack_frequency {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 threshold; /* an acknowledgement is due once more ack-eliciting packets than that wait for one */
-		equic_u64 max_delay; /* longest time that an acknowledgement waits, in nanoseconds */
-		equic_u64 reordering; /* packets by which one must be late to be reported at once; 0: never, 1: any */
+		equic_u64 threshold; /* an acknowledgment is due when more ack-eliciting packets than this wait for one */
+		equic_u64 max_delay; /* longest delay of an acknowledgment, in nanoseconds */
+		equic_u64 reordering; /* reordering, in packets, that is reported at once; 0: never, 1: any */
 	} out;
 };
 
-/* ObeyAckFrequency (draft-ietf-quic-ack-frequency s.4): The peer asks us to acknowledge so often.
- * Output 0: we go on as before. */
+/* ObeyAckFrequency (draft-ietf-quic-ack-frequency s.4): Processes ACK_FREQUENCY. Output 0 ignores
+ * the request. */
 struct equic_obey_ack_frequency {
 	struct {
-		equic_u64 threshold; /* an acknowledgement is due once more ack-eliciting packets than that wait for one */
-		equic_u64 max_delay; /* longest time that an acknowledgement waits, in nanoseconds */
-		equic_u64 reordering; /* packets by which one must be late to be reported at once; 0: never, 1: any */
+		equic_u64 threshold; /* an acknowledgment is due when more ack-eliciting packets than this wait for one */
+		equic_u64 max_delay; /* longest delay of an acknowledgment, in nanoseconds */
+		equic_u64 reordering; /* reordering, in packets, that is reported at once; 0: never, 1: any */
 	} in;
 	struct {
 		equic_u64 obey; /* 1 or 0 */
 	} out;
 };
 
-/* KeepAlive (RFC 9000 s.10.1.2): After how long without a word a PING is sent; none: never. */
+/* KeepAlive (RFC 9000 s.10.1.2): Returns the time without packets after which a PING is sent, or
+ * none for never. */
 struct equic_keep_alive {
 	struct {
 		equic_u64 interval; /* a time in nanoseconds; all ones: none */
 	} out;
 };
 
-/* HookTimer (The Case for Protocol Plugins s.3): The timer that the hook set has run out; it was
- * set to at. */
+/* HookTimer (The Case for Protocol Plugins s.3): Notifies the hook that set a timer that it has
+ * expired; it was set to at. */
 struct equic_hook_timer {
 	struct {
-		equic_u64 at; /* a moment in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
 	} in;
 };
 
-/* HookMessage (The Case for Protocol Plugins s.3): The application has a message for the hook.
+/* HookMessage (The Case for Protocol Plugins s.3): Delivers a message of the application to a hook.
  * Bytes to read go with it. */
 struct equic_hook_message {
 };
 
-/* ProtectPacket (RFC 9001 s.5.3): A packet is complete but for its protection: the bytes of its
- * frames, PADDING among them. Bytes to read go with it. */
+/* ProtectPacket (RFC 9001 s.5.3): Notifies that a packet is complete, before its protection; the
+ * bytes are its frames with PADDING. Bytes to read go with it. */
 struct equic_protect_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -851,8 +866,8 @@ struct equic_protect_packet {
 	} in;
 };
 
-/* KeepRoom (RFC 9000 s.12.4): Bytes of a packet that STREAM frames leave free: 128 at most, and a
- * quarter of the room. Other frames may use them. */
+/* KeepRoom (RFC 9000 s.12.4): Returns how many bytes of a packet STREAM frames leave free: at most
+ * 128, and at most a quarter of the room. Other frames may use them. */
 struct equic_keep_room {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -863,33 +878,33 @@ struct equic_keep_room {
 	} out;
 };
 
-/* PathAdded (RFC 9000 s.9): A path is new: there are addresses between which no datagram came or
- * went before. */
+/* PathAdded (RFC 9000 s.9): Notifies of a new path: the first datagram between two addresses was
+ * sent or received. */
 struct equic_path_added {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 };
 
-/* PathRemoved (RFC 9000 s.9): A path is gone. Its number is never another's. */
+/* PathRemoved (RFC 9000 s.9): Notifies that a path was removed. Its number is never used again. */
 struct equic_path_removed {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 };
 
-/* ApplicationWrote (RFC 9000 s.2.2): The application has written so many bytes to streams since
- * this was said last. It is said before the next datagram is made. */
+/* ApplicationWrote (RFC 9000 s.2.2): Notifies how many bytes the application has written to streams
+ * since the last call. It is called before the next datagram is built. */
 struct equic_application_wrote {
 	struct {
 		equic_u64 bytes; /* a number of bytes */
 	} in;
 };
 
-/* WriteParameters (RFC 9000 s.7.4.2): The hook may declare transport parameters of its own, encoded
- * one behind the other: numbers from 0x40 up that the transport does not know, eight of them at
- * most. It is said when the hook is attached before the first packet, to a hook that no other
- * brought; a session of TLS that the client would have resumed may be used up by that. A buffer to
+/* WriteParameters (RFC 9000 s.7.4.2): Lets a hook declare transport parameters of its own, encoded
+ * one after the other: at most eight, with numbers from 0x40 up that the transport does not know.
+ * It is called for a hook that is attached before the first packet and that no other hook
+ * attached. A TLS session that the client would have resumed may be used up by that. A buffer to
  * write goes with it. */
 struct equic_write_parameters {
 	struct {
@@ -897,17 +912,17 @@ struct equic_write_parameters {
 	} out;
 };
 
-/* PeerParameter (RFC 9000 s.7.4.2): The peer declared a transport parameter with a number that this
- * hook wrote: the bytes are its value. Bytes to read go with it. */
+/* PeerParameter (RFC 9000 s.7.4.2): Notifies that the peer declared a transport parameter with a
+ * number that this hook wrote; the bytes are its value. Bytes to read go with it. */
 struct equic_peer_parameter {
 	struct {
 		equic_u64 parameter; /* number of a transport parameter */
 	} in;
 };
 
-/* CopyStreamData (RFC 10069 s.5.5): Whether a piece of stream data that was sent on a path goes on
- * another one, too. It does so when that one has room, if the piece was not acknowledged by then;
- * of pieces that wait the last 1,024 are kept for each path. */
+/* CopyStreamData (RFC 10069 s.5.5): Decides whether stream data that was sent on a path is also
+ * sent on another one. It is sent there when that path has room, unless it was acknowledged
+ * before. The last 1,024 waiting pieces are kept for each path. */
 struct equic_copy_stream_data {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -916,7 +931,7 @@ struct equic_copy_stream_data {
 		equic_u64 bytes; /* a number of bytes */
 	} in;
 	struct {
-		equic_u64 copy; /* 1 if it goes there, too, else 0 */
+		equic_u64 copy; /* 1 if the data is also sent there, else 0 */
 	} out;
 };
 

@@ -141,19 +141,19 @@ static equic_u64 (*const equic_call_default)(void) __attribute__((unused)) = (vo
 
 /* Fields: what `equic_get` reads; what each path has for itself is the active path's. */
 enum equic_field {
-	EQUIC_SMOOTHED_RTT = 1, /* Smoothed round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most. */
-	EQUIC_RTT_VARIATION = 2, /* Variation of the round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most. */
-	EQUIC_MIN_RTT = 3, /* Least round-trip time measured so far. */
-	EQUIC_LATEST_RTT = 4, /* Round-trip time that was measured last. */
-	EQUIC_CONGESTION_WINDOW = 5, /* Congestion window in force: a hook's, if one has answered CongestionWindow. Set, it is the controller's from there on, two datagrams at least and a gibibyte at most; BBR's cannot be set. */
+	EQUIC_SMOOTHED_RTT = 1, /* Smoothed RTT (RFC 9002 s.5.3). It can be set, to a minute at most. */
+	EQUIC_RTT_VARIATION = 2, /* RTT variation (RFC 9002 s.5.3). It can be set, to a minute at most. */
+	EQUIC_MIN_RTT = 3, /* Smallest RTT sample so far. */
+	EQUIC_LATEST_RTT = 4, /* Latest RTT sample. */
+	EQUIC_CONGESTION_WINDOW = 5, /* Congestion window in force: a hook's, if one has answered CongestionWindow. Setting it changes the controller's window, to at least two datagrams and at most a gibibyte. It has no effect on BBR. */
 	EQUIC_BYTES_IN_FLIGHT = 6, /* Bytes that were sent and are neither acknowledged nor lost. */
-	EQUIC_PTO_COUNT = 7, /* Number of probe timeouts in a row. */
-	EQUIC_DATAGRAM_SIZE = 8, /* Most bytes of UDP payload that the path is known to take. */
-	EQUIC_SLOW_START_THRESHOLD = 9, /* Slow start threshold in bytes; all ones if the controller is still in slow start. It may be set as the window may. */
-	EQUIC_CONTROLLER_WINDOW = 10, /* Congestion window that the connection's own controller has, whatever a hook answers. */
-	EQUIC_CONTROLLER_PACING_RATE = 11, /* Rate at which the connection's own controller would send, in bytes a second. */
-	EQUIC_DELIVERY_RATE = 12, /* Rate at which the path delivers, by the latest sample, in bytes a second; 0 if it is not known. */
-	EQUIC_LOSS_TIME = 13, /* Time at which a 1-RTT packet will count as lost next; all ones if none is waited for. */
+	EQUIC_PTO_COUNT = 7, /* Number of consecutive PTOs. */
+	EQUIC_DATAGRAM_SIZE = 8, /* Largest UDP payload that the path is known to carry. */
+	EQUIC_SLOW_START_THRESHOLD = 9, /* Slow start threshold in bytes; all ones if the controller is still in slow start. It can be set within the limits of the congestion window. */
+	EQUIC_CONTROLLER_WINDOW = 10, /* Congestion window of the connection's own controller, without a hook's answer. */
+	EQUIC_CONTROLLER_PACING_RATE = 11, /* Pacing rate of the connection's own controller, in bytes per second. */
+	EQUIC_DELIVERY_RATE = 12, /* Latest sample of the delivery rate, in bytes per second; 0 if it is unknown. */
+	EQUIC_LOSS_TIME = 13, /* Time at which the next 1-RTT packet will be declared lost; all ones if there is none. */
 	EQUIC_LAST_ELICITING_SENT = 14, /* Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight. */
 	EQUIC_DATAGRAMS_RECEIVED = 16, /* Number of datagrams received. */
 	EQUIC_DATAGRAMS_SENT = 17, /* Number of datagrams sent. */
@@ -161,23 +161,23 @@ enum equic_field {
 	EQUIC_BYTES_SENT = 19, /* Bytes of UDP payload sent. */
 	EQUIC_PACKETS_RECEIVED = 20, /* Number of packets received. */
 	EQUIC_PACKETS_SENT = 21, /* Number of packets sent. */
-	EQUIC_PACKETS_LOST = 22, /* Number of packets given up as lost. */
-	EQUIC_SIDE = 32, /* Side of the connection that this end is: 0 the client, 1 the server. */
+	EQUIC_PACKETS_LOST = 22, /* Number of packets that were declared lost. */
+	EQUIC_SIDE = 32, /* Side of this end: 0 for the client, 1 for the server. */
 	EQUIC_CONNECTED = 33, /* 1 if the handshake is complete, else 0. */
 	EQUIC_CONFIRMED = 34, /* 1 if the handshake is confirmed, else 0. */
 	EQUIC_ACTIVE_PATH = 35, /* Number of the active path. */
 	EQUIC_LARGEST_ACKED = 36, /* Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none. */
-	EQUIC_PEER_MAX_ACK_DELAY = 37, /* Longest time for which the peer says that it delays acknowledgements (max_ack_delay). */
-	EQUIC_APPLICATION_WAITS = 38, /* 1 if the application has data to send that the peer's limits allow, in streams or datagrams; else 0. */
-	EQUIC_BYTES_UNSENT = 39, /* Bytes of stream data that were written and have not been sent even once: of all streams, or of the one whose stream ID is asked for (equic_get_of). */
-	EQUIC_NEXT_PATH = 40, /* Number of the first path whose number is at least the one asked for (equic_get_of), of all the connection's paths; all ones if there is none. It gives all paths, one after the other. */
-	EQUIC_PATH_ID = 41, /* Path ID that the path uses (RFC 10069); 0 without multipath. Unlike its number it is the same at both ends. */
-	EQUIC_PATH_STATUS = 42, /* 1 if data can go on the path, else 0; 2 is added if one of the ends wants it used only where there is no other (PATH_STATUS_BACKUP), 4 if nothing was heard of what was sent there last. */
-	EQUIC_PATH_COST = 43, /* What it costs to use the path, a label in the application's units; 0 if it has said nothing. */
-	EQUIC_PATH_PACKETS_LOST = 44, /* Number of packets that were sent on the path and given up as lost. */
+	EQUIC_PEER_MAX_ACK_DELAY = 37, /* The peer's max_ack_delay. */
+	EQUIC_APPLICATION_WAITS = 38, /* 1 if the application has stream data or DATAGRAM frames to send within the peer's limits, else 0. */
+	EQUIC_BYTES_UNSENT = 39, /* Bytes of stream data that were written and never sent: of all streams, or of the stream with the given stream ID (equic_get_of). */
+	EQUIC_NEXT_PATH = 40, /* Lowest number of a path that is at least the given number (equic_get_of); all ones if there is none. With this field a hook can iterate over all paths. */
+	EQUIC_PATH_ID = 41, /* Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the same at both ends. */
+	EQUIC_PATH_STATUS = 42, /* 1 if data can be sent on the path, else 0. 2 is added if one of the ends wants it as a backup (PATH_STATUS_BACKUP), and 4 if the peer has not acknowledged what was sent there last. */
+	EQUIC_PATH_COST = 43, /* Cost of the path in the application's units; 0 if the application has not set it. */
+	EQUIC_PATH_PACKETS_LOST = 44, /* Number of packets that were sent on the path and declared lost. */
 	EQUIC_PATH_BYTES_SENT = 45, /* Bytes of UDP payload sent on the path. */
-	EQUIC_PATH_ROOM = 46, /* Bytes that the congestion window has room for now; 0 if it has none for a datagram of full size, or the pace holds that back. */
-	EQUIC_CHOICE_HOLDS = 47, /* Number of further datagrams for which the path that SelectPath chooses now is taken without asking again: at most 64, as long as no time passes and the path has room. It may be set while that operation is called, and is 0 again at its next call; with one path it changes nothing. */
+	EQUIC_PATH_ROOM = 46, /* Bytes that the congestion window permits now; 0 if it has no room for a full datagram, or if pacing delays that. */
+	EQUIC_CHOICE_HOLDS = 47, /* Number of further datagrams, at most 64, that use the path which SelectPath chooses now, without another call. The choice ends when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its next call. It has no effect with one path. */
 };
 
 /* A structure for each operation. */

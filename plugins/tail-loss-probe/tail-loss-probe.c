@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Tail loss probe (draft-dukkipati-tcpm-tcp-loss-probe): when the last packets of a flight are
- * lost, nothing after them tells the sender so. Its first probe goes after two round trips here,
- * where the probe timeout of RFC 9002 waits for a round trip, four times its variation and the
- * delay of acknowledgements. So it gains where round trips vary. */
+ * lost, no later packet reveals the loss. This plugin sends the first probe after two round trips.
+ * The probe timeout of RFC 9002 waits for a round trip, four times its variation and the delay of
+ * acknowledgements. The plugin helps when round-trip times vary. */
 #include <equic_plugin.h>
 
 static equic_u64 most(equic_u64 a, equic_u64 b)
@@ -19,13 +19,13 @@ equic_u64 set_timer(struct equic_set_timer *call)
 	equic_u64 usual = rtt + most(4 * equic_get(EQUIC_RTT_VARIATION), EQUIC_MILLISECOND) + delay;
 	equic_u64 wait = 2 * rtt;
 
-	/* Loss detection waits for another reason, or this was not the first probe. */
+	/* The timer has another reason, or this is not the first probe. */
 	if (!equic_get(EQUIC_CONFIRMED) || sent == EQUIC_NONE ||
 	    equic_get(EQUIC_LOSS_TIME) != EQUIC_NONE)
 		return EQUIC_DEFAULT;
 	if (equic_get(EQUIC_PTO_COUNT))
 		return EQUIC_DEFAULT;
-	/* A single packet is acknowledged late. */
+	/* The acknowledgement of a single packet is delayed. */
 	if (equic_get(EQUIC_BYTES_IN_FLIGHT) <= equic_get(EQUIC_DATAGRAM_SIZE))
 		wait = most(wait, rtt + rtt / 2 + delay);
 	if (wait >= usual)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * A packet scheduler by cost. Paths with the lowest label (EQUIC_PATH_COST, which the application
- * sets) carry all that they have room for, the one with the lowest round-trip time first. One with
- * a higher label c carries no more than (1 + lowest) / (1 + c) of what those have carried: with
- * labels 0 and 3 at most a quarter. */
+ * sets) carry as much data as they have room for, the path with the lowest round-trip time first.
+ * A path with a higher label c carries at most (1 + lowest) / (1 + c) of the bytes of those paths.
+ * With labels 0 and 3, that is a quarter. */
 #include <equic_plugin.h>
 
-/* Paths that are looked at. */
+/* Most paths that are examined. */
 #define PATHS 8
 
 /* Bytes that a path may be ahead of its share. */
 #define SLACK 16384
 
-/* The largest label that counts. */
+/* Larger labels count as this one. */
 #define DEAREST 65535
 
 static equic_u64 cost_of(equic_u64 path)
@@ -22,7 +22,7 @@ static equic_u64 cost_of(equic_u64 path)
 	return cost < DEAREST ? cost : DEAREST;
 }
 
-/* Whether data can go on a path, it is no backup, and the peer has answered there. */
+/* Returns whether a path can carry data, is not a backup, and the peer has answered on it. */
 static int works(equic_u64 path)
 {
 	return equic_get_of(EQUIC_PATH_STATUS, path) == 1;
@@ -67,7 +67,7 @@ equic_u64 choose(struct equic_select_path *call)
 			best_rtt = rtt;
 		}
 	}
-	/* Where none that may has room, data waits for one that is cheap. */
+	/* If no permitted path has room, data waits for a cheap one. */
 	call->out.path = best == EQUIC_NONE ? cheap : best;
 	return EQUIC_DONE;
 }

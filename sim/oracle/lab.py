@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Holds real time and virtual time together: the scenarios in sim/oracle/lab by `equic lab run` and by `equic sim run`.
+"""Holds real time and virtual time together: the scenarios in sim/oracle/lab by `equic-lab net run` and by `equic-lab sim run`.
 
-Usage: lab.py [FOLDER]       the folder of equic and equic-sim; target/release otherwise. Needs root.
+Usage: lab.py [FOLDER]       the folder of equic-lab and equic-sim; target/release otherwise. Needs root.
 
 Completion of QUIC transfers is compared by the median over seeds, and may differ by 10 %. Rates are low, so that a
 machine that has time for it is never the bottleneck; whether it had time the lab says itself: where packets were late by
@@ -37,10 +37,10 @@ def completion(runs):
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/release")
     worse, busy = [], []
-    print("| scenario | equic lab run | equic sim run | ratio | 99 % late by at most |\n|---|---|---|---|---|")
+    print("| scenario | equic-lab net run | equic-lab sim run | ratio | 99 % late by at most |\n|---|---|---|---|---|")
     for scenario in sorted((HERE / "lab").glob("*.toml")):
         simulated = played(folder / "equic-sim", "run", scenario)
-        real = played(folder / "equic", "lab", "run", scenario)
+        real = played(folder / "equic-lab", "net", "run", scenario)
         late = max(run["real_time"]["late_p99"] for run in real)
         ours, theirs = completion(real), completion(simulated)
         ratio = ours / theirs

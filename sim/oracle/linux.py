@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of sim/oracle/linux.sh: what a kernel's TCP took, what `equic sim run` takes, and their ratio.
+"""The table of sim/oracle/linux.sh: what a kernel's TCP took, what `equic-lab sim run` takes, and their ratio.
 
 Usage: linux.py POINTS SAID EQUIC-SIM [SEEDS]
 """
@@ -55,7 +55,7 @@ def main():
                 kernel = words[2]
             elif words[:2] == ["@@", "run"] and len(words) == 5:
                 took.setdefault(words[2], []).append(float(words[3]))
-    print(f"| point | Linux {kernel} | equic sim | ratio |\n|---|---|---|---|")
+    print(f"| point | Linux {kernel} | equic-lab sim | ratio |\n|---|---|---|---|")
     missing = []
     with open(points, encoding="utf-8") as lines:
         for line in lines:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Linux' own TCP beside the simulator's: bulk transfers over netem and tbf in a virtual machine with one of Debian's
-# kernels, the same in virtual time by `equic sim run`, and a table of both with their ratio.
+# kernels, the same in virtual time by `equic-lab sim run`, and a table of both with their ratio.
 # Usage: sim/oracle/linux.sh [--quick] [META-PACKAGE]        default: linux-image-6.12-cloud-amd64
 #        CONTROLLERS=bbr sim/oracle/linux.sh                 one congestion control alone
 # Each congestion control has a machine of its own, and half an hour at most: one that is slow takes no time from the other.

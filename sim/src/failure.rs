@@ -5,11 +5,15 @@ use std::process::ExitCode;
 /// Reason that a command ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It could not do its work: exit code 1.
+    /// The command could not do its work: exit code 1.
     Failed(String),
-    /// It was called in a way that makes no sense: exit code 2.
+    /// The command was called with wrong arguments: exit code 2.
     Usage(String),
-    /// Whoever read the output has gone, so there is nobody left to tell: exit code 0.
+    /// There was too little data to decide: exit code 3.
+    Undecided(String),
+    /// Nothing could be compared: exit code 4.
+    Incomparable(String),
+    /// The reader of the output has closed it, so nothing can be reported: exit code 0.
     ClosedPipe,
 }
 
@@ -17,24 +21,26 @@ pub(crate) enum Failure {
 pub(crate) type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// Exit code 1, for the reason given.
+    /// Returns a failure with exit code 1 and this message.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure::Failed(message.into())
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Writes the message to standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (message, code) = match self {
             Failure::ClosedPipe => return ExitCode::SUCCESS,
             Failure::Failed(message) => (message, 1),
             Failure::Usage(message) => (message, 2),
+            Failure::Undecided(message) => (message, 3),
+            Failure::Incomparable(message) => (message, 4),
         };
         crate::output::notice(message);
         ExitCode::from(code)
     }
 }
 
-/// The library's errors say what failed, why, and the mend; nothing is to be added.
+/// The library's errors already say what failed, why, and what to do.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())

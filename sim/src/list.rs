@@ -1,4 +1,4 @@
-//! `equic sim list`: scenarios that come with the simulator.
+//! `equic-lab sim list`: scenarios that come with the simulator.
 
 use equic_report::table::{Column, Table};
 use equic_scenario::command::List;
@@ -42,7 +42,7 @@ pub(crate) fn find(name: &str) -> Done<BuiltIn> {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
             Some(near) => format!("did you mean {near}?"),
-            None => "`equic sim list` has them".to_owned(),
+            None => "`equic-lab sim list` has them".to_owned(),
         };
         Failure::Usage(format!("there is no scenario called {name}, and no such file; {hint}"))
     })

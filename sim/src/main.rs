@@ -1,8 +1,8 @@
-//! `equic-sim`: simulations. `equic sim` starts it; it does the same when it is started by itself.
+//! `equic-sim`: simulations. `equic-lab sim` starts it; it does the same when it is started by itself.
 //!
 //! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; `memory.rs`: what does not fit; the command line is
 //!   `equic_scenario::command`;
-//! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage).
+//! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage, 3 undecided, 4 incomparable).
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ use equic_scenario::command::Command;
 
 /// Simulate networks: QUIC connections in virtual time.
 #[derive(Parser)]
-#[command(name = "equic-sim", bin_name = "equic sim", version, max_term_width = 80)]
+#[command(name = "equic-sim", bin_name = "equic-lab sim", version, max_term_width = 80)]
 struct EquicSim {
     #[command(subcommand)]
     command: Command,
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are what was asked for; everything else is wrong usage.
+/// Prints a usage error, or the help or version that the user requested. Returns the exit code.
 fn usage(error: &clap::Error) -> ExitCode {
     let Some(wrong) = equic_scenario::command::usage(error) else { return ExitCode::SUCCESS };
     output::notice(wrong);

@@ -37,8 +37,8 @@ pub(crate) fn json<T: Serialize>(schema: &str, data: T) -> Done {
     text(format_args!("{json}\n"))
 }
 
-/// Says something beside the report. Nobody listening is no error. Control characters, which a file may have in
-/// its keys, are escaped.
+/// Writes a message to standard error. If standard error is closed, that is not an error. Escapes control characters, which
+/// a file may have in its keys.
 pub(crate) fn notice(message: impl Display) {
     let mut shown = String::new();
     for character in message.to_string().chars() {
@@ -48,5 +48,5 @@ pub(crate) fn notice(message: impl Display) {
             shown.push(character);
         }
     }
-    let _ = writeln!(io::stderr().lock(), "equic sim: {shown}");
+    let _ = writeln!(io::stderr().lock(), "equic-lab sim: {shown}");
 }

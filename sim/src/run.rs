@@ -1,4 +1,4 @@
-//! `equic sim run`: one scenario with all its seeds.
+//! `equic-lab sim run`: one scenario with all its seeds.
 
 use std::io::IsTerminal as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Files of one run: time series as CSV and JSON, plots as SVG and PNG, logs.
+//! Files of one run: time series as CSV and JSON, plots as SVG and (feature `png`) PNG, logs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum as _;
 use equic_report::csv;
-use equic_report::plot::{Axis, LinePlot, PlotError, Series as Line, Svg};
+use equic_report::plot::{Axis, LinePlot, PNG, PlotError, Series as Line, Svg};
 use equic_scenario::command::{Plotted, Run};
 use equic_scenario::play::{
     FileHeader, FlowPoint, JsonSeq, Logs, MakeLogs, PortPoint, QlogSink, Series, record,
@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// The most lines of a plot: more cannot be told apart.
+/// Maximum number of lines in a plot. More cannot be distinguished.
 const MOST_LINES: usize = 8;
 
 /// Makes directories, and sees whether plots can be made: before hours are spent.
@@ -73,11 +73,11 @@ pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     if let Some(failure) = failures.lock().unwrap_or_else(PoisonError::into_inner).first() {
         return Err(Failure::new(String::clone(failure)));
     }
-    if let Some(file) = &args.plot {
-        write_plot(file, args, *seed, &series)?;
+    if let Some(folder) = &args.out {
+        write_series(folder, args, *seed, &series)?;
     }
-    match &args.out {
-        Some(folder) => write_series(folder, args, *seed, &series),
+    match &args.plot {
+        Some(file) => write_plot(file, args, *seed, &series),
         None => Ok(()),
     }
 }
@@ -191,6 +191,12 @@ fn write_plot(file: &Path, args: &Run, seed: u64, series: &Series) -> Done {
         drawn => drawn?,
     };
     match file.extension() {
+        Some(ending) if ending == "png" && !PNG => {
+            let instead = file.with_extension("svg");
+            svg.write_svg(&instead)?;
+            let written = format!("{} is written instead of {}", instead.display(), file.display());
+            Err(Failure::new(format!("{written}: {}", PlotError::NoPng)))
+        }
         Some(ending) if ending == "png" => Ok(svg.write_png(file, 1.5)?),
         _ => Ok(svg.write_svg(file)?),
     }
@@ -273,7 +279,7 @@ fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
     })
 }
 
-/// What applications had, if there is one that is not a transfer.
+/// Writes the files of applications, if a flow has one that is not a transfer.
 fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
     if !series.units.is_empty() {
         csv::write(folder.join("units.csv"), &series.units)?;
@@ -333,14 +339,13 @@ fn lines_of(
     plot.draw()
 }
 
-/// Writes a plot as SVG and PNG, unless there is no value to draw, as for a threshold that was never set.
+/// Writes a plot as SVG and, if this build draws them, as PNG, unless there is no value to draw, as for a threshold that was never set.
 fn save(folder: &Path, name: &str, plot: Result<Svg, PlotError>) -> Done {
     let svg = match plot {
         Err(PlotError::Empty(_)) => return Ok(()),
         drawn => drawn?,
     };
-    svg.write_svg(folder.join(format!("{name}.svg")))?;
-    Ok(svg.write_png(folder.join(format!("{name}.png")), 1.0)?)
+    Ok(svg.write_into(folder, name, 1.0)?)
 }
 
 #[cfg(test)]

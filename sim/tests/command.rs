@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use equic_report::plot::PNG;
+
 const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
 
 const SCENARIO: &str = r#"
@@ -163,7 +165,9 @@ fn time_series_plots_and_logs_are_written() {
     assert!(shares.lines().any(|line| line.starts_with("0.15,quic,1")), "{shares}");
     for plot in ["window", "in-flight", "rtt", "pacing", "goodput", "queue", "shares"] {
         assert!(read(&format!("{plot}.svg")).starts_with(b"<svg"), "{plot}");
-        assert!(read(&format!("{plot}.png")).starts_with(b"\x89PNG"), "{plot}");
+        if PNG {
+            assert!(read(&format!("{plot}.png")).starts_with(b"\x89PNG"), "{plot}");
+        }
     }
     for side in ["client", "server"] {
         let log = std::fs::read(qlog.join(format!("quic-cubic-1_{side}.sqlog"))).unwrap();
@@ -298,9 +302,8 @@ fn applications_are_in_the_table_in_json_and_in_the_series() {
     let playing = std::fs::read_to_string(out.join("playing.csv")).unwrap();
     assert!(playing.starts_with("time,flow,copy,protocol,buffered,stalls,stalled\n"), "{playing}");
     assert!(playing.lines().count() > 10);
-    for plot in ["units.svg", "playing.png"] {
-        assert!(out.join(plot).is_file(), "{plot}");
-    }
+    assert!(out.join("units.svg").is_file());
+    assert_eq!(out.join("playing.png").is_file(), PNG);
 }
 
 #[test]
@@ -315,8 +318,16 @@ fn one_plot_is_drawn_into_one_file() {
         (ran, plot)
     };
     let (ran, png) = plot("goodput.png", &[]);
-    ok(ran);
-    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
+    if PNG {
+        ok(ran);
+        assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
+    } else {
+        let (said, instead) = (text(&ran.stderr), png.with_extension("svg"));
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        assert!(said.contains("goodput.svg is written instead of"), "{said}");
+        assert!(said.contains("--features png"), "{said}");
+        assert!(std::fs::read(instead).unwrap().starts_with(b"<svg") && !png.exists());
+    }
     let (ran, svg) = plot("rtt.svg", &["--plot-of", "rtt"]);
     ok(ran);
     assert!(std::fs::read_to_string(svg).unwrap().contains("smoothed round-trip time"));
@@ -348,9 +359,22 @@ fn harm_is_measured_beside_each_flow_alone() {
     for flow in result["summary"]["flows"].as_array().unwrap() {
         let harm = flow["harm"]["goodput"]["mean"].as_f64().unwrap();
         assert!((0.1..0.9).contains(&harm), "{flow:#}");
+        assert_eq!(flow["harm"]["equal_share"], 0.5);
     }
     let table = ok(sim(&["run", &path, "--harm"]));
-    assert!(text(&table).contains("harm to goodput"), "{}", text(&table));
+    for header in ["harm to goodput", "equal share = 0.5"] {
+        assert!(text(&table).contains(header), "{}", text(&table));
+    }
+    // One connection of four, and three: what is equal differs.
+    let path =
+        file(&folder, &SHARED.replace("protocol = \"tcp\"", "protocol = \"tcp\"\ncount = 3"));
+    let table = ok(sim(&["run", &path, "--harm"]));
+    let (_, harm) = text(&table).split_once("Harm by the others").unwrap();
+    let has = |flow: &str, share: &str| {
+        harm.lines()
+            .any(|line| line.starts_with(flow) && line.split_whitespace().any(|word| word == share))
+    };
+    assert!(has("quic", "0.75") && has("tcp", "0.25"), "{harm}");
 }
 
 #[test]

@@ -248,11 +248,11 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
     failed(
         scene.sweep("full", &[]),
         1,
-        &["cannot write", "No space left", "the same command goes on"],
+        &["cannot write", "No space left", "the same command continues"],
     );
 }
 
-/// A file system that is full while a sweep goes on, and has room again later: nothing that was played is lost.
+/// A file system that is full during a sweep, and has room again later: no run is lost.
 #[test]
 fn a_sweep_goes_on_when_there_is_room_again() {
     let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 20"));
@@ -278,7 +278,7 @@ fn a_sweep_goes_on_when_there_is_room_again() {
     ok(unshare.args([&scene.grid, &small, &said, &resumed]).output().expect("unshare starts"));
     let said = std::fs::read_to_string(said).unwrap();
     for word in
-        ["No space left", "the same command goes on", "\n4096\n", "of 80 runs are there already"]
+        ["No space left", "the same command continues", "\n4096\n", "of 80 runs are there already"]
     {
         assert!(said.contains(word), "{word}: {said}");
     }
@@ -290,7 +290,7 @@ fn mistakes_of_a_grid_are_told_before_anything_runs() {
     let scene = Scene::new(&GRID.replace("10 Mb/s\"]", "0 Mb/s\"]"));
     failed(scene.sweep("out", &[]), 1, &["grid.toml:9: network.link.rate", "cell: 0 Mb/s, quic"]);
     assert!(!scene.path("out").exists());
-    failed(sim(&["run", &scene.grid]), 1, &["equic sim sweep"]);
+    failed(sim(&["run", &scene.grid]), 1, &["equic-lab sim sweep"]);
 }
 
 #[test]
@@ -325,17 +325,92 @@ fn compare_says_when_there_are_too_few_seeds() {
     ok(slower.sweep("new", &[]));
     let (old, new) = (scene.shown("old"), slower.shown("new"));
     let output = sim(&["compare", &old, &new]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains("4 inconclusive for lack of seeds") && said.contains("6 or more"),
-        "{said}"
-    );
+    assert!(text(&output.stdout).contains("4 with too few seeds"), "{output:?}");
+    failed(output, 3, &["4 of 4 have too few seeds", "6 or more seeds"]);
+    ok(sim(&["compare", &old, &new, "--no-fail"]));
     let other = sim(&["compare", &old, &new, "--p", "0.1"]);
     assert_eq!(other.status.code(), Some(1), "{other:?}");
     // Nothing is missing where all is the same.
     let same = sim(&["compare", &old, &old]);
     assert!(same.status.success() && same.stderr.is_empty(), "{same:?}");
+}
+
+/// Figures of different things are not compared. The command lists every key that differs.
+#[test]
+fn compare_says_what_differs_and_what_cannot_be_compared() {
+    let grid = GRID.replace("[network]", "limit = \"200 s\"\n[network]");
+    let other = |from: &str, to: &str| {
+        assert!(grid.contains(from), "{from}");
+        let scene = Scene::new(&grid.replace(from, to));
+        ok(scene.sweep("out", &[]));
+        scene
+    };
+    let scene = other("", "");
+    let run = |new: &Scene, more: &[&str]| {
+        sim(&[&["compare", &scene.shown("out"), &new.shown("out")][..], more].concat())
+    };
+    // All completed: the limit is listed, and changes no figure.
+    let limit = other("200 s", "100 s");
+    let shown = ok(run(&limit, &[]));
+    let line = shown.lines().find(|line| line.starts_with("limit")).expect("it is in the table");
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["limit", "200", "s", "100", "s", "4"]);
+    assert!(shown.contains("4 the same") && shown.contains("Keys in which the scenarios differ"));
+    // Another size is another transfer. A value of one arm differs in the cells of that arm.
+    let size = other("60 KB", "61 KB");
+    let output = run(&size, &["--no-fail"]);
+    let shown = text(&output.stdout).to_owned();
+    assert!(shown.contains("cannot be compared: `size` was 60000 B, is 61000 B"), "{shown}");
+    failed(output, 4, &["no flow can be compared"]);
+    let mss = other("\"flow.tcp.mss\" = 536", "\"flow.tcp.mss\" = 500");
+    let json = sim(&["compare", &scene.shown("out"), &mss.shown("out"), "--json", "--no-fail"]);
+    let json: serde_json::Value = serde_json::from_str(&ok(json)).unwrap();
+    let expected =
+        serde_json::json!([{"key": "flow.1.tcp.mss", "old": ["536"], "new": ["500"], "cells": 2}]);
+    assert_eq!(json["differences"], expected);
+    // The same scenario, in words of its own.
+    let again = other("\"10 ms\"", "\"10 ms\" ");
+    let shown = ok(run(&again, &[]));
+    assert!(!shown.contains("Keys in which"), "{shown}");
+    // No cell has the same name.
+    failed(
+        run(&other("\"2 Mb/s\", \"10 Mb/s\"", "\"3 Mb/s\""), &[]),
+        4,
+        &["no flow of the same cell"],
+    );
+}
+
+/// Goodput until the end of the run depends on when that is.
+#[test]
+fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
+    let grid =
+        GRID.replace("size = \"60 KB\"\n", "").replace("[network]", "limit = \"2 s\"\n[network]");
+    let (short, long) = (Scene::new(&grid), Scene::new(&grid.replace("2 s", "3 s")));
+    ok(short.sweep("out", &[]));
+    ok(long.sweep("out", &[]));
+    let output = sim(&["compare", &short.shown("out"), &long.shown("out")]);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("goodput until `limit`, which was 2.00 s, is 3.00 s"), "{shown}");
+    failed(output, 4, &["no flow can be compared"]);
+    ok(sim(&["compare", &short.shown("out"), &short.shown("out")]));
+}
+
+/// A sweep ends with its table, and says where its files are. A part of one does not sum up.
+#[test]
+fn a_sweep_prints_its_table_and_names_its_files() {
+    let scene = Scene::new(GRID);
+    let shown = ok(scene.sweep("out", &[]));
+    let line = shown.lines().find(|line| line.contains("tcp, old") && line.contains("10 Mb/s"));
+    assert!(line.is_some_and(|line| line.contains("6 of 6") && line.contains(" ms")), "{shown}");
+    for file in ["rows.csv", "rows.parquet", "summary.csv"] {
+        let path = scene.path("out").join(file).display().to_string();
+        assert!(shown.contains(&path), "{path}: {shown}");
+    }
+    let part = ok(scene.sweep("part", &["--shard", "1/2"]));
+    assert!(part.contains("part 1/2") && !part.contains("completion"), "{part}");
+    ok(scene.sweep("other", &["--shard", "2/2"]));
+    let [out, one, two] = ["merged", "part", "other"].map(|name| scene.shown(name));
+    let merged = ok(sim(&["merge", &out, &one, &two]));
+    assert!(merged.contains("6 of 6") && merged.contains("summary.csv"), "{merged}");
 }
 
 /// Settings in which protocols differ are columns of both tables.
@@ -361,7 +436,7 @@ fn settings_of_flows_are_in_the_rows_and_the_summary() {
 fn two_sweeps_do_not_write_to_one_directory() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("out", &[]));
-    // Somebody else holds the lock.
+    // Another process holds the lock.
     let runs = scene.path("out").join("runs.jsonl");
     let mut holder = Command::new("flock")
         .args(["--exclusive", runs.to_str().unwrap(), "sh", "-c", "echo held; read line"])

@@ -1,4 +1,4 @@
-// quic-go for `equic bench` (docs/bench-contract.md), with its own defaults but for what all have alike.
+// quic-go for `equic-lab bench` (docs/bench-contract.md), with its own defaults but for what all have alike.
 // Its congestion control is NewReno and cannot be chosen, nor can Go's cipher suites.
 package main
 

@@ -1,4 +1,4 @@
-// golang.org/x/net/quic for `equic bench` (docs/bench-contract.md), with its own defaults but for what all
+// golang.org/x/net/quic for `equic-lab bench` (docs/bench-contract.md), with its own defaults but for what all
 // have alike. It has NewReno only, sends datagrams of 1,200 bytes one at a time, and has no HTTP/3 that may
 // be imported; its server gives no session tickets.
 package main

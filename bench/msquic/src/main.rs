@@ -1,4 +1,4 @@
-//! msquic for `equic bench`, with its own threads and defaults but for what all have alike. It makes its
+//! msquic for `equic-lab bench`, with its own threads and defaults but for what all have alike. It makes its
 //! sockets by itself, with the largest receive buffer there is.
 
 mod stack;

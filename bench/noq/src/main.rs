@@ -1,4 +1,4 @@
-//! noq, a fork of quinn, for `equic bench`, on one thread, with its own defaults but for what all have alike.
+//! noq, a fork of quinn, for `equic-lab bench`, on one thread, with its own defaults but for what all have alike.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! quiche for `equic bench`: sans I/O, on the shared loop (`io=shared`).
+//! quiche for `equic-lab bench`: sans I/O, on the shared loop (`io=shared`).
 //!
 //! `stack` is quiche as the loop sees it, `web` its HTTP/3. quiche leaves pacing to the kernel (SO_TXTIME),
 //! which quinn-udp does not do: it is off. BoringSSL takes no list of TLS 1.3's suites: which one it was is

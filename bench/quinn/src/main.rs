@@ -1,4 +1,4 @@
-//! quinn for `equic bench`, on one thread, with its own defaults but for what all have alike.
+//! quinn for `equic-lab bench`, on one thread, with its own defaults but for what all have alike.
 //!
 //! A first argument `ring` (which is quinn's default) or `aws-lc-rs` chooses who encrypts.
 

@@ -1,4 +1,4 @@
-//! s2n-quic for `equic bench`, on one thread, with rustls. It has no HTTP/3 on crates.io, and neither gives
+//! s2n-quic for `equic-lab bench`, on one thread, with rustls. It has no HTTP/3 on crates.io, and neither gives
 //! nor takes tickets there.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! TCP for `equic bench`: the exchange of `perf` on connections of its own, on one thread.
+//! TCP for `equic-lab bench`: the exchange of `perf` on connections of its own, on one thread.
 //!
-//! `equic bench endpoint tcp` is TLS 1.3 by rustls on AWS-LC. Here is what else TCP is compared with; the
+//! `equic-lab bench endpoint tcp` is TLS 1.3 by rustls on AWS-LC. Here is what else TCP is compared with; the
 //! first argument chooses it. `tls-boringssl` and `tls-ring` are the same endpoint with records by BoringSSL,
 //! as the packets of `equic` are, and on ring (protocol `perf-tcp`). `sendfile` has no TLS, and the kernel
 //! sends from a file in memory: the ceiling. `records` are those by BoringSSL, `plain` is a client without TLS.
@@ -81,7 +81,7 @@ fn effective(socket: &socket2::Socket, knobs: &Knobs) -> Result<Effective> {
 /// Serves without TLS.
 async fn serve(args: &Server) -> Result<()> {
     if args.qlog.is_some() || args.keylog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     let socket = socket::listen(args.listen, &args.knobs)?;
     let effective = effective(&socket, &args.knobs)?;
@@ -102,7 +102,7 @@ async fn serve(args: &Server) -> Result<()> {
 /// Asks without TLS.
 async fn ask(args: &Client) -> Result<()> {
     if args.qlog.is_some() || args.keylog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     match args.work {
         Work::Download { streams: 1, .. } => {}

@@ -1,4 +1,4 @@
-//! tquic for `equic bench`: sans I/O, on the shared loop (`io=shared`).
+//! tquic for `equic-lab bench`: sans I/O, on the shared loop (`io=shared`).
 //!
 //! It is on a BoringSSL of its own, takes no list of cipher suites and does not tell which one is used.
 //! Its HTTP/3 is not measured.

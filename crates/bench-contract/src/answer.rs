@@ -1,4 +1,4 @@
-//! Output of the programs: the address that a server listens on, and the results of a client.
+//! Output of the programs: the address on which a server listens, and the results of a client.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -9,28 +9,29 @@ use serde::Serialize;
 
 use crate::{CONNECTION_WINDOW, Knobs, SMALL_EXCHANGE, STREAM_WINDOW};
 
-/// Object that a client prints at its end.
+/// The object that a client prints at its end.
 #[derive(Debug, Default, Serialize)]
 pub struct Answer {
-    /// Bytes of payload that arrived: here, or for an upload at the server by its own account.
+    /// Bytes of payload that arrived. For an upload, the bytes that the server reports.
     pub bytes: u64,
-    /// Streams, handshakes, requests or connections that were completed.
+    /// Number of completed streams, handshakes, requests or connections.
     pub count: u64,
-    /// Handshakes that were resumed.
+    /// Number of resumed handshakes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
-    /// Certificate chains of the others that the client verified; none: each. It remembers the rest.
+    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
+    /// verified each chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
-    /// From the first request to the last byte, without the handshake.
+    /// Time from the first request to the last byte, without the handshake, in seconds.
     pub seconds: f64,
-    /// Of the connection's handshake, where there is one connection.
+    /// Duration of the handshake in seconds, if there is one connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// From the start of a connection to its first byte.
+    /// Times from the start of a connection to its first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// Times of small exchanges, alone and beside a bulk download.
+    /// Times of small exchanges, without and during a bulk download.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Settings in force at the client.
@@ -38,8 +39,9 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Of exchanges of [`SMALL_EXCHANGE`] bytes, from the seconds that they took alone and beside a bulk download of which
-    /// so many bytes came in `seconds`. Without a latency if there were none of one kind.
+    /// Returns the answer for exchanges of [`SMALL_EXCHANGE`] bytes. Takes their durations in
+    /// seconds without and during a bulk download, and the bytes of the download that arrived in
+    /// `seconds`. The answer has no latency if there were no exchanges of one kind.
     pub fn of_loaded(
         unloaded: Vec<f64>,
         loaded: Vec<f64>,
@@ -58,87 +60,89 @@ impl Answer {
 /// Times to the first byte, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FirstByte {
-    /// Half of them are shorter.
+    /// The median.
     pub median: f64,
-    /// 95 of 100 are shorter.
+    /// The 95th percentile.
     pub p95: f64,
 }
 
 impl FirstByte {
-    /// Of so many of them; none of none.
+    /// Computes them from these durations. Returns `None` without durations.
     pub fn of(seconds: Vec<f64>) -> Option<FirstByte> {
         let [median, p95] = ranks(seconds, [50, 95])?;
         Some(FirstByte { median, p95 })
     }
 }
 
-/// Times of small exchanges on one connection, without and with a bulk download on it.
+/// Times of small exchanges on one connection, without and during a bulk download on it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Before the bulk download.
+    /// Times before the bulk download.
     pub unloaded: Exchanges,
-    /// While it ran.
+    /// Times during the bulk download.
     pub loaded: Exchanges,
-    /// Bytes of the bulk download that arrived meanwhile.
+    /// Bytes of the bulk download that arrived in this time.
     pub bulk_bytes: u64,
 }
 
 /// Times of exchanges, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Exchanges {
-    /// Half of them are shorter.
+    /// The median.
     pub median: f64,
-    /// 99 of 100 are shorter.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
 impl Exchanges {
-    /// Of so many of them; none of none.
+    /// Computes them from these durations. Returns `None` without durations.
     pub fn of(seconds: Vec<f64>) -> Option<Exchanges> {
         let [median, p99] = ranks(seconds, [50, 99])?;
         Some(Exchanges { median, p99 })
     }
 }
 
-/// The times at or above shares in percent, as ranks go; none of none.
+/// Returns the percentiles of these durations as nearest ranks. Returns `None` without durations.
 fn ranks<const N: usize>(mut seconds: Vec<f64>, percent: [usize; N]) -> Option<[f64; N]> {
     seconds.sort_by(f64::total_cmp);
     let last = seconds.len().checked_sub(1)?;
     Some(percent.map(|percent| seconds[(last * percent).div_ceil(100)]))
 }
 
-/// Settings in force at an end.
+/// Settings in force at an endpoint.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Effective {
     /// Name and version.
     pub implementation: String,
-    /// `native`, or `shared` for a stack that brings no sockets and runs on quinn-udp.
+    /// `native`, or `shared` for a stack without sockets of its own, which runs on quinn-udp.
     pub io: &'static str,
-    /// SO_RCVBUF as the kernel counts it: twice what was asked for. None: the stack does not tell.
+    /// SO_RCVBUF as the kernel counts it: twice the requested size. `None`: the stack does not
+    /// report it.
     pub receive_buffer: Option<usize>,
-    /// SO_SNDBUF, the same.
+    /// SO_SNDBUF, counted in the same way.
     pub send_buffer: Option<usize>,
-    /// Flow control of a stream, in bytes.
+    /// Flow control window of a stream, in bytes.
     pub stream_window: Option<u64>,
-    /// Flow control of a connection, in bytes.
+    /// Flow control window of a connection, in bytes.
     pub connection_window: Option<u64>,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: Option<&'static str>,
-    /// The cipher suite by its name in RFC 8446.
+    /// Name of the cipher suite in RFC 8446.
     pub cipher: Option<String>,
-    /// The largest UDP payload that was sent or would have been, in bytes.
+    /// The largest UDP payload that was sent or could have been sent, in bytes.
     pub max_payload: Option<u16>,
-    /// Segmentation offload, sending.
+    /// True if segmentation offload is used for sending (GSO).
     pub gso: Option<bool>,
-    /// The same, receiving.
+    /// True if segmentation offload is used for receiving (GRO).
     pub gro: Option<bool>,
-    /// The library that encrypts.
+    /// Name of the cryptographic library.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crypto: Option<&'static str>,
 }
 
 impl Effective {
-    /// Of an implementation that does all that was asked for; the socket's buffers are looked at.
+    /// Returns the settings of an implementation that supports all requested ones. The buffers are
+    /// read from the socket.
     pub fn new(
         implementation: String,
         io: &'static str,
@@ -162,7 +166,7 @@ impl Effective {
     }
 }
 
-/// `quinn 0.11.12`: what a lock file says of a package.
+/// Returns the name and version of a package in a lock file, such as `quinn 0.11.12`.
 pub fn report(lock: &str, package: &str) -> String {
     let mark = format!("name = \"{package}\"\nversion = \"");
     let rest = lock.split_once(&mark).map(|(_, rest)| rest);
@@ -171,24 +175,24 @@ pub fn report(lock: &str, package: &str) -> String {
 }
 
 impl Answer {
-    /// Prints it.
+    /// Prints the answer.
     pub fn print(&self) -> Result<()> {
         line(&serde_json::to_string(self)?)
     }
 }
 
-/// Says that the server listens, and what is in force.
+/// Prints the address on which the server listens, and the settings in force.
 pub fn ready(address: SocketAddr, effective: &Effective) -> Result<()> {
     line(&format!("ready {address}"))?;
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Says again what is in force, once a server knows more than before its first connection.
+/// Prints the settings in force again, when a server knows more than before its first connection.
 pub fn again(effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Says that all connections are there.
+/// Prints that all connections are open.
 pub fn held() -> Result<()> {
     line("held")
 }

@@ -1,4 +1,4 @@
-//! The works of a client, on any stack whose streams are awaited.
+//! The workloads of a client, for any stack with asynchronous streams.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::{
     SendStream as _, Stack, Work, unsupported,
 };
 
-/// Does what is asked for, but for what is of HTTP/3.
+/// Does the requested work, except for that of HTTP/3.
 pub async fn run<S: Stack>(
     stack: &S,
     protocol: Protocol,
@@ -32,7 +32,7 @@ pub async fn run<S: Stack>(
             handshakes(stack, time, parallel, resume, seen).await?
         }
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
-        // What is not `perf` has one stream a connection.
+        // Protocols other than `perf` have one stream per connection.
         Work::Loaded { .. } if protocol != Protocol::Perf => unsupported("streams"),
         Work::Loaded { time } => crate::loaded::run(stack, time, seen).await?,
         Work::Hold { count } => hold(stack, count, seen).await?,
@@ -41,7 +41,8 @@ pub async fn run<S: Stack>(
     Ok(Answer { effective, ..answer })
 }
 
-/// Opens connections, some at a time; also, of an only one, how long that took.
+/// Opens connections, with a limit on concurrent handshakes. If there is only one connection, also
+/// returns the duration of its handshake.
 pub(crate) async fn connect_all<S: Stack>(
     stack: &S,
     count: usize,
@@ -62,7 +63,7 @@ pub(crate) async fn connect_all<S: Stack>(
     Ok((connections, (count == 1).then(|| start.elapsed().as_secs_f64())))
 }
 
-/// Ends connections that nobody uses any more.
+/// Closes connections that are no longer in use.
 pub(crate) async fn close_all<S: Stack>(
     stack: &S,
     connections: Vec<Arc<S::Connection>>,
@@ -126,7 +127,7 @@ async fn upload<S: Stack>(stack: &S, bytes: u64, effective: &mut Effective) -> R
     Ok(Answer { bytes, count: 1, seconds, handshake_seconds, ..Answer::default() })
 }
 
-/// Fetches so many bytes on a stream.
+/// Fetches this number of bytes on a stream.
 pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<Received> {
     let (mut to, mut from) = connection.open().await?;
     to.send(request(bytes).to_vec().into()).await?;
@@ -136,7 +137,8 @@ pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<R
     Ok(received)
 }
 
-/// A connection with the smallest of exchanges, after which the server's tickets are here.
+/// Opens a connection with a minimal exchange. Afterwards, the server's session tickets have
+/// arrived.
 async fn exchange<S: Stack>(stack: &S, wanted: u64) -> Result<(u64, S::Connection)> {
     let connection = stack.connect().await?;
     let received = fetch(&connection, wanted).await?;
@@ -150,8 +152,8 @@ async fn handshakes<S: Stack>(
     resume: bool,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // As many tickets as there will be connections at a time, of one connection each: some servers give
-    // only one.
+    // One connection per ticket, for as many tickets as there will be concurrent connections: some
+    // servers send only one ticket per connection.
     let mut preparing = JoinSet::new();
     for _ in 0..if resume { parallel + 1 } else { 1 } {
         let stack = stack.clone();
@@ -185,7 +187,7 @@ async fn handshakes<S: Stack>(
     Ok(Answer { bytes, count, resumed, chains_verified, seconds, ..Answer::default() })
 }
 
-/// Sum of the work of all workers, each of which returns its bytes and completions.
+/// Returns the sum of the work of all workers. Each returns its bytes and completions.
 pub(crate) async fn sum(mut workers: JoinSet<Result<(u64, u64)>>) -> Result<(u64, u64)> {
     let (mut bytes, mut count) = (0, 0);
     while let Some(worked) = workers.join_next().await {
@@ -201,7 +203,7 @@ async fn first_byte<S: Stack>(
     time: Duration,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // Things that are made only once are made before the clock starts.
+    // Caches and tables that are filled once are filled before the clock starts.
     let (_, connection) = exchange(stack, 1).await?;
     connection.observe(effective);
     connection.close(0).await;

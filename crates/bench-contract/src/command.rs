@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use crate::{Knobs, unsupported};
 /// Role of this process.
 #[derive(Clone, Debug)]
 pub enum Role {
-    /// It serves.
+    /// A server.
     Server(Server),
-    /// It asks.
+    /// A client.
     Client(Client),
 }
 
@@ -26,32 +26,32 @@ pub struct Server {
     pub cert: PathBuf,
     /// Private key of the certificate, PEM.
     pub key: PathBuf,
-    /// Settings that differ from the usual ones.
+    /// Settings that differ from the defaults.
     pub knobs: Knobs,
-    /// File that TLS secrets are appended to; none: they are not written.
+    /// File to which TLS secrets are appended. `None`: they are not written.
     pub keylog: Option<PathBuf>,
-    /// The folder of qlog files.
+    /// Folder of qlog files. `None`: they are not written.
     pub qlog: Option<PathBuf>,
 }
 
 /// A client's command line.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Address that the server listens on.
+    /// Address of the server.
     pub connect: SocketAddr,
-    /// The server's name, for its certificate.
+    /// Server name, which is in its certificate.
     pub name: String,
-    /// Certificate of the authority that signed the server's, PEM.
+    /// Certificate of the authority that signed the server's certificate, PEM.
     pub ca: PathBuf,
     /// Protocol that the client speaks.
     pub protocol: Protocol,
     /// Work of the client.
     pub work: Work,
-    /// Settings that differ from the usual ones.
+    /// Settings that differ from the defaults.
     pub knobs: Knobs,
-    /// File that TLS secrets are appended to; none: they are not written.
+    /// File to which TLS secrets are appended. `None`: they are not written.
     pub keylog: Option<PathBuf>,
-    /// The folder of qlog files.
+    /// Folder of qlog files. `None`: they are not written.
     pub qlog: Option<PathBuf>,
 }
 
@@ -62,16 +62,16 @@ pub enum Protocol {
     Perf,
     /// HTTP/3.
     H3,
-    /// The exchange of `Perf` over TLS over TCP.
+    /// The exchange of `Perf` over TLS and TCP.
     PerfTcp,
-    /// The exchange of `Perf` over TCP, whose server has the kernel send.
+    /// The exchange of `Perf` over TCP. The server uses sendfile(2).
     Sendfile,
 }
 
-/// Work of a client.
+/// Workload of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// So many bytes in all, from the server, each connection with its streams.
+    /// Downloads this number of bytes in total, on all streams of all connections.
     Download {
         /// Bytes of all connections together.
         bytes: u64,
@@ -80,51 +80,52 @@ pub enum Work {
         /// Number of connections open at once.
         connections: u64,
     },
-    /// Bytes to the server, on one stream.
+    /// Uploads bytes to the server, on one stream.
     Upload {
         /// Number of bytes.
         bytes: u64,
     },
-    /// Connections one after the other, so many at a time.
+    /// Opens connections one after the other, with a number of them at the same time.
     Handshakes {
-        /// Time for which handshakes are made.
+        /// Duration of the workload.
         time: Duration,
-        /// Number of connections at a time.
+        /// Number of concurrent connections.
         parallel: usize,
         /// True if connections are resumed with session tickets.
         resume: bool,
     },
-    /// `GET /1k` on one connection, so many at a time.
+    /// Requests `GET /1k` on one connection, with a number of them at the same time.
     Requests {
-        /// Time for which requests are made.
+        /// Duration of the workload.
         time: Duration,
-        /// Number of requests at a time.
+        /// Number of concurrent requests.
         parallel: usize,
     },
-    /// Connections one after the other, each until its first byte.
+    /// Opens connections one after the other, each until its first byte.
     FirstByte {
-        /// Time for which connections are made.
+        /// Duration of the workload.
         time: Duration,
     },
-    /// Small exchanges one after the other on one connection: alone first, then beside a bulk download.
+    /// Runs small exchanges one after the other on one connection, first without and then during a
+    /// bulk download.
     Loaded {
-        /// Time of each of the two.
+        /// Duration of each of the two phases.
         time: Duration,
     },
-    /// Connections that do nothing.
+    /// Holds idle connections.
     Hold {
         /// Number of connections.
         count: usize,
     },
 }
 
-/// Reads the command line of this process; what is not known is not supported. `speaks` are the protocols
-/// that the program does, the usual one first.
+/// Parses the command line of this process. Unknown options are unsupported. `speaks` are the
+/// protocols of the program, with its default first.
 pub fn read(speaks: &[Protocol]) -> Result<Role> {
     parse(std::env::args().skip(1), speaks)
 }
 
-/// Reads the words of a command line.
+/// Parses the words of a command line.
 pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
     let mut words = words.into_iter();
     let role = words.next().context("server or client?")?;
@@ -248,7 +249,7 @@ impl Options {
         }
     }
 
-    /// Requests are of HTTP/3; over that there are those and downloads.
+    /// Requests are only possible over HTTP/3, which supports only requests and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });
         let usual = if requests { Protocol::H3 } else { *speaks.first().context("a protocol")? };

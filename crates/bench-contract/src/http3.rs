@@ -1,5 +1,5 @@
-//! HTTP/3 of stacks that the crate h3 runs on: `GET /<bytes>` gives so many bytes of the pattern, `GET /1k`
-//! 1,024 of them.
+//! HTTP/3 for stacks with the crate h3: `GET /<bytes>` returns this number of bytes of the pattern,
+//! and `GET /1k` returns 1,024 of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,18 +17,18 @@ use crate::{Answer, Effective, SMALL_BODY, Stack, Work, unsupported};
 /// H3_NO_ERROR (RFC 9114 s.8.1).
 const NO_ERROR: u32 = 0x100;
 
-/// A stack that h3 runs on.
+/// A stack that the crate h3 supports.
 pub trait Http: Stack {
-    /// A connection as h3 sees it.
+    /// The connection type of h3.
     type Transport: quic::Connection<Bytes, OpenStreams = Self::Opener> + 'static;
-    /// Type that opens the connection's streams.
+    /// Type that opens streams of the connection.
     type Opener: quic::OpenStreams<Bytes> + Clone + 'static;
 
-    /// Hands a connection to h3.
+    /// Converts a connection for h3.
     fn transport(connection: &Self::Connection) -> Self::Transport;
 }
 
-/// Number of bytes that a path asks for; none: the path is unknown.
+/// Returns the number of bytes that a path requests, or `None` if the path is unknown.
 pub fn size(path: &str) -> Option<u64> {
     match path.strip_prefix('/')? {
         "1k" => Some(SMALL_BODY),
@@ -68,7 +68,7 @@ where
     Ok(())
 }
 
-/// Does a work of HTTP/3.
+/// Runs a workload over HTTP/3.
 pub async fn run<S: Http>(
     stack: &S,
     name: &str,
@@ -89,19 +89,19 @@ pub async fn run<S: Http>(
     Ok(Answer { effective, ..answer })
 }
 
-/// Task that drives the h3 connection, and the client's handle for requests.
+/// Starts the task that drives the h3 connection, and returns the client's handle for requests.
 type Begun<S> = (JoinHandle<()>, SendRequest<<S as Http>::Opener, Bytes>);
 
 async fn begin<S: Http>(connection: &S::Connection) -> Result<Begun<S>> {
     let (mut driver, http) = h3::client::new(S::transport(connection)).await?;
     let driving = tokio::task::spawn_local(async move {
-        // It ends when the client closes the connection.
+        // The task ends when the client closes the connection.
         let _ = driver.wait_idle().await;
     });
     Ok((driving, http))
 }
 
-/// Fetches a path whole; how many bytes.
+/// Fetches a path completely. Returns the number of bytes.
 async fn fetch<O>(http: &mut SendRequest<O, Bytes>, uri: http::Uri) -> Result<u64>
 where
     O: quic::OpenStreams<Bytes>,

@@ -1,11 +1,11 @@
-//! Settings that may differ from the usual ones.
+//! Settings that may differ from the defaults.
 
 use anyhow::{Result, bail};
 use rustls::CipherSuite;
 
 use crate::{BUFFER, PAYLOAD, unsupported};
 
-/// Settings that were asked for; none: the value that all implementations have alike.
+/// Requested settings. `None`: the default, which is the same for all implementations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// SO_RCVBUF, in bytes.
@@ -14,22 +14,22 @@ pub struct Knobs {
     pub sndbuf: Option<usize>,
     /// UDP segmentation offload (UDP_SEGMENT).
     pub gso: Option<bool>,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: Option<Congestion>,
-    /// The largest UDP payload (of TCP: segment), in bytes.
+    /// Largest UDP payload in bytes, or size of a TCP segment.
     pub mtu: Option<u16>,
     /// The cipher suite.
     pub cipher: Option<Cipher>,
 }
 
-/// A congestion control.
+/// A congestion control algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
     /// RFC 9438.
     Cubic,
     /// RFC 9002 s.7, or RFC 6582.
     NewReno,
-    /// Whatever version of it the stack has.
+    /// BBR, in the version of the stack.
     Bbr,
 }
 
@@ -43,7 +43,7 @@ pub enum Cipher {
 }
 
 impl Knobs {
-    /// Takes an option of the command line; true if it is one.
+    /// Parses an option of the command line. Returns false if it is not one of these.
     pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
         match word {
             "--rcvbuf" => self.rcvbuf = Some(value.parse()?),
@@ -76,34 +76,34 @@ impl Knobs {
         Ok(true)
     }
 
-    /// SO_RCVBUF to be set, in bytes.
+    /// Returns the SO_RCVBUF to set, in bytes.
     pub fn receive_buffer(&self) -> usize {
         self.rcvbuf.unwrap_or(BUFFER)
     }
 
-    /// SO_SNDBUF to be set, in bytes.
+    /// Returns the SO_SNDBUF to set, in bytes.
     pub fn send_buffer(&self) -> usize {
         self.sndbuf.unwrap_or(BUFFER)
     }
 
-    /// The largest UDP payload, in bytes.
+    /// Returns the largest UDP payload, in bytes.
     pub fn payload(&self) -> u16 {
         self.mtu.unwrap_or(PAYLOAD)
     }
 
-    /// The congestion control.
+    /// Returns the congestion control algorithm.
     pub fn congestion(&self) -> Congestion {
         self.congestion.unwrap_or(Congestion::Cubic)
     }
 
-    /// The only cipher suite.
+    /// Returns the only permitted cipher suite.
     pub fn cipher(&self) -> Cipher {
         self.cipher.unwrap_or(Cipher::Aes128)
     }
 }
 
 impl Congestion {
-    /// Name of the algorithm in the answer.
+    /// Returns the algorithm's name in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",
@@ -114,7 +114,7 @@ impl Congestion {
 }
 
 impl Cipher {
-    /// Suite as rustls calls it.
+    /// Returns the suite of rustls.
     pub fn suite(self) -> CipherSuite {
         match self {
             Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -122,7 +122,7 @@ impl Cipher {
         }
     }
 
-    /// Name of the suite in RFC 8446.
+    /// Returns the suite's name in RFC 8446.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128 => "TLS_AES_128_GCM_SHA256",

@@ -1,10 +1,11 @@
-//! Common parts of implementations measured by `equic bench` (docs/bench-contract.md): their command line,
-//! the figures that are the same for all, and the object that a client prints.
+//! Common parts of implementations measured by `equic-lab bench` (docs/bench-contract.md): their
+//! command line, the defaults that are the same for all, and the object that a client prints.
 //!
-//! [`command`] is what it is told and [`Knobs`] what may be other than usual; [`socket`] are its sockets and
-//! [`tls`] its certificates; [`perf`] and [`http3`] are what is spoken. Stacks whose streams are awaited
-//! ([`Stack`]) get their whole client from [`client::run`] and the answers of their server from
-//! [`server::answer`]; others do those works by themselves. [`tcp`] is TLS over TCP. Nobody but adapters and ours as one needs this.
+//! [`command`] parses the arguments, and [`Knobs`] are the settings that may differ from the
+//! defaults. [`socket`] and [`tls`] create sockets and TLS configurations. [`perf`] and [`http3`]
+//! are the protocols. Stacks with asynchronous streams ([`Stack`]) get a complete client from
+//! [`client::run`], and the answers of their server from [`server::answer`]. Other stacks implement
+//! these themselves. [`tcp`] is TLS over TCP. Only adapters need this crate, including our own.
 //!
 //! ```
 //! use equic_bench_contract::{http3, perf};
@@ -42,32 +43,33 @@ pub use stack::{Connection, ReceiveStream, SendStream, Stack};
 pub const PERF: &[u8] = b"perf";
 /// ALPN of HTTP/3 (RFC 9114 s.3.1).
 pub const H3: &[u8] = b"h3";
-/// SO_RCVBUF and SO_SNDBUF where nothing else is asked for, in bytes, before the kernel doubles them.
+/// Default SO_RCVBUF and SO_SNDBUF in bytes, before the kernel doubles them.
 pub const BUFFER: usize = 4 << 20;
-/// Flow control of a stream, in bytes.
+/// Flow control window of a stream, in bytes.
 pub const STREAM_WINDOW: u64 = 16 << 20;
-/// Flow control of a connection, in bytes.
+/// Flow control window of a connection, in bytes.
 pub const CONNECTION_WINDOW: u64 = 32 << 20;
-/// Streams of a kind that a peer may have open.
+/// Maximum number of streams of each kind that a peer may open.
 pub const STREAMS: u32 = 1024;
-/// The largest UDP payload where nothing else is asked for, in bytes.
+/// Default of the largest UDP payload, in bytes.
 pub const PAYLOAD: u16 = 1452;
-/// Nothing is idle for so long, except connections that are held.
+/// Idle timeout, except for idle connections of `--hold`.
 pub const IDLE: Duration = Duration::from_secs(600);
 /// Size of the response to `GET /1k`, in bytes.
 pub const SMALL_BODY: u64 = 1024;
 /// Bytes of a small exchange of `--loaded`.
 pub const SMALL_EXCHANGE: u64 = 1024;
-/// Bytes that the bulk download of `--loaded` asks for: more than comes in any time that is measured.
+/// Bytes that the bulk download of `--loaded` requests. It is more than arrives in any measured
+/// time.
 pub const BULK: u64 = 1 << 44;
-/// Connections that are opened at a time for `--hold` and `--connections`.
+/// Number of concurrent handshakes for `--hold` and `--connections`.
 pub const OPENING: usize = 32;
-/// Exit status: it does not do that.
+/// Exit status of a program that does not support the workload.
 pub const UNSUPPORTED: i32 = 127;
-/// Exit status: what arrived is not what was sent.
+/// Exit status of a client that received other bytes than were sent.
 pub const CORRUPTED: i32 = 3;
 
-/// Ends the process: it does not do that.
+/// Ends the process with the exit status for an unsupported workload.
 pub fn unsupported(what: &str) -> ! {
     eprintln!("does not do {what}");
     std::process::exit(UNSUPPORTED)

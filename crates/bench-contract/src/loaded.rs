@@ -1,4 +1,4 @@
-//! Latency under load: small exchanges beside a bulk download on the same connection.
+//! Latency under load: small exchanges during a bulk download on the same connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use crate::{
     Answer, BULK, Connection, Effective, ReceiveStream, SMALL_EXCHANGE, SendStream as _, Stack,
 };
 
-/// Exchanges for a time on a connection that does nothing else, then as long beside a bulk download.
+/// Runs exchanges for some time on an otherwise idle connection, and then for the same time during
+/// a bulk download.
 pub(crate) async fn run<S: Stack>(
     stack: &S,
     time: Duration,
@@ -38,9 +39,11 @@ pub(crate) async fn run<S: Stack>(
     Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
 }
 
-/// Durations of exchanges one after the other, from the opening of a stream to its end.
+/// Measures the durations of exchanges one after the other, from the opening of a stream to its
+/// end.
 ///
-/// They are a task like the others: what a runtime of one thread blocks on has its turn only once in 61 of theirs.
+/// They run in a spawned task. A runtime with one thread polls the task that it blocks on only once
+/// per 61 polls of spawned tasks.
 async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result<Vec<f64>> {
     let connection = Arc::clone(connection);
     let exchanging = tokio::spawn(async move {
@@ -57,14 +60,14 @@ async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result
     exchanging.await?
 }
 
-/// A download that goes on by itself.
+/// A download in a task of its own.
 struct Bulk {
     received: Arc<Mutex<Received>>,
     reading: JoinHandle<Result<()>>,
 }
 
 impl Bulk {
-    /// Returns once its first bytes are there.
+    /// Returns when its first bytes have arrived.
     async fn begin(mut from: impl ReceiveStream) -> Result<Bulk> {
         let received = Arc::new(Mutex::new(Received::default()));
         let (first, begun) = oneshot::channel();
@@ -77,7 +80,7 @@ impl Bulk {
                 };
                 ensure!(from.receive(take).await?, "the bulk download has ended");
                 if let Some(first) = first.take() {
-                    // Whoever does not wait any more need not be told.
+                    // The receiver may have been dropped, which is not an error.
                     let _ = first.send(());
                 }
             }
@@ -96,13 +99,14 @@ impl Bulk {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Ends the process if the bytes were not those that were sent; an error if it did not go on until here.
+    /// Ends the process if bytes differ from those that were sent. Returns an error if the download
+    /// has ended already.
     async fn end(&mut self) -> Result<()> {
         if self.reading.is_finished() {
             (&mut self.reading).await??;
         }
         self.reading.abort();
-        // It may have been in the middle of a piece, never of a check.
+        // The task may have been cancelled between two pieces, but never during a check.
         self.received.lock().unwrap_or_else(PoisonError::into_inner).finish();
         Ok(())
     }

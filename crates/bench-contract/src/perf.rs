@@ -1,24 +1,24 @@
-//! draft-banks-quic-performance: a request is 8 bytes, how many are wanted back, and as much payload as
-//! the client likes. The first 8 bytes that come back say how much payload arrived, and all others follow
-//! a pattern.
+//! draft-banks-quic-performance: a request is 8 bytes with the number of requested bytes, and then
+//! any amount of payload. The first 8 bytes of the response are the number of payload bytes that
+//! arrived. All other bytes follow a pattern.
 
 use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 
-/// The most that is sent at a time, in bytes.
+/// Maximum size of a write, in bytes.
 pub const CHUNK: usize = 64 << 10;
-/// Length of the number at the beginning of requests and answers, in bytes.
+/// Size of the number at the beginning of requests and responses, in bytes.
 pub const HEAD: usize = 8;
-/// After so many bytes the pattern begins again: the largest prime below 2^16, so that a block of any usual
-/// size that is missing, doubled or in the wrong place shifts it.
+/// Period of the pattern. It is the largest prime below 2^16, so that a block of any usual size
+/// that is missing, duplicated or misplaced shifts the pattern.
 pub const PERIOD: usize = 65_521;
-/// Of each 64 KiB one block of so many bytes is compared, in turn each of them: what is measured is the
-/// transfer, not the comparison.
+/// One block of this size in each 64 KiB is compared, at a rotating position, so that comparisons
+/// take little time of the transfer.
 const BLOCK: u64 = 4096;
 
-/// The pattern, as long as any piece of it may be that begins in its first period.
+/// The pattern, long enough for any piece that begins in its first period.
 static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     let mut state = 1u32;
     let mut period = [0; PERIOD];
@@ -29,13 +29,13 @@ static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     period.iter().copied().cycle().take(PERIOD + CHUNK).collect()
 });
 
-/// The pattern from a place on: `left` bytes of it, or fewer.
+/// Returns at most `left` bytes of the pattern from an offset on.
 pub fn pattern(at: u64, left: u64) -> Bytes {
     let (from, count) = span(at, left);
     PATTERN.slice(from..from + count)
 }
 
-/// The same, to be looked at.
+/// The same, without a copy.
 pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
     let (from, count) = span(at, left);
     PATTERN.get(from..from + count).unwrap_or_default()
@@ -46,12 +46,13 @@ fn span(at: u64, left: u64) -> (usize, usize) {
     (from, usize::try_from(left).unwrap_or(CHUNK).min(CHUNK))
 }
 
-/// Number of bytes that each of several streams fetches: alike, and the first the rest.
+/// Returns the number of bytes of each of several streams: equal shares, and the first gets the
+/// remainder.
 pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
 
-/// Compares what arrives with the pattern.
+/// Compares received bytes with the pattern.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
     at: u64,
@@ -59,7 +60,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// The next bytes.
+    /// Checks the next bytes.
     pub fn take(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let block = self.at / BLOCK;
@@ -75,17 +76,17 @@ impl Check {
         }
     }
 
-    /// Number of bytes checked so far.
+    /// Returns the number of bytes checked so far.
     pub fn bytes(&self) -> u64 {
         self.at
     }
 
-    /// Offset of the first piece that differs from the pattern; none: all agree.
+    /// Returns the offset of the first piece that differs from the pattern, or `None` if all agree.
     pub fn wrong(&self) -> Option<u64> {
         self.wrong
     }
 
-    /// Ends the process if anything differed.
+    /// Ends the process if any byte differed.
     pub fn finish(&self) {
         if let Some(at) = self.wrong {
             eprintln!("corrupted: not what was sent, in the piece at byte {at}");
@@ -94,7 +95,7 @@ impl Check {
     }
 }
 
-/// A server's side of a stream.
+/// The request on a stream, at the server.
 #[derive(Default)]
 pub struct Request {
     head: [u8; HEAD],
@@ -102,7 +103,7 @@ pub struct Request {
     answer: Option<Response>,
 }
 
-/// Response that goes back to the client.
+/// The response on a stream.
 #[derive(Clone, Copy)]
 struct Response {
     wanted: u64,
@@ -111,13 +112,13 @@ struct Response {
 }
 
 impl Request {
-    /// Bytes that came.
+    /// Takes received bytes.
     pub fn received(&mut self, data: &[u8]) {
         fill(&mut self.head, self.read, data);
         self.read += data.len() as u64;
     }
 
-    /// No more come.
+    /// Records the end of the request.
     pub fn finished(&mut self) -> Result<()> {
         let payload = self.read.checked_sub(HEAD as u64).context("a request of under 8 bytes")?;
         let wanted = u64::from_be_bytes(self.head);
@@ -125,17 +126,17 @@ impl Request {
         Ok(())
     }
 
-    /// True if the whole request has come.
+    /// Returns true if the whole request was received.
     pub fn is_finished(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Bytes that are still to be sent.
+    /// Returns the number of bytes that are still to be sent.
     pub fn left(&self) -> u64 {
         self.answer.map_or(0, |answer| answer.wanted - answer.sent)
     }
 
-    /// The next of them.
+    /// Returns the next bytes.
     pub fn next(&self) -> Bytes {
         match &self.answer {
             None => Bytes::new(),
@@ -146,7 +147,7 @@ impl Request {
         }
     }
 
-    /// The same, to be looked at.
+    /// The same, without a copy.
     pub fn next_bytes(&self) -> &[u8] {
         match &self.answer {
             None => &[],
@@ -157,7 +158,8 @@ impl Request {
         }
     }
 
-    /// Offset of the next byte in the pattern, once the number before it has been sent.
+    /// Returns the offset of the next byte in the pattern, or `None` before the leading number was
+    /// sent.
     pub fn at(&self) -> Option<u64> {
         self.answer.and_then(|answer| answer.sent.checked_sub(HEAD as u64))
     }
@@ -169,7 +171,7 @@ impl Request {
         &rest[..rest.len().min(most)]
     }
 
-    /// So many of them were sent.
+    /// Records that this number of bytes was sent.
     pub fn sent(&mut self, count: usize) {
         if let Some(answer) = &mut self.answer {
             answer.sent += count as u64;
@@ -177,40 +179,42 @@ impl Request {
     }
 }
 
-/// Bytes that a client writes before the payload.
+/// Returns the bytes that a client writes before the payload.
 pub fn request(wanted: u64) -> [u8; HEAD] {
     wanted.to_be_bytes()
 }
 
-/// A client's side: counts what came, keeps its beginning and compares the rest.
+/// The response on a stream, at the client: counts the bytes, keeps the leading number and compares
+/// the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     head: [u8; HEAD],
-    /// All bytes.
+    /// Returns the number of all bytes.
     pub bytes: u64,
     check: Check,
 }
 
 impl Received {
-    /// Bytes that came.
+    /// Takes received bytes.
     pub fn take(&mut self, data: &[u8]) {
         let behind = fill(&mut self.head, self.bytes, data);
         self.bytes += data.len() as u64;
         self.check.take(behind);
     }
 
-    /// No more come: ends the process if they are not those that were sent.
+    /// Records the end of the response. Ends the process if the bytes differ from those that were
+    /// sent.
     pub fn finish(&self) {
         self.check.finish();
     }
 
-    /// The payload that arrived at the server, by its account.
+    /// Returns the number of payload bytes that the server received, as it reports.
     pub fn at_server(&self) -> u64 {
         if self.bytes >= HEAD as u64 { u64::from_be_bytes(self.head) } else { 0 }
     }
 }
 
-/// Puts what belongs to the number into it; what is behind.
+/// Moves the bytes of the leading number into it. Returns the bytes after it.
 fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
     let at = usize::try_from(at).unwrap_or(HEAD).min(HEAD);
     let (front, behind) = data.split_at(data.len().min(HEAD - at));
@@ -222,7 +226,7 @@ fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// An answer to a request for so many bytes, in pieces as they are sent.
+    /// Returns a response to a request for this number of bytes, in the pieces in which it is sent.
     fn answer(payload: usize, wanted: u64) -> Vec<u8> {
         let mut asked = Request::default();
         for piece in request(wanted).chunks(3) {
@@ -259,7 +263,7 @@ mod tests {
         assert!(Request::default().finished().is_err());
     }
 
-    /// The first bytes of the pattern, for those who write it in another language.
+    /// The first bytes of the pattern, for implementations in other languages.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);

@@ -1,11 +1,11 @@
-//! Service of a stream by a server.
+//! The work of a server on a stream.
 
 use anyhow::Result;
 
 use crate::perf::Request;
 use crate::{ReceiveStream, SendStream};
 
-/// Reads a request and answers it.
+/// Reads a request and writes the response.
 pub async fn answer(mut to: impl SendStream, mut from: impl ReceiveStream) -> Result<()> {
     let mut request = Request::default();
     while from.receive(|data| request.received(data)).await? {}

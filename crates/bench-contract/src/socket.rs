@@ -1,4 +1,4 @@
-//! Sockets with the buffers that are asked for.
+//! Creates sockets with the requested buffers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Knobs;
 
-/// A UDP socket that does not block.
+/// Creates a non-blocking UDP socket.
 pub fn udp(address: SocketAddr, knobs: &Knobs) -> Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     set_buffers(&socket, knobs)?;
@@ -18,7 +18,7 @@ pub fn udp(address: SocketAddr, knobs: &Knobs) -> Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// A client's, bound to the address that leads to `server`.
+/// Creates a client's socket, bound to a local address that can reach `server`.
 pub fn udp_client(server: SocketAddr, knobs: &Knobs) -> Result<UdpSocket> {
     let any = match server {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -29,8 +29,8 @@ pub fn udp_client(server: SocketAddr, knobs: &Knobs) -> Result<UdpSocket> {
     udp(SocketAddr::new(probe.local_addr()?.ip(), 0), knobs)
 }
 
-/// Sets SO_RCVBUF and SO_SNDBUF. Root passes net.core.rmem_max over, others get what it allows: what came
-/// of it is in the answer.
+/// Sets SO_RCVBUF and SO_SNDBUF. Root may exceed net.core.rmem_max. Other users get what it
+/// permits. The answer has the resulting sizes.
 pub fn set_buffers(socket: &impl AsFd, knobs: &Knobs) -> Result<()> {
     let (receive, send) = (knobs.receive_buffer(), knobs.send_buffer());
     if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {

@@ -1,4 +1,4 @@
-//! Interface of stacks whose streams are awaited.
+//! Interface of stacks with asynchronous streams.
 
 use std::future::Future;
 
@@ -8,23 +8,25 @@ use bytes::Bytes;
 use crate::Effective;
 use crate::perf::Received;
 
-/// A client's end; clones are the same.
+/// A client's endpoint. Clones refer to the same endpoint.
 pub trait Stack: Clone + Send + Sync + 'static {
-    /// A connection of it.
+    /// The type of its connections.
     type Connection: Connection;
 
     /// Opens a connection to the server.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection>> + Send;
 
-    /// Handshakes so far in which the server showed its certificate: those that were not resumed.
+    /// Returns the number of handshakes so far in which the server sent a certificate, that is,
+    /// which were not resumed.
     fn full_handshakes(&self) -> u64;
 
-    /// Certificate chains of those that were verified so far; none: each. A client may remember that a chain is valid.
+    /// Returns the number of certificate chains that were verified so far, if the client caches
+    /// valid chains. `None`: it verifies each chain.
     fn chains_verified(&self) -> Option<u64> {
         None
     }
 
-    /// Waits until what was closed has left.
+    /// Waits until the CONNECTION_CLOSE frames of closed connections were sent.
     fn wait_idle(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -32,42 +34,43 @@ pub trait Stack: Clone + Send + Sync + 'static {
 
 /// A connection.
 pub trait Connection: Send + Sync + 'static {
-    /// The half of a stream to be written.
+    /// The sending half of a stream.
     type Send: SendStream;
-    /// The half to be read.
+    /// The receiving half of a stream.
     type Receive: ReceiveStream;
 
     /// Opens a bidirectional stream.
     fn open(&self) -> impl Future<Output = Result<(Self::Send, Self::Receive)>> + Send;
 
-    /// Notes what turned out to be in force.
+    /// Records settings that are in force on this connection.
     fn observe(&self, _effective: &mut Effective) {}
 
-    /// Closes it; `code` is the application's.
+    /// Closes the connection with an application error code.
     fn close(self, code: u32) -> impl Future<Output = ()> + Send;
 
-    /// True if the connection is still open.
+    /// Returns true if the connection is open.
     fn is_open(&mut self) -> bool;
 }
 
-/// The half of a stream to be written.
+/// The sending half of a stream.
 pub trait SendStream: Send + 'static {
-    /// Sends all of it.
+    /// Sends all bytes.
     fn send(&mut self, data: Bytes) -> impl Future<Output = Result<()>> + Send;
 
-    /// No more comes.
+    /// Finishes the stream.
     fn finish(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// The half of a stream to be read.
+/// The receiving half of a stream.
 pub trait ReceiveStream: Send + 'static {
-    /// Waits for some bytes and gives them to `take`, in whatever way is cheapest; false at the end.
+    /// Waits for bytes and passes them to `take`, without a copy if possible. Returns false at the
+    /// end of the stream.
     fn receive(
         &mut self,
         take: impl FnMut(&[u8]) + Send,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// All that comes.
+    /// Receives all bytes until the end of the stream.
     fn receive_all(&mut self) -> impl Future<Output = Result<Received>> + Send {
         async {
             let mut received = Received::default();

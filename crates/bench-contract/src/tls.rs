@@ -1,5 +1,5 @@
-//! TLS of the stacks that use rustls: one cipher suite, tickets that cost the server no memory, and a count
-//! of full handshakes.
+//! TLS of the stacks with rustls: one cipher suite, session tickets without server state, and a
+//! counter of full handshakes.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,8 +18,8 @@ use rustls::{DigitallySignedStruct, KeyLog, SignatureScheme};
 
 use crate::{Cipher, Client, Server, Work};
 
-/// The provider with nothing but one cipher suite. AWS-LC gathers a seed when random numbers are first
-/// wanted, for a quarter of a second: here, before any clock.
+/// Returns a provider with only one cipher suite. Also requests random numbers, because AWS-LC then
+/// gathers entropy for a quarter of a second. This happens before any clock starts.
 fn only(mut provider: CryptoProvider, cipher: Cipher) -> Result<Arc<CryptoProvider>> {
     provider.cipher_suites.retain(|suite| suite.suite() == cipher.suite());
     provider.secure_random.fill(&mut [0; 32]).ok().context("no random numbers")?;
@@ -31,7 +31,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     read.with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// A server's.
+/// Returns the configuration of a server.
 pub fn server(
     server: &Server,
     provider: CryptoProvider,
@@ -53,8 +53,8 @@ pub fn server(
     Ok(tls)
 }
 
-/// A client's, and how many handshakes were full: their certificate was looked at. Tickets are kept only
-/// where the work is about them.
+/// Returns the configuration of a client, and the number of its full handshakes, in which it checks
+/// a certificate. Tickets are kept only for the workload that needs them.
 pub fn client(
     client: &Client,
     provider: CryptoProvider,
@@ -64,16 +64,16 @@ pub fn client(
     Ok((tls, certificates.shown))
 }
 
-/// What a client did with certificates so far.
+/// Number of certificates that a client has checked.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// Handshakes in which one was shown: those that were not resumed.
+    /// Handshakes with a certificate, that is, which were not resumed.
     pub shown: Arc<AtomicU64>,
-    /// Of these, how often rustls's verifier was asked about the chain.
+    /// Number of these in which rustls verified the chain.
     pub verified: Arc<AtomicU64>,
 }
 
-/// As [`client`], with a verifier in front of rustls's, which `verifier` makes.
+/// Like [`client`], with a verifier in front of that of rustls, which `verifier` creates.
 pub fn client_behind(
     client: &Client,
     provider: CryptoProvider,
@@ -105,7 +105,7 @@ pub fn client_behind(
     Ok((tls, counts))
 }
 
-/// A file of secrets, as SSLKEYLOGFILE names one (RFC 9850).
+/// A file of secrets in the format of SSLKEYLOGFILE (RFC 9850).
 #[derive(Debug)]
 struct Secrets(Mutex<File>);
 
@@ -129,7 +129,7 @@ impl KeyLog for Secrets {
     }
 }
 
-/// A verifier that counts what it is asked: a resumed handshake has no certificate (RFC 8446 s.2.2).
+/// A verifier that counts its calls. A resumed handshake has no certificate (RFC 8446 s.2.2).
 #[derive(Debug)]
 struct Counting {
     inner: Arc<dyn ServerCertVerifier>,

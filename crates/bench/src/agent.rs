@@ -1,8 +1,8 @@
-//! The other end of a testbed: `equic bench agent`, started on each machine by ssh.
+//! The agent of a testbed's machine: `equic-lab bench agent`, started on each machine by ssh.
 //!
-//! It reads requests, one JSON object a line, and answers each with one; in between come the lines that
-//! its program prints. When its input ends, so does its program, and all that was put on the machine is
-//! removed: whatever happens to the connection, nothing is left.
+//! It reads requests, one JSON object per line, and answers each with one object. Between the
+//! answers, it sends the lines that its program prints. When its input ends, for whatever reason,
+//! it ends the program and removes all files that it created.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -20,9 +20,9 @@ pub use crate::process::Rest;
 use crate::process::{ProcessPlacement, Program};
 use crate::watch::Reading;
 
-/// Pause between two looks for output of the program.
+/// Pause between two polls of the program's output.
 const LOOK: Duration = Duration::from_millis(20);
-/// The most of a line that is read, in bytes.
+/// Maximum size of a request line, in bytes.
 const MAX_REQUEST: u64 = 1 << 20;
 
 /// Request to an agent.
@@ -33,17 +33,17 @@ pub enum Request {
     Check {
         /// Paths of the programs.
         programs: Vec<PathBuf>,
-        /// CPUs that are to be used.
+        /// CPUs that the run will use.
         cpus: Vec<usize>,
     },
-    /// Puts files into a folder of their own.
+    /// Puts files into a new folder.
     Put {
         /// Contents by name.
         files: BTreeMap<String, String>,
     },
-    /// The counters of the machine.
+    /// Asks for the counters of the machine.
     Count,
-    /// Starts a program; the one before has to have been stopped.
+    /// Starts a program. The previous one must have been stopped.
     Start {
         /// Program and arguments.
         words: Vec<String>,
@@ -54,7 +54,7 @@ pub enum Request {
     },
     /// Waits until the program is at rest.
     Settle,
-    /// Closes its standard input.
+    /// Closes the program's standard input.
     Close,
     /// Ends the program.
     Stop {
@@ -71,9 +71,9 @@ pub enum Said {
     Checked {
         /// The machine.
         machine: Machine,
-        /// Programs that are not there.
+        /// Programs that do not exist.
         missing: Vec<PathBuf>,
-        /// SHA-256 of those that are.
+        /// SHA-256 of the programs that exist.
         programs: BTreeMap<PathBuf, String>,
         /// Findings of the doctor.
         findings: Vec<Finding>,
@@ -85,51 +85,51 @@ pub enum Said {
     },
     /// Answer to [`Request::Count`].
     Counted {
-        /// Of the network, if they can be had.
+        /// Counters of the network. `None` if they cannot be read.
         counters: Option<Counters>,
         /// Times of the CPUs.
         reading: Reading,
     },
     /// Answer to [`Request::Settle`].
     Settled {
-        /// The program at rest; none: it has ended.
+        /// The program at rest, or `None` if it has ended.
         rest: Option<Rest>,
     },
     /// Answer to [`Request::Stop`].
     Stopped {
         /// Exit status, as wait(2) gives it.
         status: i32,
-        /// User and system time, with what it waited for.
+        /// User and system time, including children that it waited for.
         cpu_seconds: f64,
-        /// The most memory it had, in bytes.
+        /// Peak memory use, in bytes.
         peak_rss: u64,
         /// The last lines of its standard error.
         words: String,
-        /// All that it said.
+        /// All of its output.
         said: String,
     },
-    /// Answer to every other request that was carried out.
+    /// Answer to every other request that succeeded.
     Done,
-    /// To whatever could not be done.
+    /// Answer to a request that failed.
     Failed {
         /// Reason for the failure.
         why: String,
     },
-    /// The program printed a line: no answer.
+    /// The program printed a line. This message is not an answer to a request.
     Line {
         /// The line.
         text: String,
     },
-    /// It will print nothing more: no answer.
+    /// The program has closed its output. This message is not an answer to a request.
     Silent,
-    /// It has ended: no answer.
+    /// The program has ended. This message is not an answer to a request.
     Ended,
 }
 
 /// Serves until the input ends.
 ///
 /// # Errors
-/// The output cannot be written to. What was started has ended then, too.
+/// The output cannot be written to. The program has been ended in this case, too.
 pub fn serve(input: impl BufRead + Send + 'static, mut output: impl Write) -> io::Result<()> {
     let (sender, requests) = channel();
     std::thread::spawn(move || {
@@ -222,7 +222,7 @@ impl Agent {
         }
     }
 
-    /// Files of a run, for this user's eyes only: there is a key among them.
+    /// Writes the files of a run. Only this user may read them, because they include a private key.
     fn put(&mut self, files: &BTreeMap<String, String>) -> io::Result<Said> {
         let path = std::env::temp_dir().join(format!("equic-bench-{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&path)?;
@@ -239,7 +239,7 @@ impl Agent {
         Ok(Said::Folder { path })
     }
 
-    /// Messages on the program's output that has come so far.
+    /// Returns messages for the program's output so far.
     fn listen(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         let Some(program) = &mut self.program else { return all };
@@ -270,7 +270,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.program = None;
         for folder in &self.folders {
-            // Its owner has gone; nobody is left to tell.
+            // The connection has ended, so an error cannot be reported.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

@@ -2,28 +2,30 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The object that a client prints; fields that are not known here are ignored.
+/// The object that a client prints. Unknown fields are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Bytes of payload that arrived; for an upload at the server, by its own account.
+    /// Bytes of payload that arrived. For an upload, the bytes that the server reported.
     pub bytes: u64,
-    /// Streams, handshakes, requests or connections that were completed.
+    /// Number of completed streams, handshakes, requests or connections.
     pub count: u64,
-    /// Handshakes that were resumed.
+    /// Number of resumed handshakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
-    /// Certificate chains of the others that the client verified, as it remembers the rest; none: each.
+    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
+    /// verified each chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
-    /// From the first request to the last byte, without the handshake.
+    /// Time from the first request to the last byte, without the handshake.
     pub seconds: f64,
-    /// Of the only connection's handshake, where there is only one.
+    /// Duration of the handshake, if there was only one connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// From the start of a connection to its first byte, where that is measured.
+    /// Time from the start of a connection to its first byte, for workloads that measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// Times of small exchanges, alone and beside a bulk download, where those are measured.
+    /// Times of small exchanges without and during a bulk download, for workloads that measure
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Settings in force at the client.
@@ -43,11 +45,11 @@ pub struct FirstByte {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// Before the bulk download.
+    /// Times before the bulk download.
     pub unloaded: Exchanges,
-    /// While it ran.
+    /// Times during the bulk download.
     pub loaded: Exchanges,
-    /// Bytes of the bulk download that arrived meanwhile.
+    /// Bytes of the bulk download that arrived in this time.
     pub bulk_bytes: u64,
 }
 
@@ -62,44 +64,46 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// True if the values are possible where all exchanges together took so many seconds at most.
+    /// Returns true if the values are possible. `seconds` is the time that all exchanges took
+    /// together.
     #[must_use]
     pub fn is_sound(&self, seconds: f64) -> bool {
         self.median > 0.0 && (self.median..=seconds).contains(&self.p99)
     }
 }
 
-/// Settings in force at an end. A stack says null where it does not know: 0, false and empty here.
+/// Settings in force at an endpoint. A stack reports null for what it does not know. This becomes
+/// 0, false or an empty text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effective {
     /// Name and version.
     pub implementation: String,
-    /// `native`, or `shared` for a stack without sockets of its own, on quinn-udp.
+    /// `native`, or `shared` for a stack without sockets of its own, which runs on quinn-udp.
     pub io: String,
-    /// SO_RCVBUF in bytes, as the kernel counts: twice what was asked for.
+    /// SO_RCVBUF in bytes, as the kernel counts it: twice the requested size.
     #[serde(default, deserialize_with = "told")]
     pub receive_buffer: u64,
-    /// SO_SNDBUF, the same.
+    /// SO_SNDBUF in bytes, counted in the same way.
     #[serde(default, deserialize_with = "told")]
     pub send_buffer: u64,
-    /// Flow control of a stream, in bytes.
+    /// Flow control window of a stream, in bytes.
     #[serde(default, deserialize_with = "told")]
     pub stream_window: u64,
-    /// Flow control of a connection, in bytes.
+    /// Flow control window of a connection, in bytes.
     #[serde(default, deserialize_with = "told")]
     pub connection_window: u64,
-    /// Congestion control.
+    /// Congestion control algorithm.
     #[serde(default, deserialize_with = "told")]
     pub congestion: String,
-    /// The cipher suite by its name in RFC 8446; none: the stack does not tell.
+    /// Name of the cipher suite in RFC 8446. `None`: the stack does not report it.
     pub cipher: Option<String>,
     /// The largest UDP payload, in bytes.
     #[serde(default, deserialize_with = "told")]
     pub max_payload: u64,
-    /// True if several datagrams are sent by one system call as one buffer.
+    /// True if one system call sends several datagrams as one buffer (GSO).
     #[serde(default, deserialize_with = "told")]
     pub gso: bool,
-    /// The same for receiving.
+    /// True if one system call receives several datagrams as one buffer (GRO).
     #[serde(default, deserialize_with = "told")]
     pub gro: bool,
 }

@@ -1,4 +1,4 @@
-//! Waiting for the two ends of a cell, and making sense of what they say and how they end.
+//! Waits for the two ends of a cell, and interprets their output and their exit status.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::Ordering;
@@ -15,21 +15,21 @@ use crate::stall::StallDetector;
 use crate::workload::Figure;
 use crate::{Answer, Effective, Failure, Workload};
 
-/// Exit status: it does not do that.
+/// Exit status of an end that does not support the workload.
 const UNSUPPORTED: i32 = 127;
-/// Exit status of a client that found other bytes than were sent.
+/// Exit status of a client that received other bytes than were sent.
 const CORRUPTED: i32 = 3;
 /// Time that a server may take to listen; below, the time that either end may take to end.
 pub(crate) const BEGINNING: Duration = Duration::from_secs(20);
 pub(crate) const ENDING: Duration = Duration::from_secs(10);
-/// Pause between two looks at a client: long, for the looks cost its CPU time.
+/// Pause between two polls of a client. It is long, because polls cost CPU time of the client.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Time after a client's end within which its answer must be heard, on a machine that has other things to do:
-/// the end of its output is not seen where a child that it left behind holds that open.
+/// Time after a client's end within which its answer must be read, on a busy machine. The end of
+/// its output is not visible while a child that it left behind holds the output open.
 const HEARING: Duration = Duration::from_secs(5);
 
-/// Waits until the server says where it listens.
+/// Waits until the server prints its address.
 pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<String, CellError> {
     let deadline = Instant::now() + BEGINNING;
     loop {
@@ -50,7 +50,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
                 );
             }
             Err(()) => {
-                // It may have closed its output only.
+                // The server may only have closed its output.
                 end(server, "server", ENDING)?;
                 return Err(died(server, "server"));
             }
@@ -58,19 +58,19 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
     }
 }
 
-/// True if a server that was asked to end did not.
+/// Returns true if a server did not end after SIGTERM.
 pub(crate) fn was_killed(server: &Ended) -> bool {
     server.status.signal() == Some(Signal::SIGKILL as i32)
 }
 
-/// Output of a client, with what was noted until its end.
+/// Output of a client, and what the runner recorded until its end.
 pub(crate) struct Told {
     pub lines: Vec<String>,
-    /// The server's memory while all connections were open.
+    /// Memory of the server while all connections were open.
     pub held: Option<u64>,
-    /// Time at which the client had ended.
+    /// Time at which the client was seen to have ended.
     pub ended: Instant,
-    /// Time for which the bytes came, at least, in seconds.
+    /// Minimum time for which the bytes arrived.
     pub passage: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn attend(
         (what.figure() == Figure::BitsPerSecond).then(|| StallDetector::new(context));
     loop {
         interrupted(context)?;
-        // Before it is listened to: what it said before its end is then heard.
+        // Checked before the output is read, so that all output before the end is read.
         over = over.or_else(|| client.has_ended().then(Instant::now));
         match client.line(LOOK) {
             Ok(Some(line)) if line == "held" && what == Workload::Idle && held.is_none() => {
@@ -98,15 +98,15 @@ pub(crate) fn attend(
                 client.close_stdin();
             }
             Ok(Some(line)) => lines.push(line),
-            // All has been read: it has ended, or is about to.
+            // All output was read: the client has ended, or is about to end.
             Err(()) if client.has_ended() => {
                 let ended = over.unwrap_or_else(Instant::now);
                 return Ok(Told { lines, held, ended, passage: lasted(&passage) });
             }
             Err(()) => sleep(Duration::from_millis(1)),
             Ok(None) => {
-                // Either a child that it left behind holds its output open, or what it said has not been
-                // heard yet.
+                // Either a child that it left behind holds its output open, or the last output was not
+                // read yet.
                 let heard = |ended: &Instant| answered(&lines) || ended.elapsed() >= HEARING;
                 if let Some(ended) = over.filter(heard) {
                     return Ok(Told { lines, held, ended, passage: lasted(&passage) });
@@ -120,7 +120,7 @@ pub(crate) fn attend(
         if server.has_ended() {
             return Err(died(server, "server"));
         }
-        // Whoever has answered may take its time to end.
+        // A client that has answered may take some time to end.
         let transfers = detector.as_mut().filter(|_| lines.is_empty());
         if let Some(why) = transfers.and_then(|detector| detector.why(context)) {
             return failed(Failure::Stalled, why);
@@ -146,7 +146,7 @@ pub(crate) fn end(program: &mut Endpoint, role: &str, grace: Duration) -> Result
     })
 }
 
-/// The failure to report of a program that has ended too early.
+/// Returns the failure to report for a program that ended too early.
 pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
     let status = match end(program, role, Duration::ZERO) {
         Ok(ended) => ended.status,
@@ -163,7 +163,7 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
     CellError::Failed(failure, format!("the {role} ended ({status}){words}"))
 }
 
-/// True if the last line is a client's answer.
+/// Returns true if the last line is a client's answer.
 fn answered(lines: &[String]) -> bool {
     lines.last().is_some_and(|line| serde_json::from_str::<Answer>(line).is_ok())
 }
@@ -181,11 +181,11 @@ pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answ
     })
 }
 
-/// Settings in force at a server that has ended, as it reported them last: before its first connection, and again
-/// once it knows more.
+/// Returns the settings in force at a server that has ended. The last report counts: a server
+/// reports before its first connection, and may report again when it knows more.
 pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
     let mut last = None;
-    // What it said before its end is heard at once, unless a child of its holds its output open.
+    // The rest of the output arrives at once, unless a child of the server holds the output open.
     while let Ok(Some(line)) = server.line(LOOK) {
         let told = line.strip_prefix("effective ").and_then(|json| serde_json::from_str(json).ok());
         last = told.or(last);
@@ -193,7 +193,7 @@ pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
     last
 }
 
-/// Line of output shortened to what is worth showing.
+/// Shortens a line of output to a length that is worth showing.
 fn shown(line: &str) -> String {
     line.chars().take(80).collect()
 }

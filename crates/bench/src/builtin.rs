@@ -1,14 +1,15 @@
 //! The list of implementations that is built into the program, and where it finds a source tree.
 //!
-//! The command works in any folder. What it starts is either in the program itself (`{equic}`), or was
-//! built in a source tree, whose folder is found by the place of the program or given (`--built`).
+//! The command works in any folder. It starts programs that are either in `equic` itself
+//! (`{equic}`), or were built in a source tree. The folder of that tree is found from the place of
+//! the program, or given (`--built`).
 
 use std::path::{Path, PathBuf};
 
 use crate::{BenchError, Places, Registry};
 
-/// The list of a source tree, relative to its folder. In the current folder it takes the place of the
-/// list that is built in.
+/// The list of a source tree, relative to the tree's folder. If the current folder has one, it
+/// replaces the built-in list.
 pub const LIST: &str = "bench/implementations.json";
 /// Folder of a source tree in which implementations are built.
 const BUILT: &str = "target/servers";
@@ -18,7 +19,7 @@ const NAME: &str = "the list in the program";
 /// Returns the built-in list. `{dir}` is the folder `bench` of the source tree.
 ///
 /// # Errors
-/// [`BenchError::Registry`], which a test excludes.
+/// [`BenchError::Registry`]. A test checks that this does not happen.
 pub fn registry(built: &Path, equic: &Path) -> Result<Registry, BenchError> {
     let dir = tree(equic).unwrap_or_else(here).join("bench");
     let places = Places { dir, built: built.to_owned(), equic: equic.to_owned() };
@@ -32,8 +33,8 @@ pub fn list_here() -> Option<PathBuf> {
     list.is_file().then_some(list)
 }
 
-/// Returns the folder with what was built: that of the current folder, or of the source tree from which
-/// the program runs.
+/// Returns the folder of the built implementations: that of the current folder, or that of the
+/// source tree from which the program runs.
 #[must_use]
 pub fn built(equic: &Path) -> PathBuf {
     let here = here().join(BUILT);
@@ -88,7 +89,7 @@ mod tests {
             assert_eq!(tree_of(elsewhere), None, "{elsewhere}");
         }
         assert_eq!(tree(Path::new("equic")), None);
-        // What was built there is found from any folder.
+        // Programs that were built in that tree are found from any folder.
         let program = folder.path().join("target/release/equic");
         std::fs::create_dir_all(folder.path().join(BUILT)).unwrap();
         assert_eq!(built(&program), folder.path().join(BUILT));

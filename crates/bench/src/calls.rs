@@ -1,7 +1,8 @@
 //! Datagrams for each system call, counted in the warm-up round: counting costs time.
 //!
-//! The calls are counted by tracepoints in the kernel; the datagrams by a queueing discipline on the
-//! interface, which takes a buffer of several for as many as it holds, as nothing else in the kernel does.
+//! Tracepoints in the kernel count the calls. A queueing discipline on the interface counts the
+//! datagrams. It counts a buffer of several datagrams as that many datagrams, which no other
+//! counter of the kernel does.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use std::process::Stdio;
 use equic_lab::Namespace;
 use equic_lab::measure::{Calls, SyscallCounter};
 
-/// System calls by which datagrams are sent, and received.
+/// System calls that send datagrams, and that receive them.
 const SENDING: [&str; 3] = ["sendto", "sendmsg", "sendmmsg"];
 const RECEIVING: [&str; 3] = ["recvfrom", "recvmsg", "recvmmsg"];
 
@@ -21,18 +22,18 @@ pub(crate) struct CallCounter<'a> {
     queue: Queue<'a>,
 }
 
-/// The calls of a process, and how many packets had been sent when it began to be watched.
+/// The calls of a process, and the number of packets that had been sent when counting began.
 struct Counted {
     calls: SyscallCounter,
     packets: u64,
 }
 
-/// Datagrams for each system call, from counts; none where they could not be counted.
+/// Datagrams for each system call. `None` if they could not be counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct PerCall {
     /// Datagrams of the server for each of its sending calls.
     pub sent: Option<f64>,
-    /// Datagrams of the server for each receiving call of the client that brought any.
+    /// Datagrams of the server for each receiving call of the client that returned data.
     pub received: Option<f64>,
 }
 
@@ -42,7 +43,7 @@ impl Counted {
         Some(Counted { calls, packets: packets(host)? })
     }
 
-    /// Packets for each call of these names.
+    /// Returns the packets for each call of these names.
     fn per(&self, names: &[&str], packets: u64) -> Option<f64> {
         let calls = calls(&self.calls.read().ok()?, names);
         let packets = packets.saturating_sub(self.packets);
@@ -51,20 +52,20 @@ impl Counted {
 }
 
 impl<'a> CallCounter<'a> {
-    /// Begins, before the client is started. None where the kernel does not count: that is no reason not
-    /// to measure.
+    /// Begins to count, before the client is started. Returns `None` if the kernel does not support
+    /// it. The cell is measured anyway.
     pub(crate) fn start(host: &'a Namespace, server: u32) -> Option<CallCounter<'a>> {
         let queue = Queue::attach(host)?;
         let server = Counted::start(host, server)?;
         Some(CallCounter { host, server, client: None, queue })
     }
 
-    /// Counts those of the client, too, from now on.
+    /// Also counts the calls of the client from now on.
     pub(crate) fn watch(&mut self, client: u32) {
         self.client = Counted::start(self.host, client);
     }
 
-    /// Ends.
+    /// Stops counting and returns the result.
     pub(crate) fn finish(self) -> PerCall {
         let CallCounter { host, server, client, queue } = self;
         let Some(packets) = packets(host) else { return PerCall::default() };
@@ -76,13 +77,14 @@ impl<'a> CallCounter<'a> {
     }
 }
 
-/// Calls that did something.
+/// Returns the number of calls that sent or received something.
 fn calls(table: &BTreeMap<String, Calls>, names: &[&str]) -> u64 {
     let done = |name: &&str| table.get(*name).map(|calls| calls.calls.saturating_sub(calls.errors));
     names.iter().filter_map(done).sum()
 }
 
-/// A queueing discipline on the interface of a host: its own, or one for as long as this exists.
+/// A queueing discipline on the interface of a host: the existing one, or one that is removed when
+/// this is dropped.
 struct Queue<'a> {
     ours: Option<&'a Namespace>,
 }
@@ -101,13 +103,13 @@ impl<'a> Queue<'a> {
 impl Drop for Queue<'_> {
     fn drop(&mut self) {
         if let Some(host) = self.ours {
-            // The lab goes with its interfaces anyway.
+            // If this fails, the lab removes the interface later anyway.
             let _ = tc(host, &["qdisc", "del"]);
         }
     }
 }
 
-/// Runs tc(8) on the host's interface; gives what it said, if it did well.
+/// Runs tc(8) on the host's interface. Returns its output if it succeeded.
 fn tc(host: &Namespace, words: &[&str]) -> Option<String> {
     let mut command = host.command("tc");
     command.args(words).args(["dev", host.ifname.as_str()]);
@@ -121,12 +123,12 @@ fn tc(host: &Namespace, words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Packets that the host's interface has sent.
+/// Returns the number of packets that the host's interface has sent.
 fn packets(host: &Namespace) -> Option<u64> {
     parse(&tc(host, &["-s", "qdisc", "show"])?)
 }
 
-/// ` Sent 1234 bytes 56 pkt (dropped 0, ...`, of the first discipline.
+/// Parses ` Sent 1234 bytes 56 pkt (dropped 0, ...` of the first discipline.
 fn parse(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix("Sent "))?;
     let mut words = line.split_whitespace();

@@ -19,17 +19,18 @@ use crate::sweep;
 use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// What is wrong with a client of idle connections that never reported them.
+/// Failure of a client of idle connections that never reported them.
 const NOT_HELD: &str = "the client never said that it holds its connections";
-/// Bytes that a server sends at least in a QUIC handshake: a datagram with an Initial packet (RFC 9000 s.14.1).
+/// Minimum number of bytes that a server sends in a QUIC handshake: a datagram with an Initial
+/// packet (RFC 9000 s.14.1).
 const SERVER_INITIAL: u64 = 1200;
 
 pub use crate::context::{CellContext, CellError, CellSpec, Measurement, Splits};
 
-/// Measures once.
+/// Runs one measurement.
 ///
 /// # Errors
-/// Reason for which there is no measurement: that is an outcome like others.
+/// The reason for which there is no measurement. It is an outcome of the cell.
 pub fn run(context: &CellContext<'_>, spec: &CellSpec<'_>) -> Result<Measurement, CellError> {
     let mut cell = Cell { context, spec, server: None, client: None, notes: Vec::new() };
     let result = cell.measure().and_then(|measurement| cell.profile(measurement));
@@ -37,7 +38,7 @@ pub fn run(context: &CellContext<'_>, spec: &CellSpec<'_>) -> Result<Measurement
     result
 }
 
-/// A cell at work.
+/// A cell that is being measured.
 struct Cell<'a> {
     context: &'a CellContext<'a>,
     spec: &'a CellSpec<'a>,
@@ -151,7 +152,8 @@ impl Cell<'_> {
         Ok(Measurement { figures, answer, server_idle_memory, server_held_memory, profile: None })
     }
 
-    /// Starts the server, and runs the probe. Returns the server's address, and the server at rest.
+    /// Starts the server, and runs the probe. Returns the server's address, the result of the
+    /// probe, and the server at rest.
     fn serve(&mut self) -> Result<(String, Option<Probe>, Rest), CellError> {
         let (context, spec) = (self.context, self.spec);
         let listen = [
@@ -170,7 +172,8 @@ impl Cell<'_> {
         Ok((address, probe, rest))
     }
 
-    /// The relay that is in the way of the server at this address, if one is, and where the client connects.
+    /// Starts the relay in front of the server at this address, if the path has one. Returns it,
+    /// and the address to which the client connects.
     fn relayed(&self, address: &str) -> Result<(Option<Relay>, String), CellError> {
         let Some(impairment) = self.context.relay else { return Ok((None, address.to_owned())) };
         let relay = relay(impairment, address, self.spec.round)?;
@@ -178,7 +181,7 @@ impl Cell<'_> {
         Ok((Some(relay), front))
     }
 
-    /// Adds the profile from the samples, once the ends have ended.
+    /// Adds the profile from the samples, after both ends have ended.
     fn profile(&mut self, measurement: Measurement) -> Result<Measurement, CellError> {
         let (context, spec) = (self.context, self.spec);
         let split = |role, end: &mut Option<Endpoint>, who: &Implementation| {
@@ -196,7 +199,7 @@ impl Cell<'_> {
         Ok(Measurement { profile, ..measurement })
     }
 
-    /// The cost of the client without its work, where that is measured.
+    /// Measures the client's cost without its work, if the context asks for that.
     fn probe(&mut self, address: &str) -> Result<Option<Probe>, CellError> {
         if !self.context.probe {
             return Ok(None);
@@ -208,7 +211,7 @@ impl Cell<'_> {
         probe(self.context, &order, server)
     }
 
-    /// The command of the client for its work.
+    /// Returns the command of the client for its workload.
     fn work(&mut self, address: String) -> Result<Order, CellError> {
         let spec = self.spec;
         let work = spec.workload.arguments(&self.context.size);
@@ -217,7 +220,7 @@ impl Cell<'_> {
         self.ask(address, work, usual)
     }
 
-    /// The command of the client. `usual` is the protocol that it speaks if it is not told.
+    /// Returns the command of the client. `usual` is the protocol that it speaks by default.
     fn ask(
         &mut self,
         address: String,
@@ -236,7 +239,7 @@ impl Cell<'_> {
         self.order("client", spec.client, &context.client, &connect, work)
     }
 
-    /// The command of one end, which is also noted.
+    /// Returns the command of one end, and adds it to the notes.
     fn order(
         &mut self,
         role: &str,
@@ -259,7 +262,7 @@ impl Cell<'_> {
         Ok(Order { words, environment, folder: None, sampled })
     }
 
-    /// The options for what else is kept; an agent's machine has no such folder.
+    /// Returns the options for extra recordings. An agent's machine has no folder for them.
     fn extras(&self, role: &str) -> Result<Vec<String>, CellError> {
         let CellContext { extras, logs: Some(logs), .. } = self.context else {
             return Ok(Vec::new());
@@ -283,8 +286,8 @@ impl Cell<'_> {
         Ok(words)
     }
 
-    /// Keeps the output of both ends and the result. Logs that cannot be written are no reason to lose a
-    /// measurement: a full disk shows at the sample.
+    /// Keeps the output of both ends and the result. If logs cannot be written, the measurement
+    /// still counts. A full disk is detected when the sample is written.
     fn keep_logs(&mut self, result: &Result<Measurement, CellError>) {
         let Some(folder) = self.context.logs else { return };
         let came = match result {
@@ -299,7 +302,7 @@ impl Cell<'_> {
         let _ = std::fs::write(folder.join("output.txt"), self.notes.join("\n") + "\n");
         for (role, end) in [("server", &mut self.server), ("client", &mut self.client)] {
             let Some(end) = end else { continue };
-            // After a failure it may still be there.
+            // After a failure, the end may still run.
             let _ = end.stop(Duration::ZERO);
             let said = end.said();
             if !said.is_empty() {
@@ -307,14 +310,14 @@ impl Cell<'_> {
                 let _ = std::fs::write(folder.join(role).join("log.txt"), said);
             }
         }
-        // After a failure they may still be written to until here.
+        // After a failure, the ends may have written to the folder until now.
         let _ = std::fs::remove_dir_all(folder.join(transfer::WORK));
     }
 }
 
-/// Checks that the client lived as long as it says that its work took.
+/// Checks that the client's process lived at least as long as the time that it reports.
 fn lived(answer: &Answer, process_seconds: f64) -> Result<(), CellError> {
-    // Clocks of two machines may run a little differently.
+    // Clocks of two machines may run at slightly different rates.
     if answer.seconds <= 1.01 * process_seconds {
         return Ok(());
     }
@@ -323,12 +326,12 @@ fn lived(answer: &Answer, process_seconds: f64) -> Result<(), CellError> {
     failed(Failure::Lied, why)
 }
 
-/// Protocol that a client speaks unless it is told otherwise.
+/// Returns the protocol that a client speaks by default.
 fn first(client: &Implementation) -> Option<&str> {
     client.speaks.first().map(String::as_str)
 }
 
-/// Checks that as many bytes came by as what the client says takes: one that says more has not done it.
+/// Checks that the receiver's interfaces received at least the bytes that the client reports.
 fn believable(
     spec: &CellSpec<'_>,
     answer: &Answer,

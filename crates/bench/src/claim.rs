@@ -1,8 +1,10 @@
-//! Runs that measure on this machine at the same time, which disturb each other.
+//! Detects other runs that measure on this machine at the same time, because they disturb each
+//! other.
 //!
-//! A run listens at an abstract address of Unix sockets, which the kernel frees at its end, however it ends. A run
-//! that finds the address taken connects to it, so that both know. Such addresses belong to a network namespace: runs
-//! in containers do not see each other.
+//! A run listens at an abstract Unix socket address. The kernel frees the address when the process
+//! ends, for whatever reason. A run that finds the address in use connects to it, so that
+//! both can warn. Such addresses belong to a network namespace, so runs in containers do not see
+//! each other.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -10,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-/// The address, without the byte 0 before it.
+/// The address, without the leading zero byte.
 const NAME: &str = "equic-bench-run";
 
 /// The machine, claimed for a run until this is dropped.
@@ -21,7 +23,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims the machine. It is not refused to anybody: see [`Claim::other`].
+    /// Claims the machine. This never fails: see [`Claim::other`].
     #[must_use]
     pub fn take() -> Claim {
         Claim::named(NAME)
@@ -45,13 +47,13 @@ impl Claim {
         }
     }
 
-    /// The process of a run that was there before.
+    /// Returns the process of a run that started earlier.
     #[must_use]
     pub fn other(&self) -> Option<u32> {
         self.other
     }
 
-    /// The process of a run that began since the last call.
+    /// Returns the process of a run that started since the last call.
     #[must_use]
     pub fn joined(&self) -> Option<u32> {
         let (stream, _) = self.listener.as_ref()?.accept().ok()?;

@@ -1,11 +1,15 @@
-//! The client's clock against what the runner sees: the client reports how long its work took.
+//! Checks the client's clock: the client reports how long its work took, and the runner compares
+//! that with what it saw.
 //!
-//! * CPU time is a bound: what a process computed took as long as its CPUs need for it.
-//! * The counters of the receiver's interfaces are one: between two looks at which bytes were still coming, the
-//!   work was going on. On an interface that others use, too, they only raise a doubt.
-//! * The time of the process, without what a client that fetches one byte takes, is about the time of the work.
+//! * CPU time is a lower bound: the CPU time of a process, divided by its number of CPUs, has
+//!   passed during the work.
+//! * The counters of the receiver's interfaces give another one: between two readings at which
+//!   bytes were still arriving, the work was in progress. On an interface that other processes use,
+//!   too, they only raise a doubt.
+//! * The lifetime of the process, minus that of a client that fetches one byte, is about the time
+//!   of the work.
 //!
-//! A time that cannot be is a failure (`lied`). A time that is not explained is a figure with a mark.
+//! An impossible time is a failure (`lied`). A time that is not explained is a figure with a mark.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +20,17 @@ use crate::counters::Counters;
 use crate::site::{Host, Site};
 use crate::{Answer, Size, Workload};
 
-/// Transfers of fewer bytes are over before the counters are looked at twice.
+/// Transfers of fewer bytes may be over before the counters are read twice.
 const FEWEST: u64 = 1_000_000;
-/// CPU seconds that a process may use after its work, and the part of a bound that its claim must exceed.
+/// CPU seconds that a process may use after its work, and the share of a bound that its claim must
+/// exceed.
 const SLACK: f64 = 0.1;
 const PART: f64 = 0.8;
 
-/// Looks at the bytes that the receiver's interfaces have received.
+/// Reads the number of bytes that the receiver's interfaces have received, during the transfer.
 pub(crate) struct Passage {
-    /// Bytes that are to come; none: too few, or the workload has no such number.
+    /// Number of bytes that the transfer has. `None`: too few to check, or the workload has no such
+    /// number.
     bytes: Option<u64>,
     upload: bool,
     before: Option<u64>,
@@ -49,7 +55,7 @@ impl Passage {
         site.counters().map(|Counters { received, .. }| received)
     }
 
-    /// Looks, on which occasion nothing waits.
+    /// Reads the counters. Called when no other part of the runner waits.
     pub(crate) fn look(&mut self, context: &CellContext<'_>) {
         let (Some(bytes), Some(before)) = (self.bytes, self.before) else { return };
         let asked = Instant::now();
@@ -57,9 +63,9 @@ impl Passage {
         self.note(now.saturating_sub(before), bytes, asked, Instant::now());
     }
 
-    /// `asked` and `told`: before and after the counters were read.
+    /// `asked` and `told` are the times before and after the counters were read.
     fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
-        // A handshake, and the little that others send, are less than that.
+        // A handshake and the traffic of others are smaller than that.
         if came >= bytes / 50 && self.first.is_none() {
             self.first = Some(told);
         }
@@ -68,22 +74,22 @@ impl Passage {
         }
     }
 
-    /// Time for which the bytes came, at least; none: that was not seen.
+    /// Returns the minimum time for which the bytes arrived, or `None` if it was not seen.
     pub(crate) fn lasted(&self) -> Option<Duration> {
         self.last?.checked_duration_since(self.first?)
     }
 }
 
-/// What the runner saw of an attempt, in seconds.
+/// What the runner saw during an attempt, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// From the start of the client's process to its end.
+    /// Time from the start of the client's process to its end.
     pub process: f64,
-    /// The same of a client that fetches one byte.
+    /// The same time for a client that fetches one byte.
     pub probe: Option<f64>,
-    /// Time for which the bytes came, at least.
+    /// Minimum time for which the bytes arrived.
     pub passage: Option<f64>,
-    /// True if nobody else uses the interfaces.
+    /// True if no other process uses the interfaces.
     pub alone: bool,
     /// CPU time of the server for its work, without its start.
     pub server_cpu: Option<Computed>,
@@ -95,14 +101,15 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Computed {
     pub work: f64,
-    /// The same of its start, which was measured once and subtracted. A start varies, on a busy machine by as much
-    /// as it takes, so that a claim is judged as if this start had been twice as long.
+    /// CPU time of its start, which was measured once and subtracted. On a busy machine, the CPU
+    /// time of a start varies by as much as its own size. Claims are therefore judged as if this
+    /// start had taken twice as long.
     pub start: f64,
 }
 
 impl Seen {
-    /// Returns what is known from the CPU times of both ends: in all, and for the start. An end whose start was not
-    /// measured is not judged.
+    /// Computes what is known from the CPU times of both ends, each with the total and that of the
+    /// start. An end whose start was not measured is not judged.
     pub(crate) fn computed(
         context: &CellContext<'_>,
         server: (f64, Option<f64>),
@@ -123,16 +130,16 @@ impl Seen {
     }
 }
 
-/// The time that figures are made of: the client's, but no less than the bytes came for, where nobody else uses the
-/// interfaces.
+/// Returns the time from which figures are computed: the client's, but at least the time for which
+/// the bytes arrived if no other process uses the interfaces.
 pub(crate) fn bounded(seconds: f64, seen: &Seen) -> f64 {
     seconds.max(seen.passage.filter(|_| seen.alone).unwrap_or(0.0))
 }
 
-/// Compares the client's time with what was seen. Returns why it is doubted, if it is.
+/// Compares the client's time with what the runner saw. Returns the reason if the time is doubted.
 ///
 /// # Errors
-/// Why it cannot be.
+/// The reason for which the time is impossible.
 pub(crate) fn check(
     what: Workload,
     size: &Size,
@@ -141,7 +148,7 @@ pub(crate) fn check(
 ) -> Result<Option<String>, String> {
     let shown = |seconds: f64| number::measured(seconds, "s");
     let claim = shown(answer.seconds);
-    // These work before their clock starts, too.
+    // These workloads also work before their clock starts.
     let work = match what {
         Workload::Idle | Workload::Transfer => return Ok(None),
         Workload::Loaded | Workload::Resumed => 2.0 * answer.seconds,
@@ -164,7 +171,7 @@ pub(crate) fn check(
         return Ok(Some(format!("the client says {claim}, its bytes came for {}", shown(seconds))));
     }
     let Some(probe) = seen.probe else { return Ok(None) };
-    // A long time for one byte would hide any.
+    // A long probe would explain any time.
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
         return Ok(Some(format!("1 byte takes the client {start}, all bytes {process}")));
@@ -208,20 +215,20 @@ mod tests {
         // A fifth.
         let why = checked(Workload::Download, 1.42 / 5.0, seen).unwrap_err();
         assert!(why.contains("284") && why.contains("1.35"), "{why}");
-        // Each bound for itself.
+        // Each bound separately.
         let others = Seen { alone: false, ..seen };
         let why = checked(Workload::Download, 0.284, others).unwrap_err();
         assert!(why.contains("the client computed"), "{why}");
         let server = Seen { client_cpu: None, ..others };
         let why = checked(Workload::Upload, 0.284, server).unwrap_err();
         assert!(why.contains("the server computed"), "{why}");
-        // An interface that others use, too, and the time of the process, raise a doubt.
+        // An interface that other processes use, and the lifetime of the process, raise a doubt.
         let shared = Seen { server_cpu: None, ..server };
         assert_eq!(checked(Workload::Download, 0.284, shared), Ok(true));
         let process = Seen { passage: None, ..shared };
         assert_eq!(checked(Workload::Download, 0.284, process), Ok(true));
         assert_eq!(checked(Workload::Download, 1.42, process), Ok(false));
-        // A clock that starts late is doubted, and bounded.
+        // A clock that starts late is doubted, and its time is corrected.
         assert_eq!((bounded(1.2, &seen), bounded(1.4, &seen)), (1.35, 1.4));
         assert_eq!(bounded(1.2, &Seen { alone: false, ..seen }), 1.2);
         assert_eq!(
@@ -231,7 +238,7 @@ mod tests {
         // One byte that takes longer than all bytes explains nothing.
         let slow = Seen { probe: Some(4.0), ..process };
         assert_eq!(checked(Workload::Download, 0.284, slow), Ok(true));
-        // What is not known does not accuse.
+        // Without any observation, no time is doubted.
         assert_eq!(
             checked(Workload::Download, 0.001, Seen { process: 60.0, ..Seen::default() }),
             Ok(false)
@@ -254,9 +261,10 @@ mod tests {
     fn clock_of_counted_work_is_bounded_too() {
         let seen = |process| Seen { process, probe: Some(0.1), ..Seen::default() };
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(3.2)), Ok(false));
-        // Fifteen seconds of handshakes, told as three.
+        // Fifteen seconds of handshakes, reported as three.
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(15.0)), Ok(true));
-        // The half without the bulk download, and the getting of tickets, are before the clock.
+        // The phase without the bulk download, and the phase that gets tickets, come before the clock
+        // starts.
         assert_eq!(checked(Workload::Loaded, 3.0, seen(6.2)), Ok(false));
         assert_eq!(checked(Workload::Resumed, 3.0, seen(4.0)), Ok(false));
         assert_eq!(checked(Workload::Loaded, 3.0, seen(20.0)), Ok(true));

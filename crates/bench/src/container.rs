@@ -1,4 +1,4 @@
-//! Stock endpoints in containers: what docker is told, and that none is left.
+//! Stock endpoints in containers: arguments of docker, and their removal.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use crate::Implementation;
 use crate::ends::NAME;
 use crate::site::Site;
 
-/// The command of a container in the network of docker's daemon, which has to be this machine's. Its name
-/// and image follow.
+/// Returns the command of a container in the network of docker's daemon, which must run on this
+/// machine. The container's name and the image follow it.
 pub(crate) fn docker(
     environment: &BTreeMap<String, String>,
     (own, files): (&Path, &Path),
@@ -22,7 +22,7 @@ pub(crate) fn docker(
         ["docker", "run", "--rm", "--init", "--network=host"].map(str::to_owned).into();
     words.push(format!("--add-host={NAME}:{}", address.ip()));
     for (name, value) in environment {
-        // At fixed places inside.
+        // Mount points in the container.
         if !["WWW", "DOWNLOADS", "CERTS", "LOGS"].contains(&name.as_str()) {
             words.extend(["--env".to_owned(), format!("{name}={value}")]);
         }
@@ -38,12 +38,13 @@ pub(crate) fn docker(
     words
 }
 
-/// True if the implementation is run by docker.
+/// Returns true if the implementation runs in docker.
 pub(crate) fn contained(who: &Implementation) -> bool {
     who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
 }
 
-/// A container that is gone when this is dropped: killing `docker run` does not end what it runs.
+/// A container that is removed when this is dropped. Killing `docker run` does not end the
+/// container.
 pub(crate) struct Container(String);
 
 impl Container {
@@ -61,7 +62,7 @@ impl Drop for Container {
         let mut command = Command::new("docker");
         command.args(["rm", "--force", &self.0]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // As a rule it has removed itself, and there is nothing to be told.
+        // Usually the container has removed itself, so an error is expected.
         let _ = command.status();
     }
 }

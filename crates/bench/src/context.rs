@@ -1,4 +1,4 @@
-//! The surroundings that cells run in, what one of them is to measure, and its result.
+//! The environment of a cell, its specification, and its result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::{Answer, Figures, Implementation, Size, Workload};
 pub use crate::error::CellError;
 pub(crate) use crate::error::failed;
 
-/// Surroundings that cells run in: both hosts, the path between them, and what is recorded.
+/// The environment of cells: both hosts, the path between them, and what is recorded.
 #[derive(Debug)]
 pub struct CellContext<'a> {
     /// Place of the server.
@@ -22,32 +22,32 @@ pub struct CellContext<'a> {
     pub client: Site<'a>,
     /// The server's IP address.
     pub address: std::net::IpAddr,
-    /// Impairment by a relay between the ends; none: there is no relay.
+    /// Impairment by a relay between the ends. `None`: there is no relay.
     pub relay: Option<&'a Impairment>,
     /// Rate in bytes a second below which a transfer counts as stalled ([`NetPath::least_rate`](crate::NetPath)).
     pub least_rate: f64,
     /// Size of each workload.
     pub size: Size,
-    /// Ends cells early.
+    /// Set to end cells early.
     pub stop: &'a AtomicBool,
-    /// Folder for the output of both ends; none: it is not kept.
+    /// Folder for the output of both ends. `None`: the output is discarded.
     pub logs: Option<&'a Path>,
-    /// True if a client that fetches one byte runs first: its cost is taken off.
+    /// True if a client that fetches one byte runs first, so that its cost can be subtracted.
     pub probe: bool,
-    /// Count system calls, which costs time.
+    /// True if system calls are counted, which costs time.
     pub count_calls: bool,
-    /// Extra recordings kept in the folder of logs, which cost time, too.
+    /// Extra recordings in the folder of logs, which also cost time.
     pub extras: Extras,
 }
 
 impl CellContext<'_> {
-    /// Path for samples of an end, if such are taken.
+    /// Returns the path of the samples of an end, if it is sampled.
     pub(crate) fn sampled(&self, role: &str) -> Option<PathBuf> {
         self.logs.filter(|_| self.extras.samples()).map(|logs| logs.join(role))
     }
 }
 
-/// CellSpec of a cell: one attempt at a measurement.
+/// Specification of a cell: one attempt at a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct CellSpec<'a> {
     /// Implementation of the server.
@@ -60,7 +60,7 @@ pub struct CellSpec<'a> {
     pub protocol: &'a str,
     /// Values of the swept settings.
     pub point: &'a SweepPoint,
-    /// The round, for what is drawn by chance.
+    /// The round. It selects the random losses of a relay.
     pub round: i64,
 }
 
@@ -71,11 +71,11 @@ pub struct Measurement {
     pub figures: Figures,
     /// Answer of the client.
     pub answer: Answer,
-    /// Anonymous memory of the server before anybody came, in bytes.
+    /// Anonymous memory of the server before the first client, in bytes.
     pub server_idle_memory: u64,
-    /// The same with all connections open, where these are held.
+    /// The same with all connections open, for the workload `idle`.
     pub server_held_memory: Option<u64>,
-    /// Division of samples of both ends, if such were taken.
+    /// Division of the samples of both ends, if they were sampled.
     pub profile: Option<Splits>,
 }
 

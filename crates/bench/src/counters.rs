@@ -1,30 +1,30 @@
-//! Counters of the kernel: datagrams and packets that were dropped, and who had the CPUs.
+//! Counters of the kernel: dropped datagrams and packets, and the use of the CPUs.
 
 use std::fs;
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of a network namespace, and of the machine's CPUs where they belong to no namespace.
+/// Counters of a network namespace, and of the machine's CPUs, which belong to no namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Datagrams that found a socket's receive buffer full, IPv4 and IPv6.
+    /// Datagrams that were dropped because a socket's receive buffer was full, IPv4 and IPv6.
     pub udp_drops: u64,
-    /// Packets that found a CPU's backlog full.
+    /// Packets that were dropped because a CPU's backlog was full.
     pub softnet_drops: u64,
     /// Bytes that all interfaces received.
     pub received: u64,
 }
 
 impl Counters {
-    /// Those of the calling thread's namespace.
+    /// Reads the counters of the calling thread's namespace.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The counters cannot be read.
     pub fn read() -> io::Result<Counters> {
-        // Not /proc/net, which is that of the main thread.
+        // /proc/net would show the namespace of the main thread.
         let snmp = fs::read_to_string("/proc/thread-self/net/snmp")?;
-        // Not there when IPv6 is off.
+        // The file is missing if IPv6 is off.
         let snmp6 = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
         let softnet = fs::read_to_string("/proc/thread-self/net/softnet_stat")?;
         let dev = fs::read_to_string("/proc/thread-self/net/dev")?;
@@ -35,7 +35,7 @@ impl Counters {
         })
     }
 
-    /// Growth of each counter since `earlier`.
+    /// Returns the growth of each counter since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Counters) -> Counters {
         Counters {
@@ -46,7 +46,7 @@ impl Counters {
     }
 }
 
-/// Two lines that begin with "Udp:": names, then values.
+/// Parses two lines that begin with "Udp:": names, then values.
 fn udp4(text: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
@@ -60,34 +60,34 @@ fn udp6(text: &str) -> u64 {
     lines.next().and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-/// One line for each CPU, in hexadecimal: processed, dropped, ...
+/// Parses a line for each CPU, in hexadecimal: processed, dropped, ...
 fn softnet_drops(text: &str) -> u64 {
     let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
     text.lines().filter_map(dropped).sum()
 }
 
-/// Two lines of headings, then "name: bytes ..." for each interface.
+/// Parses two header lines, then "name: bytes ..." for each interface.
 fn received(text: &str) -> u64 {
     let bytes =
         |line: &str| line.rsplit_once(':')?.1.split_whitespace().next()?.parse::<u64>().ok();
     text.lines().skip(2).filter_map(bytes).sum()
 }
 
-/// CPU time of the machine since it started, by use, in seconds, summed over its CPUs.
+/// CPU time of the machine since boot, by use, in seconds, summed over its CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpus {
-    /// At work for processes.
+    /// Time for processes.
     pub processes: f64,
-    /// In interrupts, the soft ones included.
+    /// Time in interrupts, including soft interrupts.
     pub interrupts: f64,
-    /// Taken by the hypervisor for others.
+    /// Time that the hypervisor gave to other machines.
     pub steal: f64,
-    /// All there was, idle time included.
+    /// Total time, including idle time.
     pub total: f64,
 }
 
 impl Cpus {
-    /// Reads the times as of now.
+    /// Reads the current times.
     ///
     /// # Errors
     /// /proc/stat cannot be read.
@@ -99,7 +99,7 @@ impl Cpus {
 
     fn parse(text: &str, ticks: f64) -> Option<Cpus> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-        // user nice system idle iowait irq softirq steal; guest time is in user already.
+        // Fields: user nice system idle iowait irq softirq steal. Guest time is included in user.
         let values: Vec<f64> =
             line.split_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
         let [user, nice, system, idle, iowait, irq, softirq, steal] = values[..] else {
@@ -114,7 +114,7 @@ impl Cpus {
     }
 }
 
-/// Clock ticks of the kernel's accounting for each second.
+/// Returns the kernel's clock ticks per second, the unit of its accounting.
 pub(crate) fn ticks_per_second() -> f64 {
     // SAFETY: sysconf(3) takes an integer.
     let answer = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

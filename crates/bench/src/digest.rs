@@ -1,4 +1,4 @@
-//! Digests of files: what was measured, and that a file came as it was sent.
+//! Digests of files, which identify what was measured and detect corrupted transfers.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 
 use crate::BenchError;
 
-/// The SHA-256 of a file, in hexadecimal.
+/// Returns the SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
 /// [`BenchError::Read`].

@@ -1,4 +1,5 @@
-//! Checks of this machine for whatever makes figures wrong or restless, each with the command that mends it.
+//! Checks this machine for conditions that distort figures or make them vary. Each finding has a
+//! command that fixes it.
 
 pub mod copies;
 
@@ -11,24 +12,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Cpus;
 
-/// Socket buffer size that the adapters ask for, in bytes.
+/// Socket buffer size that the adapters request, in bytes.
 const BUFFER: u64 = 4 << 20;
-/// Time for which the machine is watched.
+/// Time for which the machine is observed.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Parts of the CPU time of all CPUs in that time.
+/// Shares of the CPU time of all CPUs in that time.
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 
-/// Something that was found.
+/// A finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Subject of the check.
     pub what: String,
-    /// True if figures suffer; otherwise the finding is only good to know.
+    /// True if the finding distorts figures. False if it is only for information.
     pub serious: bool,
-    /// The finding, and its consequence.
+    /// The observation and its consequence.
     pub found: String,
-    /// The command that mends it, or what to do where no command does.
+    /// The command that fixes it, or advice if no command does.
     pub mend: String,
 }
 
@@ -36,7 +37,7 @@ fn finding(what: &str, serious: bool, found: String, mend: impl Into<String>) ->
     Finding { what: what.to_owned(), serious, found, mend: mend.into() }
 }
 
-/// Looks at this machine, for a second. `cpus`: those of servers and of clients.
+/// Examines this machine for a second. `cpus` are those of servers and of clients.
 pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = at_rest(Path::new("/"), server_cpus, client_cpus);
     let tunables = std::env::var(copies::TUNABLES).ok();
@@ -54,7 +55,7 @@ pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     findings
 }
 
-/// Findings from the files below `root`.
+/// Returns the findings from the files below `root`.
 fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(governor(root));
@@ -64,7 +65,7 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
             && bytes < BUFFER
         {
             let found = format!(
-                "{bytes} bytes; a program that is not root gets no more, and {BUFFER} are asked for"
+                "{bytes} bytes; a program without root gets no more, and the adapters request {BUFFER}"
             );
             findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=16777216")));
         }
@@ -151,7 +152,7 @@ fn cpus(root: &Path, server: &[usize], client: &[usize]) -> Option<Finding> {
     None
 }
 
-/// `0-3,8`.
+/// Formats CPU numbers, such as `0-3,8`.
 fn list(text: &str) -> Vec<usize> {
     let ranges = text.split(',').filter_map(|part| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -181,7 +182,7 @@ fn at_work(before: Cpus, after: Cpus) -> Vec<Finding> {
     findings
 }
 
-/// A kernel parameter, `net.core.rmem_max`.
+/// Reads a kernel parameter, such as `net.core.rmem_max`.
 pub(crate) fn sysctl(root: &Path, name: &str) -> Option<String> {
     let path = root.join("proc/sys").join(name.replace('.', "/"));
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! How the two ends of a cell, and a relay between them, are started.
+//! Starts the two ends of a cell, and the relay between them.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::site::Endpoint;
 use crate::sweep::SweepPoint;
 use crate::{Failure, Implementation};
 
-/// The name in the server's certificate.
+/// Server name in the certificate.
 pub(crate) const NAME: &str = "server";
 
-/// Environment variables that a point adds to a program's.
+/// Returns the environment variables that a point adds to those of a program.
 pub(crate) fn environment(
     who: &Implementation,
     point: &SweepPoint,
@@ -25,7 +25,7 @@ pub(crate) fn environment(
     who.aes_off.clone().ok_or_else(|| CellError::Unsupported(no_aes(&who.name)))
 }
 
-/// Message that the implementation cannot do `aes=off`.
+/// Returns the message for an implementation that cannot turn AES instructions off (`aes=off`).
 pub(crate) fn no_aes(name: &str) -> String {
     format!("nothing turns the CPU's AES instructions off for {name}")
 }

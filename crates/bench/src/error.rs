@@ -1,11 +1,12 @@
-//! Errors that keep a run from being made, and from being measured: a fault of an implementation is an outcome.
+//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
+//! a cell.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::Failure;
 
-/// Reason for which a run cannot be made.
+/// Reason that a run is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -18,7 +19,7 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// The list of implementations is not one.
+    /// A file is not a list of implementations.
     #[error("{} is no list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
@@ -29,7 +30,7 @@ pub enum BenchError {
     /// No implementation has this name.
     #[error("there is no implementation {name:?}: there are {known}")]
     Unknown {
-        /// Name that was asked for.
+        /// The requested name.
         name: String,
         /// Names that exist.
         known: String,
@@ -39,30 +40,30 @@ pub enum BenchError {
     NotBuilt {
         /// The implementation.
         name: String,
-        /// File or folder that is not as it should be.
+        /// The defective file or folder.
         path: PathBuf,
-        /// Defect of it.
+        /// The defect.
         what: &'static str,
-        /// Advice what to do about it.
+        /// Advice how to fix it.
         mend: String,
     },
-    /// Something to sweep that makes no sense.
+    /// A sweep is invalid.
     #[error("cannot sweep {text}: {why}")]
     Sweep {
-        /// Sweep as it was written.
+        /// The sweep as written.
         text: String,
         /// Defect of the sweep.
         why: String,
     },
-    /// No path between client and server is like that.
+    /// A path between client and server is invalid.
     #[error("no path {text}: {why}")]
     Path {
-        /// Path as it was written.
+        /// The path as written.
         text: String,
         /// Defect of the path.
         why: String,
     },
-    /// The run as asked for is not possible.
+    /// The requested run is not possible.
     #[error("{0}")]
     Plan(String),
     /// A file of the run cannot be written, or there is no space for it.
@@ -74,15 +75,15 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// A folder is not that of a run which could go on.
+    /// A run cannot be resumed from this folder.
     #[error("{} cannot be gone on with: {why}", path.display())]
     Resume {
         /// The folder.
         path: PathBuf,
-        /// Reason for which the run cannot go on.
+        /// Reason that the run cannot be resumed.
         why: String,
     },
-    /// A machine of a testbed does not do what it has to.
+    /// A machine of a testbed does not work as required.
     #[error("the testbed's {machine}: {why}")]
     Testbed {
         /// Name of the machine.
@@ -93,7 +94,7 @@ pub enum BenchError {
     /// A profile cannot be kept.
     #[error(transparent)]
     Result(#[from] crate::result::ResultError),
-    /// The namespaces cannot be made, or removed.
+    /// Network namespaces cannot be created or removed.
     #[error(transparent)]
     Lab(#[from] equic_lab::LabError),
     /// A relay cannot be started.
@@ -101,10 +102,10 @@ pub enum BenchError {
     Relay(#[from] equic_lab::relay::RelayError),
 }
 
-/// Reason for which a cell has no measurement.
+/// Reason that a cell has no measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellError {
-    /// An end says that it does not do that.
+    /// An end does not support the cell.
     Unsupported(String),
     /// The attempt failed.
     Failed(Failure, String),

@@ -1,26 +1,27 @@
-//! Extra recordings that slow programs down: made in attempts that are in no figure, after all others.
+//! Extra recordings that slow programs down. They are made in additional attempts after all others,
+//! whose figures do not count.
 
 use serde::{Deserialize, Serialize};
 
-/// Extra recordings to make in attempts that do not count.
+/// Extra recordings to make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extras {
     /// qlog files of both ends.
     #[serde(default)]
     pub qlog: bool,
-    /// The secrets of both ends, for decrypting captures.
+    /// TLS secrets of both ends, to decrypt captures.
     #[serde(default)]
     pub keylog: bool,
-    /// Number of bytes kept of each packet; none: packets are not kept.
+    /// Number of bytes kept of each packet. `None`: packets are not captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcap: Option<u32>,
     /// Division of CPU time, by sampling.
     #[serde(default)]
     pub profile: bool,
-    /// A flame graph of each end, of the same samples.
+    /// A flame graph of each end, from the same samples.
     #[serde(default)]
     pub flamegraph: bool,
-    /// The samples themselves, as perf(1) reads them.
+    /// The samples in the format of perf(1).
     #[serde(default)]
     pub perf_data: bool,
 }
@@ -28,16 +29,17 @@ pub struct Extras {
 /// Purpose of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Figures; the warm-up round, too.
+    /// The figures. The warm-up round also has this purpose.
     Figures,
-    /// Files that programs write about themselves, and their packets.
+    /// Files that programs write (qlog, secrets), and a packet capture.
     Files,
-    /// Samples, which writing those files would disturb.
+    /// Samples. These turns are separate, because writing the other files would disturb the
+    /// samples.
     Profile,
 }
 
 impl Extras {
-    /// The recordings to make in a turn of this purpose.
+    /// Returns the recordings to make in a turn of this purpose.
     #[must_use]
     pub const fn of(self, purpose: Purpose) -> Extras {
         const NONE: Extras = Extras {
@@ -56,13 +58,13 @@ impl Extras {
         }
     }
 
-    /// True if samples are taken.
+    /// Returns true if samples are taken.
     #[must_use]
     pub const fn samples(self) -> bool {
         self.profile || self.flamegraph || self.perf_data
     }
 
-    /// Purposes of the turns that each cell has after all others.
+    /// Returns the purposes of the additional turns of each cell.
     #[must_use]
     pub fn purposes(self) -> Vec<Purpose> {
         let files = self.of(Purpose::Files) != Extras::default();

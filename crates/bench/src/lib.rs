@@ -1,20 +1,22 @@
-//! QUIC implementations measured side by side, as processes on one machine or on two.
+//! Measures QUIC implementations side by side, as processes on one machine or on two.
 //!
-//! An implementation is a program that does what docs/bench-contract.md says ([`registry`]). A
-//! [`Workload`] says what its client is told and what its answer has to be; [`cell::run`] starts a server
-//! and a client, of the same implementation or of two, each on CPUs of its own, and gives figures, or why
-//! there are none. What was asked for and did not come is never a number.
+//! An implementation is a program that follows docs/bench-contract.md ([`registry`]). A
+//! [`Workload`] defines the arguments of its client and the required answer. [`cell::run`] starts a
+//! server and a client, of the same implementation or of two, each on its own CPUs. It returns
+//! figures, or the reason that the cell has none. A figure is never shown if the client did not do
+//! the requested work.
 //!
-//! * [`plan`]: all cells of `equic bench run` in their order, frozen; [`pair`]: which client meets which
-//!   server; [`sweep`] and [`path`]: what varies. [`run`]: carrying a plan out; [`record`]: what is kept of
-//!   each attempt.
-//! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs; `ends`, `attend`, `process`: programs, how they begin and end. [`network`]: namespaces;
-//!   [`testbed`], [`agent`]: two machines.
-//! * [`extras`], `sampling`, `capture`: what is kept of attempts that do not count.
-//! * `probe`: what a client costs before its first request; `clock`: the client's clock against what is seen.
-//! * [`claim`]: runs at the same time.
-//! * [`counters`], [`watch`], [`doctor`], [`manifest`]: how far the figures can be trusted.
-//! * [`result`]: everything that is made of records.
+//! * [`plan`]: all cells of `equic-lab bench run` in their order, frozen. [`pair`]: which client runs
+//!   with which server. [`sweep`] and [`path`]: settings that vary. [`run`]: carries a plan out.
+//!   [`record`]: the stored data of each attempt.
+//! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs. `ends`, `attend`,
+//!   `process`: start and end of programs. [`network`]: namespaces. [`testbed`], [`agent`]: two
+//!   machines.
+//! * [`extras`], `sampling`, `capture`: recordings of attempts that do not count.
+//! * `probe`: the cost of a client before its first request. `clock`: checks the client's clock.
+//! * [`claim`]: detects runs at the same time.
+//! * [`counters`], [`watch`], [`doctor`], [`manifest`]: facts about the reliability of figures.
+//! * [`result`]: everything that is computed from records.
 
 pub mod agent;
 pub mod answer;

@@ -12,12 +12,12 @@ use crate::doctor::{Finding, copies, sysctl};
 use crate::plan::RunPlan;
 use crate::{BenchError, Places};
 
-/// The version of the shape of a manifest.
+/// Version of the schema of a manifest.
 pub const MANIFEST: &str = "equic.bench.manifest/1";
-/// The file in the folder of a run.
+/// Name of the file in the folder of a run.
 pub const FILE: &str = "manifest.json";
 
-/// Kernel parameters that change figures.
+/// Kernel parameters that affect figures.
 const SYSCTLS: [&str; 12] = [
     "net.core.rmem_default",
     "net.core.rmem_max",
@@ -32,19 +32,23 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.udp_mem",
     "kernel.sched_autogroup_enabled",
 ];
-/// Files that pin what an implementation was built of.
+/// Files that pin the sources of an implementation.
 const LOCKS: [&str; 6] =
     ["Cargo.lock", "go.sum", "package-lock.json", "bun.lock", "requirements.txt", "pom.xml"];
 
-/// All that has to be known.
+/// The facts needed to repeat a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`MANIFEST`].
     pub schema: String,
-    /// Time at which the run was begun.
+    /// Time at which the run began.
     pub created: Timestamp,
     /// The version of this program.
     pub version: String,
+    /// Crypto libraries of this program, which is also the implementation `equic`: such as
+    /// `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crypto: Option<String>,
     /// The command line.
     pub command: Vec<String>,
     /// Seed of the order.
@@ -55,24 +59,24 @@ pub struct Manifest {
     pub cpu_flags: Vec<String>,
     /// Kernel parameters.
     pub sysctls: BTreeMap<String, String>,
-    /// Command line that the kernel was started with.
+    /// Command line of the kernel.
     pub kernel_command_line: String,
-    /// `GLIBC_TUNABLES`, which the programs were run with, too.
+    /// `GLIBC_TUNABLES`. The measured programs inherit it.
     #[serde(default)]
     pub glibc_tunables: Option<String>,
     /// The files of each implementation with their SHA-256.
     pub programs: BTreeMap<String, Vec<(String, String)>>,
-    /// SHA-256 of the lock files beside the list of implementations.
+    /// SHA-256 of the lock files next to the list of implementations.
     pub locks: BTreeMap<String, String>,
     /// Findings of the doctor before the start.
     pub findings: Vec<Finding>,
-    /// The machines of a testbed, as they said of themselves.
+    /// The machines of a testbed, as their agents describe them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub testbed: BTreeMap<String, crate::agent::Said>,
 }
 
 impl Manifest {
-    /// Takes down what this machine and the plan are.
+    /// Records this machine and the plan.
     ///
     /// # Errors
     /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be read.
@@ -100,6 +104,7 @@ impl Manifest {
             schema: MANIFEST.to_owned(),
             created,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            crypto: None,
             command,
             seed: plan.options.seed,
             machine,
@@ -117,7 +122,7 @@ impl Manifest {
         })
     }
 
-    /// Writes it into the folder of a run.
+    /// Writes the manifest into the folder of a run.
     ///
     /// # Errors
     /// [`BenchError::Write`].
@@ -129,7 +134,7 @@ impl Manifest {
     }
 }
 
-/// Lock files in a folder and in the folders in it.
+/// Returns the lock files in a folder and in its subfolders.
 fn locks(folder: &Path) -> Result<BTreeMap<String, String>, BenchError> {
     let folders = |folder: &Path| -> Vec<std::path::PathBuf> {
         let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };

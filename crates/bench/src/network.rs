@@ -1,4 +1,4 @@
-//! The namespaces of a run: one lab for each kind of links that its cells need.
+//! The network namespaces of a run: one lab for each kind of link that its cells need.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,24 +14,24 @@ use crate::sweep::SweepPoint;
 const HEADERS: u32 = 48;
 /// The MTU of Ethernet, in bytes.
 const ETHERNET: u32 = 1500;
-/// Bytes of an Ethernet header, with a VLAN tag.
+/// Size of an Ethernet header with a VLAN tag, in bytes.
 const FRAMING: u32 = 18;
-/// The largest buffer that segmentation offload hands over, in bytes.
+/// Size of the largest buffer that segmentation offload passes on, in bytes.
 const OFFLOADED: u64 = 64 << 10;
 
-/// Properties of the links between the namespaces.
+/// Properties of the links between namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Links {
     /// True if offloads are turned off.
     plain: bool,
-    /// Bits per second; none: as fast as it goes.
+    /// Rate in bits per second. `None`: unlimited.
     rate: Option<u64>,
     /// MTU in bytes.
     mtu: u32,
 }
 
 impl Links {
-    /// Links that a path needs at a point; none: the path has no namespaces.
+    /// Returns the links that a path needs at a point. `None`: the path has no namespaces.
     ///
     /// # Errors
     /// [`BenchError::Plan`]: offloads cannot be turned off on the machine's own interfaces.
@@ -63,10 +63,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the labs that these cells need.
+    /// Creates the labs that these cells need.
     ///
     /// # Errors
-    /// [`BenchError::Lab`], or what `tc` says. Nothing is left behind then.
+    /// [`BenchError::Lab`], or the error of `tc`. Nothing is left behind in this case.
     pub fn build(links: impl IntoIterator<Item = Links>) -> Result<Network, BenchError> {
         let mut network = Network::default();
         for links in links {
@@ -87,7 +87,7 @@ impl Network {
         Ok(network)
     }
 
-    /// The lab with these links, if it was made.
+    /// Returns the lab with these links, if it exists.
     pub fn lab(&self, links: Links) -> Option<&Lab> {
         self.labs.get(&links)
     }
@@ -95,7 +95,7 @@ impl Network {
     /// Removes all labs.
     ///
     /// # Errors
-    /// The first thing that could not be removed; the rest is removed all the same.
+    /// The first error. The remaining labs are removed anyway.
     pub fn close(self) -> Result<(), BenchError> {
         let closed: Vec<_> = self.labs.into_values().map(Lab::close).collect();
         closed.into_iter().collect::<Result<(), _>>()?;
@@ -103,7 +103,8 @@ impl Network {
     }
 }
 
-/// Bytes of a bucket and of the queue before it, for `tbf` at this rate in bits per second.
+/// Returns the size of the bucket and of the queue of `tbf` in bytes, for this rate in bits per
+/// second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bucket {
     burst: u64,
@@ -111,9 +112,10 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket passes its content at once, so it is small compared with what is transferred: 4 ms of the rate, or the
-    /// largest buffer that segmentation offload hands over where that is 10 ms or less. At lower rates the
-    /// kernel splits such buffers. Two frames fit in any case. The queue holds 50 ms, or 16 frames.
+    /// The bucket passes its content at once, so it must be small compared with a transfer: 4 ms of
+    /// the rate, or the largest buffer of segmentation offload if that is 10 ms or less. At lower
+    /// rates, the kernel splits such buffers. The bucket always has room for two frames. The queue
+    /// holds 50 ms, or 16 frames.
     fn of(rate: u64, mtu: u32) -> Bucket {
         let (bytes, frame) = (rate / 8, u64::from(mtu + FRAMING));
         let burst = (bytes / 250).max(OFFLOADED.min(bytes / 100)).max(2 * frame);
@@ -121,11 +123,11 @@ impl Bucket {
     }
 }
 
-/// A token bucket filter on what the host sends.
+/// Adds a token bucket filter to the packets that the host sends.
 fn limit(host: &Namespace, rate: u64, mtu: u32) -> Result<(), BenchError> {
     let bucket = Bucket::of(rate, mtu);
     let rate = format!("{rate}bit");
-    // What waits counts towards tc's limit together with the bucket.
+    // The limit of tc includes the bucket.
     let (burst, most) = (format!("{}b", bucket.burst), format!("{}b", bucket.burst + bucket.queue));
     let interface = host.ifname.as_str();
     let words = ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst"];
@@ -153,7 +155,7 @@ mod tests {
         Links::of(&NetPath::read(path).unwrap(), &point.collect())
     }
 
-    /// What passes at once is a small part of a transfer of a second.
+    /// The bucket is a small part of a transfer of one second.
     #[test]
     fn tbf_buckets_are_small_at_every_rate() {
         for rate in [1_000_000, 2_000_000, 5_000_000, 20_000_000, 100_000_000, 10_000_000_000] {

@@ -1,4 +1,4 @@
-//! Pairs of client and server, their protocol, and the reasons for which some are known not to work.
+//! Pairs of client and server, their protocol, and the reasons that some of them are known to fail.
 
 use crate::container::contained;
 use crate::ends::no_aes;
@@ -7,19 +7,20 @@ use crate::sweep::SweepPoint;
 use crate::workload::Figure;
 use crate::{Implementation, Size, Workload};
 
-/// A client, a server, and what they speak.
+/// A client, a server, and their protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
     /// Implementation of the client.
     pub client: &'a Implementation,
     /// Implementation of the server.
     pub server: &'a Implementation,
-    /// Protocol that both speak.
+    /// Protocol of both.
     pub protocol: &'static str,
 }
 
-/// All pairs that share a protocol of the workload, in the first that they share; with `protocol` in
-/// that one only. Who is alone meets only itself; with `same` all do.
+/// Returns all pairs that share a protocol of the workload. They use the first protocol that they
+/// share, or only `protocol` if it is given. An implementation marked `alone` is paired only with
+/// itself. With `same`, all are.
 pub fn pairs<'a>(
     all: &'a [Implementation],
     workload: Workload,
@@ -49,7 +50,7 @@ pub fn pairs<'a>(
     pairs
 }
 
-/// Reason for which a cell is known to be unsupported before it is tried; none: it is tried.
+/// Returns the reason that a cell is known to be unsupported. `None`: the cell is tried.
 pub fn refusal(
     pair: &Pair<'_>,
     workload: Workload,
@@ -79,7 +80,7 @@ pub fn refusal(
         return Some("stock endpoints are run on this machine only".to_owned());
     }
     if workload == Workload::Transfer && path.needs_namespaces() {
-        // The network of a container is that of docker's daemon, wherever docker was started.
+        // A container uses the network of docker's daemon, wherever docker was started.
         if let Some(one) = [client, server].into_iter().find(|one| contained(one)) {
             let name = &one.name;
             return Some(format!(

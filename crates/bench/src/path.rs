@@ -10,11 +10,11 @@ use equic_net::{Chance, Link, Queue};
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
 
-/// A transfer that is slower stalls, in bytes a second, where the path carries more.
+/// Rate in bytes per second below which a transfer is stalled, if the path is faster.
 const LEAST_RATE: f64 = 5e6;
-/// What a path carries is more than a transfer need make of it, by this factor.
+/// A transfer may be slower than the path by this factor.
 const SLACK: f64 = 4.0;
-/// Bytes of a packet, for what loss leaves of a path.
+/// Size of a packet in bytes, to estimate the rate that is possible with loss.
 const PACKET: f64 = 1200.0;
 
 /// Path between client and server.
@@ -24,31 +24,32 @@ pub enum NetPath {
     Loopback,
     /// Two network namespaces, veth interfaces and a bridge.
     Veth {
-        /// Without segmentation, receive and checksum offload: what hardware without them does.
+        /// True if segmentation, receive and checksum offload are off, as with hardware that lacks
+        /// them.
         plain: bool,
     },
-    /// The same with a token bucket filter at each end.
+    /// The same, with a token bucket filter at each end.
     Tbf {
-        /// Bits per second.
+        /// Rate in bits per second.
         rate: u64,
     },
-    /// The loopback interface, and a relay in between that delays, drops and reorders UDP datagrams.
+    /// The loopback interface, and a relay that delays, drops and reorders UDP datagrams.
     Relay(Box<Impairment>),
-    /// Two machines that a file names.
+    /// Two machines that this file describes.
     Testbed(PathBuf),
 }
 
-/// Impairment by a relay, of each direction.
+/// Impairment by a relay, in each direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairment {
     link: Link,
     seed: u64,
-    /// Impairment as it was written.
+    /// The impairment as written.
     text: String,
 }
 
 impl NetPath {
-    /// Reads one.
+    /// Parses an impairment.
     ///
     /// # Errors
     /// [`BenchError::Path`].
@@ -79,7 +80,7 @@ impl NetPath {
         }
     }
 
-    /// Name of the path in records.
+    /// Returns the name of the path in records.
     pub fn name(&self) -> String {
         match self {
             NetPath::Loopback => "loopback".to_owned(),
@@ -97,8 +98,8 @@ impl NetPath {
         }
     }
 
-    /// Rate in bytes a second below which a transfer counts as stalled: 5 MB/s, or a quarter of what the path
-    /// carries.
+    /// Returns the rate in bytes per second below which a transfer is stalled: 5 MB/s, or a quarter
+    /// of the rate of the path if that is less.
     #[must_use]
     pub fn least_rate(&self) -> f64 {
         let carried = match self {
@@ -109,14 +110,14 @@ impl NetPath {
         LEAST_RATE.min(carried / SLACK)
     }
 
-    /// True if the path needs network namespaces, and hence root.
+    /// Returns true if the path needs network namespaces, and therefore root.
     pub const fn needs_namespaces(&self) -> bool {
         matches!(self, NetPath::Veth { .. } | NetPath::Tbf { .. })
     }
 }
 
 impl Impairment {
-    /// Reads `delay=20ms,loss=1%,reorder=2%,late=5ms,rate=100mbit,queue=100,seed=7`, in any order.
+    /// Parses `delay=20ms,loss=1%,reorder=2%,late=5ms,rate=100mbit,queue=100,seed=7`, in any order.
     fn read(text: &str) -> Result<Impairment, String> {
         let mut link = Link { reorder_by: Duration::from_millis(5), ..Link::default() };
         let mut seed = 1;
@@ -146,7 +147,7 @@ impl Impairment {
                 "seed" => seed = value.parse().map_err(|_| number())?,
                 _ => {
                     return Err(format!(
-                        "{name:?} is none of delay, loss, reorder, late, duplicate, rate, queue, seed"
+                        "unknown key {name:?}: the keys are delay, loss, reorder, late, duplicate, rate, queue, seed"
                     ));
                 }
             }
@@ -154,20 +155,20 @@ impl Impairment {
         Ok(Impairment { link, seed, text: text.to_owned() })
     }
 
-    /// Bytes a second that a controller which reacts to loss brings over it: by the limit of the rate, and by Mathis,
-    /// Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm, 1997). A packet that
-    /// comes late may count as lost.
+    /// Returns the bytes per second of a controller that reacts to loss: the limit of the rate, and
+    /// that of Mathis, Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion
+    /// Avoidance Algorithm, 1997). A reordered packet may be declared lost, so it counts as loss.
     fn carried(&self) -> f64 {
         let Link { delay, rate, drop, reorder, .. } = &self.link;
         let limit = rate.map_or(f64::INFINITY, |rate| rate as f64 / 8.0);
         let round_trip = 2.0 * delay.as_secs_f64();
         let lost = ((drop.percent + reorder.percent) / 100.0).min(1.0);
-        // Without either of the two it is infinite.
+        // Infinite without loss or without delay.
         limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
-    /// A relay like that, the same in both directions. The round is part of the seed: a row of losses
-    /// that happens to hit a handshake is not to hit it in every round.
+    /// Returns a relay with this impairment in both directions. The seed includes the round, so
+    /// that losses that hit a handshake do not hit it in every round.
     pub fn relay(&self, server: std::net::SocketAddr, round: i64) -> Config {
         let any = std::net::SocketAddr::new(server.ip(), 0);
         Config {
@@ -179,7 +180,7 @@ impl Impairment {
     }
 }
 
-/// `20ms`, `1.5s`, `300us`.
+/// Parses a time such as `20ms`, `1.5s`, `300us`.
 fn duration(text: &str) -> Option<Duration> {
     let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
     let (digits, factor) =
@@ -188,7 +189,7 @@ fn duration(text: &str) -> Option<Duration> {
     (seconds <= 60.0).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// `1%`, `0.5%`.
+/// Parses a percentage such as `1%`, `0.5%`.
 fn chance(text: &str) -> Option<Chance> {
     let percent = plain(text.strip_suffix('%')?)?;
     (percent <= 100.0).then_some(Chance::percent(percent))
@@ -281,7 +282,7 @@ mod tests {
             ("relay:loss=101%", "nothing that loss"),
             ("relay:loss=1", "nothing that loss"),
             ("relay:loss=1%,loss=2%", "twice"),
-            ("relay:colour=red", "none of delay"),
+            ("relay:colour=red", "the keys are delay"),
         ] {
             let error = NetPath::read(text).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

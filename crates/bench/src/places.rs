@@ -1,4 +1,4 @@
-//! Where the programs of implementations are, and whether they are there.
+//! Locates the programs of implementations, and checks that they exist.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::{BenchError, Implementation};
 
-/// Folders and files that stand for the marks in commands.
+/// Folders and files that replace the placeholders in commands.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `{dir}`: the folder of the list.
     pub dir: PathBuf,
-    /// `{built}`: where implementations were built.
+    /// `{built}`: the folder of built implementations.
     pub built: PathBuf,
     /// `{equic}`: this program.
     pub equic: PathBuf,
 }
 
 impl Places {
-    /// Words with the marks filled in.
+    /// Returns the words with the placeholders replaced.
     pub fn fill(&self, words: &[String]) -> Vec<String> {
         let places = [("{dir}", &self.dir), ("{built}", &self.built), ("{equic}", &self.equic)];
         let fill = |word: &String| {
@@ -32,7 +32,7 @@ impl Places {
     /// Returns the program of a command: a path, or a bare name that is in PATH.
     ///
     /// # Errors
-    /// Path at which there is no program that this user may execute.
+    /// The path, if no program there is executable by this user.
     pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
         let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
         let runs = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
@@ -44,8 +44,9 @@ impl Places {
         found.find(|found| runs(found)).ok_or(program)
     }
 
-    /// Checks the program of a command, and the files and folders below `{built}` and `{dir}` that its
-    /// arguments name. An interpreter is usually installed; its script or its classes may not be built.
+    /// Checks that the program of a command exists, and the files and folders below `{built}` and
+    /// `{dir}` that its arguments name. An interpreter is usually installed, but its script or its
+    /// classes may not have been built.
     ///
     /// # Errors
     /// The first path that is missing.
@@ -70,8 +71,8 @@ impl Places {
         Ok(())
     }
 
-    /// Checks what measuring `one` with its `command` takes, or `transfer` with its endpoint or scripts.
-    /// An image is not checked.
+    /// Checks everything that `one` needs: its `command`, or for `transfer` its endpoint or
+    /// scripts. Images are not checked.
     ///
     /// # Errors
     /// [`BenchError::NotBuilt`].
@@ -99,7 +100,7 @@ impl Places {
             let mend = "build it, correct its entry in the list, or leave it out";
             ("is missing", mend.to_owned())
         };
-        // A bare name is looked for in PATH.
+        // A name without a slash is searched in PATH.
         let path = match path.components().count() {
             1 => path,
             _ => std::path::absolute(&path).unwrap_or(path),
@@ -123,13 +124,13 @@ mod tests {
             places.complete(&words)
         };
         let missing = |words: &[&str]| complete(words).unwrap_err();
-        // An interpreter that is installed is not an implementation that is built.
+        // An installed interpreter does not mean that the implementation is built.
         assert_eq!(missing(&["sh", "{built}/run.sh"]), built.join("run.sh"));
         assert_eq!(missing(&["sh", "-c", "{built}/classes/*", "Main"]), built.join("classes"));
         assert_eq!(missing(&["sh", "{built}/nothing/*"]), built.join("nothing"));
         assert_eq!(missing(&["sh", "{dir}:{built}/a.jar"]), built.join("a.jar"));
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
-        // A file that nobody may execute is no program, and neither is a folder.
+        // A file without execute permission is not a program. A folder is not one either.
         std::fs::write(built.join("run"), "").unwrap();
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
         assert_eq!(missing(&["{built}/classes"]), built.join("classes"));

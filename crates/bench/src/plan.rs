@@ -14,12 +14,12 @@ use crate::sweep::{Sweep, SweepPoint, points};
 use crate::watch::Bounds;
 use crate::{BenchError, Implementation, Key, NetPath, Places, Size, Workload};
 
-/// The version of the shape of a plan.
+/// Version of the schema of a plan.
 pub const PLAN: &str = "equic.bench.plan/1";
-/// The file in the folder of a run.
+/// Name of the file in the folder of a run.
 pub const FILE: &str = "plan.json";
 
-/// Options that a run was asked for with.
+/// Options of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Workloads to measure.
@@ -28,9 +28,9 @@ pub struct Options {
     pub paths: Vec<String>,
     /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
-    /// Only in this protocol; none: in the first that a pair shares.
+    /// The only protocol to use. `None`: the first protocol that a pair shares.
     pub protocol: Option<String>,
-    /// Each implementation with itself only.
+    /// True if each implementation runs only with itself.
     pub same: bool,
     /// Size of each workload.
     pub size: Size,
@@ -38,28 +38,28 @@ pub struct Options {
     pub rounds: u32,
     /// True if a warm-up round, which does not count, comes first.
     pub warmup: bool,
-    /// Seed of the order, and of whatever else is drawn by chance.
+    /// Seed of the order, and of all other random choices.
     pub seed: u64,
     /// The CPUs of servers.
     pub server_cpus: Vec<usize>,
     /// The CPUs of clients.
     pub client_cpus: Vec<usize>,
-    /// Most attempts in a round at a cell that was disturbed.
+    /// Maximum number of attempts in a round at a cell that was disturbed.
     pub attempts: u32,
     /// Bounds beyond which an attempt counts as disturbed.
     pub bounds: Bounds,
-    /// Recordings of one more attempt at each cell, which does not count.
+    /// Recordings to make in an additional attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
-    /// A folder of certificates that was given; none: they are made, in the folder of the run.
+    /// Folder of given certificates. `None`: certificates are created in the folder of the run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations; none: the one that is built into the program.
+    /// The list of implementations. `None`: the built-in list.
     pub registry: Option<PathBuf>,
-    /// Folder that the implementations were built in.
+    /// Folder of the built implementations.
     pub built: PathBuf,
 }
 
-/// An implementation as it was when the plan was made.
+/// An implementation at the time when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
     /// Entry of the implementation in the registry.
@@ -85,30 +85,31 @@ pub struct RunPlan {
 /// All cells of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cells {
-    /// Each once.
+    /// The cells, without duplicates.
     pub keys: Vec<Key>,
-    /// The order in each round, as indices of `keys`; the warm-up round first, where there is one.
+    /// The order in each round, as indices of `keys`. The warm-up round comes first, if there is
+    /// one.
     pub order: Vec<Vec<usize>>,
 }
 
-/// A cell's turn.
+/// A turn of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn<'a> {
     /// Place in the order, counted from 0.
     pub sequence: u64,
-    /// Number of the round, counted from 0; -1 is the warm-up, in no figure.
+    /// Number of the round, counted from 0. -1 is the warm-up round, whose figures do not count.
     pub round: i64,
     /// Purpose of the turn.
     pub purpose: Purpose,
-    /// Cell that is measured.
+    /// The cell.
     pub key: &'a Key,
 }
 
 impl RunPlan {
-    /// Makes a plan. The same options and implementations give the same.
+    /// Makes a plan. The same options and implementations give the same plan.
     ///
     /// # Errors
-    /// Sweeps or paths that make no sense, nothing to run, programs that cannot be read.
+    /// Invalid sweeps or paths, no cell to run, and programs that cannot be read.
     pub fn new(
         options: Options,
         implementations: &[Implementation],
@@ -137,7 +138,7 @@ impl RunPlan {
         Ok(RunPlan { schema, options, implementations: frozen, cells: Cells { keys, order } })
     }
 
-    /// Every cell of every round, in order.
+    /// Returns every cell of every round, in order.
     pub fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let first = if self.options.warmup { -1 } else { 0 };
         let rounds = (first..).zip(&self.cells.order);
@@ -152,7 +153,7 @@ impl RunPlan {
         self.cells.order.iter().map(Vec::len).sum()
     }
 
-    /// More turns for each cell, after all others, if something is to be kept of them.
+    /// Returns the additional turns of each cell for extra recordings.
     pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let purposes = self.options.extras.purposes().into_iter();
         let turns =
@@ -171,12 +172,12 @@ impl RunPlan {
         self.len() == 0
     }
 
-    /// The implementation of this name.
+    /// Returns the implementation with this name.
     pub fn implementation(&self, name: &str) -> Option<&Implementation> {
         self.implementations.iter().map(|one| &one.implementation).find(|one| one.name == name)
     }
 
-    /// The paths, by the names that records have.
+    /// Returns the paths, by their names in records.
     ///
     /// # Errors
     /// [`BenchError::Path`].
@@ -184,7 +185,7 @@ impl RunPlan {
         paths(&self.options)
     }
 
-    /// Writes it into the folder of a run.
+    /// Writes the plan into the folder of a run.
     ///
     /// # Errors
     /// [`BenchError::Write`].
@@ -195,7 +196,7 @@ impl RunPlan {
         std::fs::write(&path, text + "\n").map_err(failed)
     }
 
-    /// Reads it from there.
+    /// Reads the plan from the folder of a run.
     ///
     /// # Errors
     /// [`BenchError::Resume`].
@@ -212,18 +213,18 @@ impl RunPlan {
         }
     }
 
-    /// In what it differs from a plan that was made anew of the same options; none: in nothing.
+    /// Returns how this plan differs from a new plan with the same options. `None`: they are equal.
     pub fn difference(&self, now: &RunPlan) -> Option<String> {
         for then in &self.implementations {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);
             match found {
-                None => return Some(format!("{name} is not there any more")),
+                None => return Some(format!("{name} is missing now")),
                 Some(found) if found.files != then.files => {
-                    return Some(format!("the program of {name} is another one"));
+                    return Some(format!("the program of {name} has changed"));
                 }
                 Some(found) if found != then => {
-                    return Some(format!("the entry of {name} is another one"));
+                    return Some(format!("the entry of {name} has changed"));
                 }
                 Some(_) => {}
             }
@@ -263,8 +264,8 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
     Ok(paths)
 }
 
-/// Every workload on every path at every point, between all pairs. Memory does not depend on the path:
-/// it is measured on the first only.
+/// Returns every workload on every path at every point, between all pairs. The workload `idle`
+/// measures memory, which does not depend on the path, so it runs only on the first path.
 fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchError> {
     let sweeps =
         options.sweeps.iter().map(|text| Sweep::read(text)).collect::<Result<Vec<_>, _>>()?;
@@ -291,8 +292,8 @@ fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchErro
     Ok(keys)
 }
 
-/// In each round every cell once, in random order, so that whatever changes on the machine meanwhile
-/// meets all alike.
+/// Returns the order: in each round every cell once, in random order, so that changes of the
+/// machine affect all cells equally.
 fn order(cells: usize, options: &Options) -> Vec<Vec<usize>> {
     let mut rng = SmallRng::seed_from_u64(options.seed);
     let rounds = options.rounds + u32::from(options.warmup);

@@ -95,11 +95,11 @@ fn a_plan_is_the_same_again_unless_something_changed() {
     assert_eq!(read.difference(&plan(&options(), &program).unwrap()), None);
     std::fs::write(&program, "two").unwrap();
     let now = plan(&options(), &program).unwrap();
-    assert_eq!(read.difference(&now).unwrap(), "the program of a is another one");
+    assert_eq!(read.difference(&now).unwrap(), "the program of a has changed");
     std::fs::write(&program, "one").unwrap();
     let mut now = plan(&options(), &program).unwrap();
     now.implementations[1].implementation.solo = true;
-    assert_eq!(read.difference(&now).unwrap(), "the entry of b is another one");
+    assert_eq!(read.difference(&now).unwrap(), "the entry of b has changed");
     let mut now = plan(&options(), &program).unwrap();
     now.cells.order[0].swap(0, 1);
     assert!(read.difference(&now).unwrap().contains("orders"));

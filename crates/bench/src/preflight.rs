@@ -1,4 +1,4 @@
-//! Checks before hours are spent: programs, certificates, privileges, space on the disk.
+//! Checks before a long run: programs, certificates, privileges, disk space.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::result::profile;
 use crate::testbed::CERTIFICATES;
 use crate::{BenchError, NetPath, Places, Workload};
 
-/// Space that a record and the logs of an attempt take on a disk at most, as a rule, in bytes.
+/// Disk space of the record and the logs of an attempt, usually at most, in bytes.
 const ATTEMPT: u64 = 32 << 10;
-/// Space that samples of both ends take while they are read, in bytes.
+/// Disk space of the samples of both ends while they are read, in bytes.
 const SAMPLES: u64 = 1 << 30;
-/// Space on the disk that is to be left free, in bytes.
+/// Disk space that must remain free, in bytes.
 const SPARE: u64 = 64 << 20;
 
-/// Checks that every program that the plan needs is there.
+/// Checks that all programs of the plan exist.
 ///
 /// # Errors
-/// [`BenchError::NotBuilt`], or [`BenchError::Plan`] where docker is needed and does not answer.
+/// [`BenchError::NotBuilt`], or [`BenchError::Plan`] if docker is needed and does not answer.
 pub fn programs(plan: &RunPlan, places: &Places) -> Result<(), BenchError> {
     let transfer = plan.options.workloads.contains(&Workload::Transfer);
     let other = plan.options.workloads.iter().any(|one| *one != Workload::Transfer);
@@ -57,7 +57,7 @@ fn docker(name: &str) -> Result<(), BenchError> {
 /// Checks that certificates can be read.
 ///
 /// # Errors
-/// [`BenchError::Read`], or [`BenchError::Plan`] for what is no PEM file.
+/// [`BenchError::Read`], or [`BenchError::Plan`] if a file is not PEM.
 pub fn certificates(folder: &Path) -> Result<(), BenchError> {
     for name in CERTIFICATES {
         let path = folder.join(name);
@@ -70,7 +70,7 @@ pub fn certificates(folder: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Checks that this process may make namespaces, if the plan needs any.
+/// Checks that this process may create namespaces, if the plan needs them.
 ///
 /// # Errors
 /// [`BenchError::Plan`].
@@ -84,10 +84,10 @@ pub fn privileges(plan: &RunPlan) -> Result<(), BenchError> {
     }
 }
 
-/// Checks that the extra recordings of attempts that do not count can be made.
+/// Checks that the extra recordings are possible.
 ///
 /// # Errors
-/// [`BenchError::Plan`], with what mends it.
+/// [`BenchError::Plan`], with advice how to fix it.
 pub fn extras(plan: &RunPlan) -> Result<(), BenchError> {
     let extras = plan.options.extras;
     if !extras.samples() && extras.pcap.is_none() {
@@ -110,7 +110,7 @@ pub fn extras(plan: &RunPlan) -> Result<(), BenchError> {
     perf(root, &paranoid, &read("/proc/kallsyms"), &trial()).map_err(BenchError::Plan)
 }
 
-/// Tries `perf record` on a program that does nothing; the error says why it did not work.
+/// Runs `perf record` on a program that does nothing. The error contains the reason if it fails.
 fn trial() -> Result<(), String> {
     let run = |words: &[&str]| {
         let mut command = Command::new("perf");
@@ -131,14 +131,15 @@ fn trial() -> Result<(), String> {
     run(&["record", "-q", "-e", profile::EVENT, "-g", "-o", "/dev/null", "--", "true"])
 }
 
-/// Checks that samples can be taken, and that the kernel's functions in them have names.
+/// Checks that sampling works, and that kernel functions in samples have names.
 fn perf(
     root: bool,
     paranoid: &str,
     symbols: &str,
     trial: &Result<(), String>,
 ) -> Result<(), String> {
-    // Above 1 users see nothing of the kernel's part of their own programs, above 2 nothing at all.
+    // Above 1, users do not see the kernel's part of their own programs. Above 2, they see no
+    // samples.
     if !root && paranoid.trim().parse().is_ok_and(|paranoid: i32| paranoid > 1) {
         let paranoid = paranoid.trim();
         return Err(format!(
@@ -156,10 +157,10 @@ fn perf(
     Ok(())
 }
 
-/// Space that a plan's folder takes at most, as a rule, in bytes.
+/// Returns the disk space that a plan usually needs at most, in bytes.
 pub fn needed_space(plan: &RunPlan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
-        // One that is served and one that has arrived; the rest is removed after each attempt.
+        // The file that is served and the one that is received. Both are removed after each attempt.
         2 * plan.options.size.bytes
     } else {
         0
@@ -171,10 +172,10 @@ pub fn needed_space(plan: &RunPlan) -> u64 {
     plan.len() as u64 * ATTEMPT + extra + samples + packets + files + SPARE
 }
 
-/// Checks that there is space for the rest of a plan.
+/// Checks that there is disk space for the rest of a plan.
 ///
 /// # Errors
-/// [`BenchError::Plan`], or [`BenchError::Write`] if the folder cannot be looked at.
+/// [`BenchError::Plan`], or [`BenchError::Write`] if the folder cannot be examined.
 pub fn space(plan: &RunPlan, folder: &Path) -> Result<(), BenchError> {
     let failed = |errno: nix::errno::Errno| BenchError::Write {
         path: folder.to_owned(),

@@ -1,9 +1,11 @@
-//! What a client costs before its first request: a client that fetches one byte from the same server.
+//! Measures the cost of a client before its first request: a client that fetches one byte from the
+//! same server.
 //!
-//! A process uses CPU time for its start, its handshake and its end. That has nothing to do with the number of
-//! bytes, and differs between stacks. So the runner measures it and takes it off: at the client by this probe, at the
-//! server by its CPU time when the probe has gone. The probe needs nothing of the client but its contract, and it
-//! also says how much of a client's process is not its work.
+//! A process uses CPU time for its start, its handshake and its end. This time does not depend on
+//! the number of bytes, and differs between stacks. The runner measures it and subtracts it: for
+//! the client by this probe, for the server by its CPU time after the probe. The probe needs only
+//! what the contract requires of a client. It also shows how much of a client's lifetime is not its
+//! work.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +15,9 @@ use crate::ends::start;
 use crate::process::Order;
 use crate::site::Endpoint;
 
-/// A client that fetches one byte ends sooner, or there is no probe.
+/// Maximum duration of a probe. A slower client is not probed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Pause between two looks at the client.
+/// Pause between two polls of the client.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The cost of a client without its work.
@@ -23,14 +25,14 @@ const LOOK: Duration = Duration::from_millis(2);
 pub(crate) struct Probe {
     /// User and system time of the process.
     pub cpu_seconds: f64,
-    /// From its start to its end.
+    /// Time from the start of the process to its end.
     pub process_seconds: f64,
 }
 
-/// Runs the client. Returns `None` if it does not end well: the attempt that follows says why.
+/// Runs the client. Returns `None` if it fails: the following attempt shows the reason.
 ///
 /// # Errors
-/// Interrupted from outside, or the client cannot be waited for.
+/// The run was interrupted, or waiting for the client failed.
 pub(crate) fn probe(
     context: &CellContext<'_>,
     order: &Order,

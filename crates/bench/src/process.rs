@@ -1,4 +1,4 @@
-//! A program of a cell: the lines that it prints, its last words, and when it is at rest.
+//! A program of a cell: its output, its last lines on standard error, and whether it is at rest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -14,39 +14,41 @@ pub(crate) use equic_harness::{Ended, ProcessPlacement};
 use equic_lab::measure::cpu_time;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes read of each of a program's outputs; the rest is thrown away.
+/// Maximum number of bytes kept of each output of a program. The rest is discarded.
 const MAX_OUTPUT: u64 = 64 << 10;
-/// A program is at rest when it used no more CPU time than this in so long.
+/// A program is at rest if it used at most this CPU time in this period.
 const REST: Duration = Duration::from_millis(2);
 const RESTING: Duration = Duration::from_millis(200);
-/// Whoever is not at rest after this long is measured as it is.
+/// A program that is not at rest after this time is measured anyway.
 const RESTLESS: Duration = Duration::from_secs(10);
-/// Lines of standard error that are kept, and characters of each.
+/// Number of kept lines of standard error, and of characters of each.
 const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
-/// Pause between two looks whether all was heard of a program that ended.
+/// Pause between two checks whether all output of an ended program was read.
 const LOOK: Duration = Duration::from_millis(10);
-/// Far longer than it takes to read what a program that ended has left in a pipe.
+/// Maximum time for reading the rest of the output of an ended program. It is far longer than
+/// necessary.
 const HEARD: Duration = Duration::from_secs(5);
 
-/// Program to be started.
+/// Environment in which a program is started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     pub words: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub folder: Option<PathBuf>,
-    /// Path for samples of the program, if such are taken; not on a machine of a testbed.
+    /// Path of the samples of the program, if it is sampled. Not supported on machines of a
+    /// testbed.
     pub sampled: Option<PathBuf>,
 }
 
-/// A program at rest.
+/// State of a program at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
-    /// Memory that is not of files, in bytes.
+    /// Memory that is not backed by files, in bytes.
     pub anonymous: u64,
-    /// CPU time that it has used so far.
+    /// CPU time used so far.
     pub cpu_seconds: f64,
-    /// True if it never came to rest: it uses CPU time although nothing is asked of it.
+    /// True if the program never came to rest: it uses CPU time without any client.
     pub restless: bool,
 }
 
@@ -55,11 +57,11 @@ pub struct Rest {
 struct Said {
     /// The last lines of standard error.
     last: VecDeque<String>,
-    /// All of both, as far as it was read.
+    /// All of both outputs, up to the limit.
     all: String,
 }
 
-/// A program at work. Dropping it kills its group; the end of this process does so, too.
+/// A running program. Dropping it kills its process group. The end of this process kills it, too.
 pub(crate) struct Program {
     program: equic_harness::Program,
     stdin: Option<ChildStdin>,
@@ -71,7 +73,8 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn start(words: &[String], placement: &ProcessPlacement<'_>) -> io::Result<Program> {
         let mut placement = placement.clone();
-        // Of what it says last the reason is kept, not the end of a backtrace; and none is charged to it.
+        // Without a backtrace, the last lines contain the reason of a panic, and no CPU time is used
+        // for one.
         placement.environment.entry("RUST_BACKTRACE".to_owned()).or_insert_with(|| "0".to_owned());
         let streams =
             Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
@@ -83,7 +86,8 @@ impl Program {
             std::thread::spawn(move || {
                 read_lines(stdout, |line| {
                     note(&said, &line);
-                    // Nobody listens any more: it is read all the same, or the program would wait.
+                    // The receiver was dropped. The rest is read anyway, because the program would
+                    // block otherwise.
                     let _ = sender.send(line);
                 });
             });
@@ -110,9 +114,9 @@ impl Program {
         self.program.pid()
     }
 
-    /// Waits until it uses no CPU time any more, but at most [`RESTLESS`]. Returns `None` if it has ended. (The
-    /// memory is without files, because its share of the program's own pages would fall when a client of the same
-    /// program starts.)
+    /// Waits until the program uses no CPU time, for at most [`RESTLESS`]. Returns `None` if it has
+    /// ended. The memory excludes files, because its share of the program's own pages would fall
+    /// when a client of the same program starts.
     pub(crate) fn settle(&self) -> Option<Rest> {
         let deadline = Instant::now() + RESTLESS;
         let mut before = cpu_time(self.pid());
@@ -136,18 +140,20 @@ impl Program {
         Some(Rest { anonymous: kilobytes.checked_mul(1024)?, cpu_seconds, restless })
     }
 
-    /// All that it said, as far as it was read.
+    /// Returns all output so far, up to the limit.
     pub(crate) fn said(&mut self) -> String {
         self.hear_out();
         self.said.lock().unwrap_or_else(PoisonError::into_inner).all.clone()
     }
 
-    /// True if the program has ended. It is not waited for yet, so its id stays its own.
+    /// Returns true if the program has ended. The process is not reaped yet, so its ID is not
+    /// reused.
     pub(crate) fn has_ended(&self) -> bool {
         self.program.has_ended()
     }
 
-    /// The next line it prints, if one comes in time; an error: none will come.
+    /// Returns the next line of output, or `None` if none comes in time. Returns an error after the
+    /// end of the output.
     pub(crate) fn line(&self, timeout: Duration) -> Result<Option<String>, ()> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(Some(line)),
@@ -161,12 +167,13 @@ impl Program {
         self.stdin = None;
     }
 
-    /// Looks at the most memory it has had.
+    /// Updates the peak memory use.
     pub(crate) fn peak_memory(&mut self) {
         self.program.peak_memory();
     }
 
-    /// The program's last lines on standard error. Of a program that has ended, all of it has been heard.
+    /// Returns the program's last lines on standard error. If the program has ended, all of its
+    /// output is read first.
     pub(crate) fn last_words(&mut self) -> String {
         self.hear_out();
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +184,8 @@ impl Program {
         if self.program.ended().is_some()
             && let Some(listener) = self.listener.take()
         {
-            // A descendant in another group may hold it open: what there is will do then.
+            // A descendant in another process group may hold the output open. The output so far is
+            // enough then.
             let deadline = Instant::now() + HEARD;
             while !listener.is_finished() && Instant::now() < deadline {
                 sleep(LOOK);
@@ -185,8 +193,8 @@ impl Program {
         }
     }
 
-    /// Asks it to end unless it has, and makes it end after `grace`; then whatever it left of its
-    /// group.
+    /// Asks the program to end if it runs, and kills it after `grace`. Then kills the rest of its
+    /// process group.
     pub(crate) fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
         self.program.stop(grace)
     }
@@ -198,7 +206,7 @@ fn note(said: &Mutex<Said>, line: &str) {
     said.all.push('\n');
 }
 
-/// Hands on what is said, line by line, up to a limit, and throws away the rest.
+/// Passes on output line by line, up to a limit, and discards the rest.
 fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
     let mut reader = BufReader::new(from.take(MAX_OUTPUT));
     let mut line = Vec::new();
@@ -210,6 +218,6 @@ fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
         }
     }
     let mut rest = reader.into_inner().into_inner();
-    // Its end is all that matters.
+    // Only the end of the output matters.
     let _ = io::copy(&mut rest, &mut io::sink());
 }

@@ -1,7 +1,7 @@
-//! Records of a run of `equic bench run`: one [`Record`] a line in `samples.jsonl`.
+//! Records of a run of `equic-lab bench run`: one [`Record`] a line in `samples.jsonl`.
 //!
-//! The runner writes them, everything else reads them: tables, pages, comparisons. A line says all that
-//! belongs to one attempt, so that a file cut off anywhere still says what its lines say.
+//! The runner writes records. Tables, pages and comparisons read them. A line describes one attempt
+//! completely, so a truncated file is still usable.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::Effective;
 use crate::answer::Latency;
 
-/// The version of the shape of a line.
+/// Version of the schema of a line.
 pub const RECORDS: &str = "equic.bench.samples/1";
 
-/// Identity of a cell: everything that makes its figure another one.
+/// Identity of a cell: everything that determines what its figure means.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// Name of the workload: `download`, `upload`, `streams`, `connections`, `handshakes`, `resumed`,
@@ -29,7 +29,7 @@ pub struct Key {
     pub client: String,
     /// The server's.
     pub server: String,
-    /// Settings that are swept, with their values here: `rcvbuf` -> `106496`. Empty without a sweep.
+    /// Swept settings with their values in this cell: `rcvbuf` -> `106496`. Empty without a sweep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: BTreeMap<String, String>,
 }
@@ -37,65 +37,67 @@ pub struct Key {
 /// One attempt at one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`RECORDS`]; empty in files of releases that did not write it.
+    /// [`RECORDS`]. Empty in files of older releases.
     #[serde(default)]
     pub schema: String,
     /// Cell that was measured.
     #[serde(flatten)]
     pub key: Key,
-    /// Round, counted from 0. Round `-1` is warm-up: in no figure.
+    /// Round, counted from 0. Round `-1` is the warm-up, whose figures do not count.
     pub round: i64,
     /// Place in the order of the whole plan, counted from 0.
     pub sequence: u64,
-    /// Attempt, counted from 1. A round's last attempt is the one that counts.
+    /// Attempt, counted from 1. The last attempt of a round counts.
     pub attempt: u32,
-    /// True if the attempt's figure is one of those that reports are made of; none: the release that wrote it did
-    /// not say so, and a round's last attempt counts.
+    /// True if the attempt's figure counts. `None` in files of older releases: the last attempt of
+    /// a round counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
-    /// Reason for which the attempt does not count; none if it counts.
+    /// Reason that the attempt does not count. `None` if it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
     /// Time at which the attempt began: seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// Duration of the attempt in all, with the start and end of the processes, in seconds.
+    /// Total duration of the attempt in seconds, including the start and the end of the processes.
     pub wall_seconds: f64,
     /// Outcome of the attempt.
     #[serde(flatten)]
     pub end: End,
     /// Other activity of the machine during the attempt.
     pub noise: Noise,
-    /// Folder of its logs, relative to the result's; none: none were kept.
+    /// Folder of its logs, relative to the folder of the result. `None`: no logs were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
 
-/// Reason for which an attempt does not count.
+/// Reason that an attempt does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyNot {
-    /// It warmed up.
+    /// It belongs to the warm-up round.
     WarmUp,
-    /// It was made for a profile or for logs, not for a figure.
+    /// It was made for a profile or for logs.
     Extra,
-    /// The machine was too busy with others: it was thrown away, and the round is tried again.
+    /// Other programs used too much of the machine. The attempt is discarded, and the round is
+    /// repeated.
     Noisy,
-    /// It was stopped from outside, and is tried again when the run goes on.
+    /// It was interrupted. The attempt is repeated when the run is resumed.
     Interrupted,
-    /// It went wrong, and is counted among the failures: see `failure`.
+    /// It failed, see `failure`. It counts among the failures.
     Failed,
-    /// An end says that it does not do that.
+    /// An end does not support the cell.
     Unsupported,
 }
 
 impl Record {
-    /// True if no other attempt can end otherwise: an end does not do that, or its program is not there.
+    /// Returns true if a repetition would end the same way: an end does not support the cell, or
+    /// its program is missing.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self.end, End::Unsupported { .. } | End::Failed { failure: Failure::Missing, .. })
     }
 
-    /// The figures, if they were measured while the machine was too busy, and so do not count.
+    /// Returns the figures if they do not count because the machine was too busy.
     #[must_use]
     pub fn disturbed(&self) -> Option<&Figures> {
         match &self.end {
@@ -104,13 +106,15 @@ impl Record {
         }
     }
 
-    /// True if the attempt was thrown away, for the round to be tried again: neither a figure nor a failure.
+    /// Returns true if the attempt was discarded so that the round is repeated. It is neither a
+    /// figure nor a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
         self.why_not == Some(WhyNot::Noisy)
     }
 
-    /// Says whether it counts. `last`: the turn is over with it; `extra`: it was made for no figure.
+    /// Records whether the attempt counts. `last`: the turn is not repeated. `extra`: the attempt
+    /// was made for extra recordings.
     pub(crate) fn judge(&mut self, last: bool, extra: bool) {
         let why_not = match &self.end {
             _ if extra => Some(WhyNot::Extra),
@@ -119,7 +123,7 @@ impl Record {
             _ if !last => Some(WhyNot::Noisy),
             End::Unsupported { .. } => Some(WhyNot::Unsupported),
             End::Failed { .. } => Some(WhyNot::Failed),
-            // As reports see it.
+            // The same rule as in reports.
             End::Measured { figures } => (!figures.is_sound()).then_some(WhyNot::Failed),
         };
         (self.counts, self.why_not) = (Some(why_not.is_none()), why_not);
@@ -127,10 +131,10 @@ impl Record {
 }
 
 impl Figures {
-    /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
+    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
     #[must_use]
     pub fn units(&self) -> f64 {
-        // Beside a bulk download that is what CPU time goes to.
+        // Most of the CPU time is that of the bulk download.
         if self.unit == "bit/s" || self.latency.is_some() {
             self.bytes as f64 / 1e9
         } else {
@@ -138,7 +142,8 @@ impl Figures {
         }
     }
 
-    /// CPU seconds of the server and of the client without their start, as far as that was measured.
+    /// Returns the CPU seconds of the server and of the client, without those of their start if
+    /// these were measured.
     #[must_use]
     pub fn work_cpu(&self) -> (f64, f64) {
         let work = |all: f64, start: Option<f64>| (all - start.unwrap_or(0.0)).max(0.0);
@@ -148,7 +153,7 @@ impl Figures {
         )
     }
 
-    /// True if the figures are possible: finite, above zero, and something was done.
+    /// Returns true if the figures are possible: finite, above zero, and some work was done.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.value.is_finite() && self.value > 0.0 && self.units() > 0.0
@@ -165,12 +170,12 @@ pub enum End {
         #[serde(flatten)]
         figures: Box<Figures>,
     },
-    /// An end says that it does not do that (exit status 127).
+    /// An end does not support the cell (exit status 127).
     Unsupported {
         /// The end that does not support it, and its message.
         why: String,
     },
-    /// It went wrong: no number.
+    /// It failed, and there is no figure.
     Failed {
         /// Kind of failure.
         failure: Failure,
@@ -185,94 +190,96 @@ pub enum End {
 pub enum Failure {
     /// A program could not be started, or the server was not ready in time.
     Start,
-    /// A program is not there, or may not be executed: no round of the cell is tried again.
+    /// A program does not exist or is not executable. No round of the cell is repeated.
     Missing,
     /// A program ended with a status other than 0, or by a signal.
     Crashed,
-    /// Time was over, or nothing moved any more.
+    /// The time limit was reached, or no bytes were transferred for too long.
     Stalled,
-    /// Fewer bytes, streams or connections than asked for.
+    /// Fewer bytes, streams or connections than requested.
     Truncated,
-    /// The bytes are not those that were sent (checksum).
+    /// The received bytes differ from those that were sent (checksum).
     Corrupted,
-    /// It says that it did what it did not, or its answer is none.
+    /// The client reports work that it did not do, or its answer is invalid.
     Lied,
-    /// The machine was too busy with others, as often as was tried.
+    /// Other programs used too much of the machine in each of the permitted attempts.
     Noisy,
-    /// Stopped from outside.
+    /// Interrupted.
     Interrupted,
 }
 
-/// The figures of a measured attempt. Units are in the names; CPU time is user and system time of a
-/// process from its start to its end.
+/// The figures of a measured attempt. Names of fields contain units. CPU time is user and system
+/// time of a process from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The workload's own figure, in `unit`.
+    /// The figure of the workload, in `unit`.
     pub value: f64,
-    /// `bit/s`, `1/s`, `s` or `B` (bytes for each connection); for `s` and `B` less is better.
+    /// `bit/s`, `1/s`, `s` or `B` (bytes per connection). Less is better for `s` and `B`.
     pub unit: String,
-    /// Payload bytes that arrived, counted.
+    /// Payload bytes that arrived.
     pub bytes: u64,
-    /// Streams, handshakes, requests or connections completed.
+    /// Completed streams, handshakes, requests or connections.
     pub count: u64,
-    /// From the first request to the last byte.
+    /// Time from the first request to the last byte.
     pub seconds: f64,
-    /// From the start of the client process to its end.
+    /// Time from the start of the client process to its end.
     pub process_seconds: f64,
-    /// Duration of the only connection's handshake, in seconds.
+    /// Duration of the handshake in seconds, if there was only one connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Times of small exchanges, without and with a bulk download beside them.
+    /// Times of small exchanges without and during a bulk download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Certificate chains that the client verified, where it remembers the rest; none: each.
+    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
+    /// verified each chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
-    /// CPU seconds of the server's and the client's process (with their children).
+    /// CPU seconds of the server's process, including its children.
     pub server_cpu_seconds: f64,
-    /// See `server_cpu_seconds`.
+    /// The same for the client's process.
     pub client_cpu_seconds: f64,
-    /// What of `server_cpu_seconds` was used before the first client that counts; none: it was not measured.
+    /// Part of `server_cpu_seconds` that was used before the first client that counts. `None`: it
+    /// was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_start_cpu_seconds: Option<f64>,
-    /// CPU seconds of a client that fetched one byte; none: it was not measured.
+    /// CPU seconds of a client that fetched one byte. `None`: it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_start_cpu_seconds: Option<f64>,
-    /// From the start of that client to its end.
+    /// Lifetime of that client in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_process_seconds: Option<f64>,
-    /// Why the client's `seconds` are doubted; none: they agree with what the runner saw.
+    /// Reason that the client's `seconds` are doubted. `None`: they agree with what the runner saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-    /// True if the server used CPU time although no client was there.
+    /// True if the server used CPU time without any client.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server_restless: bool,
-    /// True if the server did not end when it was asked to (SIGTERM), and was killed.
+    /// True if the server did not end after SIGTERM, and was killed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server_killed: bool,
-    /// The most memory each had, in bytes.
+    /// Peak memory of the server, in bytes.
     pub server_peak_rss: u64,
-    /// See `server_peak_rss`.
+    /// Peak memory of the client, in bytes.
     pub client_peak_rss: u64,
-    /// The rise of UdpRcvbufErrors in the network namespace of each end.
+    /// Increase of UdpRcvbufErrors in the server's network namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_udp_drops: Option<u64>,
-    /// See `server_udp_drops`.
+    /// Increase of UdpRcvbufErrors in the client's network namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_udp_drops: Option<u64>,
-    /// The rise of dropped packets in /proc/net/softnet_stat, all CPUs.
+    /// Increase of dropped packets in /proc/net/softnet_stat, over all CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softnet_drops: Option<u64>,
-    /// UDP datagrams sent for each sending system call of the server, where they were counted.
+    /// UDP datagrams per sending system call of the server, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_packets_per_send: Option<f64>,
-    /// UDP datagrams received for each receiving system call of the client.
+    /// UDP datagrams per receiving system call of the client, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_packets_per_receive: Option<f64>,
-    /// Settings in force at the client, by its own account; none: it gave none.
+    /// Settings in force at the client, as it reports them. `None`: it reported none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// Settings in force at the server; none: it gave none.
+    /// Settings in force at the server, as it reports them. `None`: it reported none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
 }
@@ -280,11 +287,11 @@ pub struct Figures {
 /// Other activity of the machine during an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// Part of all CPU time that the hypervisor took, 0 to 1.
+    /// Share of all CPU time that the hypervisor took, from 0 to 1.
     pub steal: f64,
-    /// Part of all CPU time that went to neither end nor to us, 0 to 1.
+    /// Share of all CPU time that other programs used, from 0 to 1.
     pub foreign: f64,
-    /// True if the activity was above the bounds of the run.
+    /// True if the activity exceeded the bounds of the run.
     pub too_much: bool,
 }
 
@@ -362,7 +369,7 @@ mod tests {
         assert!(!read.is_thrown_away());
     }
 
-    /// Every field of a line is in the table of docs/bench-results.md, and nothing else is.
+    /// The table of docs/notebook/bench-output.md has exactly the fields of a line.
     #[test]
     fn the_docs_have_every_field() {
         let figures = Figures {
@@ -396,7 +403,7 @@ mod tests {
             other => panic!("{other}"),
         });
         let fields: BTreeSet<String> = fields.collect();
-        let docs = include_str!("../../../docs/bench-results.md");
+        let docs = include_str!("../../../docs/notebook/bench-output.md");
         let (_, rest) = docs.split_once("| field | what it is |\n|---|---|\n").unwrap();
         let (table, _) = rest.split_once("\n\n").unwrap();
         let named: BTreeSet<String> = table

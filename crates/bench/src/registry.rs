@@ -1,9 +1,10 @@
 //! The implementations: a list like `bench/implementations.json`, which is also built into the program
 //! ([`crate::builtin`]).
 //!
-//! The format takes in three: our own, where an entry has a command to which `server` or `client` and
-//! what docs/bench-contract.md says is added; an entry of "QUIC on the Highway", which has a `path` with
-//! `run-client.sh` and `run-server.sh`; and one of the QUIC Interop Runner, which has an `image`.
+//! Three formats of entries are accepted. Our own has a command, to which `server` or `client` and
+//! the arguments of docs/bench-contract.md are added. An entry of "QUIC on the Highway" has a
+//! `path` with `run-client.sh` and `run-server.sh`. An entry of the QUIC Interop Runner has an
+//! `image`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,37 +14,37 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 pub use crate::places::Places;
 
-/// The implementation that the others are compared with.
+/// Name of the implementation with which the others are compared.
 pub const OURS: &str = "equic";
 
-/// An implementation. In commands `{dir}`, `{built}` and `{equic}` are not yet filled in: see
-/// [`Places::fill`].
+/// An implementation. The placeholders `{dir}`, `{built}` and `{equic}` in its commands are not
+/// replaced yet: see [`Places::fill`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Implementation {
     /// Name of the implementation.
     pub name: String,
     /// Address of the implementation's source or home page.
     pub url: String,
-    /// 1: what is always compared; 2: the rest.
+    /// 1: always compared. 2: all others.
     pub tier: u8,
-    /// Program and first arguments of what docs/bench-contract.md asks for.
+    /// Program and first arguments of the command that follows docs/bench-contract.md.
     pub command: Vec<String>,
     /// The protocols of the command.
     pub speaks: Vec<String>,
-    /// A program with the Interop Runner's environment, for `transfer`.
+    /// A program that uses the Interop Runner's environment, for `transfer`.
     pub endpoint: Vec<String>,
     /// A folder with the paper's scripts, for `transfer`.
     pub path: Option<PathBuf>,
     /// A container image, for `transfer`.
     pub image: Option<String>,
-    /// It is measured with itself only.
+    /// True if it is only measured with itself.
     pub solo: bool,
-    /// The most bytes that it can transfer; none: no limit.
+    /// Maximum number of bytes that it can transfer. `None`: no limit.
     pub max_filesize: Option<u64>,
     /// Roles that the implementation can take.
     pub role: Role,
-    /// The environment in which its cryptography does without the CPU's AES instructions; none: nothing
-    /// is known that makes it.
+    /// Environment in which its cryptography does not use the CPU's AES instructions. `None`: no
+    /// such environment is known.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
 
@@ -51,47 +52,47 @@ pub struct Implementation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Only the one that asks.
+    /// Only the client.
     Client,
-    /// Only the one that answers.
+    /// Only the server.
     Server,
-    /// Either.
+    /// Both.
     #[default]
     Both,
 }
 
 impl Implementation {
-    /// True if the implementation can be a server.
+    /// Returns true if the implementation can be a server.
     pub fn serves(&self) -> bool {
         self.role != Role::Client
     }
 
-    /// True if the implementation can be a client.
+    /// Returns true if the implementation can be a client.
     pub fn asks(&self) -> bool {
         self.role != Role::Server
     }
 
-    /// True if the implementation's command speaks `protocol`.
+    /// Returns true if the implementation's command speaks `protocol`.
     pub fn speaks(&self, protocol: &str) -> bool {
         !self.command.is_empty() && self.speaks.iter().any(|one| one == protocol)
     }
 
-    /// True if the implementation can take part in `transfer`.
+    /// Returns true if the implementation can take part in `transfer`.
     pub fn is_endpoint(&self) -> bool {
         !self.endpoint.is_empty() || self.path.is_some() || self.image.is_some()
     }
 }
 
-/// All that are known.
+/// All known implementations.
 #[derive(Clone, Debug)]
 pub struct Registry {
     implementations: Vec<Implementation>,
     places: Places,
-    /// Entries of the list in the program that a list in a file does not have.
+    /// Entries of the built-in list that a list in a file does not have.
     more: Vec<Implementation>,
 }
 
-/// As it is written. Fields of the two other formats that say nothing here are passed over.
+/// An entry as written. Fields of the other two formats that are not needed here are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -106,11 +107,11 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
-    /// Only entries for `equic interop` have these.
+    /// Only entries for `equic-lab interop` have these.
     roles: Option<serde_json::Value>,
 }
 
-/// Bytes, or as the paper writes it: `"2GiB"`.
+/// A number of bytes, or a text as in the paper: `"2GiB"`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Filesize {
@@ -119,10 +120,10 @@ enum Filesize {
 }
 
 impl Registry {
-    /// Reads a file, or without one returns the list in the program.
+    /// Reads a file. Returns the built-in list if no file is given.
     ///
     /// # Errors
-    /// As [`Registry::read`].
+    /// Those of [`Registry::read`].
     pub fn open(file: Option<&Path>, built: &Path, equic: &Path) -> Result<Registry, BenchError> {
         match file {
             Some(file) => Registry::read(file, built, equic),
@@ -130,8 +131,8 @@ impl Registry {
         }
     }
 
-    /// Reads a file. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
-    /// was given.
+    /// Reads a file. In commands, `{dir}` is the folder of the file. `{built}` and `{equic}` are
+    /// the given paths.
     ///
     /// # Errors
     /// [`BenchError::Read`] and [`BenchError::Registry`].
@@ -150,7 +151,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Reads a list; `path` is its name in errors.
+    /// Parses a list. `path` is its name in errors.
     pub(crate) fn parse(text: &str, path: &Path, places: Places) -> Result<Registry, BenchError> {
         let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
         let entries: BTreeMap<String, Entry> =
@@ -159,12 +160,13 @@ impl Registry {
             .into_iter()
             .map(|(name, entry)| implementation(name, entry, &places).map_err(wrong))
             .collect::<Result<Vec<_>, _>>()?;
-        // Ours first: what the others are compared with.
+        // Ours is first, because the others are compared with it.
         implementations.sort_by_key(|one| one.name != OURS);
         Ok(Registry { implementations, places, more: Vec::new() })
     }
 
-    /// Returns the implementations with `{dir}` filled in, so that they can join a list of another folder.
+    /// Returns the implementations with `{dir}` replaced, so that a list of another folder can
+    /// contain them.
     fn standing_alone(self) -> Vec<Implementation> {
         let dir = self.places.dir.to_string_lossy();
         let fill = |words: &mut Vec<String>| {
@@ -180,19 +182,19 @@ impl Registry {
         implementations
     }
 
-    /// All of them, ours first.
+    /// Returns all implementations, ours first.
     pub fn all(&self) -> &[Implementation] {
         &self.implementations
     }
 
-    /// Folders and files that stand for the marks in commands.
+    /// Returns the folders and files that replace the placeholders in commands.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// Returns the implementations of these names, or all of the list if there are no names. `tier1`,
-    /// `tier2` and `all` are names of several of the list. A name that a list in a file does not have is
-    /// looked up in the list that is built into the program.
+    /// Returns the implementations with these names, or the whole list if there are no names.
+    /// `tier1`, `tier2` and `all` stand for several implementations of the list. A name that a list
+    /// in a file does not have is looked up in the built-in list.
     ///
     /// # Errors
     /// [`BenchError::Unknown`].
@@ -227,7 +229,7 @@ impl Registry {
 
 fn implementation(name: String, entry: Entry, places: &Places) -> Result<Implementation, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
-    // It becomes part of the names of folders, such as `a_b`.
+    // The name becomes part of folder names, such as `a_b`.
     if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
         return Err(format!("{name:?} is no name: letters, digits and -_.+"));
     }
@@ -236,7 +238,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     }
     if entry.roles.is_some() {
         return Err(format!(
-            "{name} has `roles`, as entries for `equic interop` have: here it is `role`, and `speaks`"
+            "{name} has `roles`, as entries for `equic-lab interop` have: here it is `role`, and `speaks`"
         ));
     }
     let path = entry.path.map(|path| places.dir.join(path));
@@ -247,7 +249,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     {
         return Err(format!("{name} has no command, endpoint, path or image"));
     }
-    // Implementations with nothing but the other formats are not among those that are always compared.
+    // Implementations that only have one of the other formats are not in the first tier.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
         return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
@@ -265,7 +267,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // Protocols that every adapter spoke before there was this field.
+        // A list without this field: all of its adapters spoke these protocols.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,
@@ -324,7 +326,7 @@ mod tests {
             (r#"{"a/b": {"image": "x"}}"#, "is no name"),
             (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
-            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic interop`"),
+            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic-lab interop`"),
             (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
         ] {
             let error = read(text).unwrap_err().to_string();

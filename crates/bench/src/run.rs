@@ -1,4 +1,4 @@
-//! Carrying a plan out: every turn, with what is kept of it in `samples.jsonl`.
+//! Carries out a plan: every turn, with a record of each attempt in `samples.jsonl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ use crate::testbed::{Machine, Testbed};
 use crate::watch::{Reading, worse};
 use crate::{BenchError, End, Failure, Figures, Key, NetPath, Noise, Places, Record, Workload};
 
-/// The file of records in the folder of a run.
+/// Name of the file of records in the folder of a run.
 pub const SAMPLES: &str = "samples.jsonl";
 
 /// Carries out a plan in the folder of a run.
@@ -31,17 +31,17 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub struct Runner<'a> {
     /// Plan to carry out.
     pub plan: &'a RunPlan,
-    /// The folder.
+    /// Folder of the run.
     pub folder: &'a Path,
-    /// Folders that the programs are in.
+    /// Folders of the programs.
     pub places: &'a Places,
-    /// `ca.pem`, `cert.pem` and `priv.key`.
+    /// Folder with `ca.pem`, `cert.pem` and `priv.key`.
     pub certificates: &'a Path,
     /// The namespaces.
     pub network: &'a Network,
-    /// Two machines, if there is such a path.
+    /// The two machines, if a path needs them.
     pub testbed: Option<&'a Testbed>,
-    /// Ends it early.
+    /// Set to end the run early.
     pub stop: &'a AtomicBool,
 }
 
@@ -52,22 +52,22 @@ pub enum Event<'a> {
     Begins(&'a Turn<'a>, u32),
     /// An attempt has ended, and its record is on the disk.
     Ended(&'a Record),
-    /// The turn is over: nothing is tried again.
+    /// The turn is over, and is not repeated.
     Done(&'a Turn<'a>),
 }
 
 impl Runner<'_> {
-    /// Runs every turn of which the records do not say that it is over, and gives all records.
+    /// Runs every turn that is not over according to the records. Returns all records.
     ///
     /// # Errors
-    /// [`BenchError::Write`]: what is measured cannot be kept. All that was is.
+    /// [`BenchError::Write`]: a record cannot be written. Earlier records are kept.
     pub fn run(&self, mut tell: impl FnMut(Event<'_>)) -> Result<Vec<Record>, BenchError> {
         let mut samples = Samples::open(self.folder)?;
         let paths = self.plan.paths()?;
-        // The last attempt at each turn, and whether nothing is tried again after it.
+        // The last attempt at each turn, and whether the turn is over.
         let of = |one: &Record| (one.sequence, (one.attempt, self.is_last(one)));
         let made: BTreeMap<u64, (u32, bool)> = samples.records.iter().map(of).collect();
-        // Cells of which every round would end the same way.
+        // Cells that would end the same way in every round.
         let is_final = |one: &&Record| one.round >= 0 && one.is_final();
         let mut over: BTreeSet<Key> =
             samples.records.iter().filter(is_final).map(|one| one.key.clone()).collect();
@@ -103,14 +103,14 @@ impl Runner<'_> {
         Ok(samples.records)
     }
 
-    /// True if nothing is tried again after this attempt.
+    /// Returns true if the turn is over after this attempt.
     fn is_last(&self, record: &Record) -> bool {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,
             End::Unsupported { .. } => true,
-            // A busy machine makes a program slow. It does not make it crash, or say what is not so.
+            // A busy machine makes a program slow. It does not make it crash or report false results.
             End::Failed { failure, .. } if failure != Failure::Stalled => true,
-            // It is in no figure.
+            // Its figure does not count.
             _ if record.round < 0 => true,
             _ => !record.noise.too_much || record.attempt >= self.plan.options.attempts,
         }
@@ -159,14 +159,15 @@ impl Runner<'_> {
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
         };
-        // With one attempt for each round the last may be a figure that does not count.
+        // If a round has only one attempt, the last figure may not count.
         let disturbed = record.noise.too_much && matches!(record.end, End::Measured { .. });
         let last = self.is_last(&record) && !disturbed;
         record.judge(last, turn.purpose != Purpose::Figures);
         Ok(record)
     }
 
-    /// Outcome of an attempt. The last of those that were all disturbed is no figure.
+    /// Returns the outcome of an attempt. If all attempts were disturbed, the last one has no
+    /// figure.
     fn end(
         &self,
         result: Result<Figures, CellError>,
@@ -176,7 +177,7 @@ impl Runner<'_> {
     ) -> End {
         let over = attempt >= self.plan.options.attempts;
         match result {
-            // The first is kept, and shown if there is no other.
+            // The first attempt is kept. Its figure is shown if there is no other.
             Ok(figures) if scored && over && noise.too_much && attempt > 1 => {
                 End::Failed { failure: Failure::Noisy, why: disturbed(noise, &figures) }
             }
@@ -216,7 +217,7 @@ impl Runner<'_> {
             (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
             _ => self.near(lab, path, logs),
         };
-        // System calls, which cost time to count, are counted where nothing that is measured suffers.
+        // Counting system calls costs time, so they are counted in attempts whose figures do not count.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
         let probe = turn.round >= 0;
@@ -231,7 +232,7 @@ impl Runner<'_> {
 }
 
 impl<'a> Runner<'a> {
-    /// Both ends on this machine.
+    /// Runs both ends on this machine.
     fn near(&self, lab: Option<&'a Lab>, path: &'a NetPath, logs: &'a Path) -> CellContext<'a> {
         let options = &self.plan.options;
         let (places, certificates) = (self.places, self.certificates);
@@ -255,7 +256,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Each on a machine of a testbed.
+    /// Runs each end on a machine of a testbed.
     fn far(&self, testbed: &'a Testbed, logs: &'a Path) -> CellContext<'a> {
         let site = |machine: &'a Machine| Site {
             host: Host::There(machine),
@@ -279,7 +280,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Reason for which an attempt that was measured is no figure.
+/// Returns the reason that the figure of a measured attempt does not count.
 fn disturbed(noise: Noise, figures: &Figures) -> String {
     format!(
         "others used {} of the CPUs and the hypervisor took {}; it was {}",
@@ -289,7 +290,7 @@ fn disturbed(noise: Noise, figures: &Figures) -> String {
     )
 }
 
-/// Of this machine, or of both of a testbed.
+/// Readings of this machine, or of both machines of a testbed.
 fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     match far {
         None => vec![Reading::now()],
@@ -299,8 +300,8 @@ fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     }
 }
 
-/// Path of an attempt's logs in the folder of the run: the QUIC Interop Runner's
-/// `logs/<server>_<client>/<test>/<repetition>`.
+/// Returns the path of an attempt's logs in the folder of the run. It follows the QUIC Interop
+/// Runner: `logs/<server>_<client>/<test>/<repetition>`.
 fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     let key = turn.key;
     let mut test = key.workload.clone();
@@ -322,7 +323,7 @@ fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     Path::new("logs").join(pair).join(test).join(round)
 }
 
-/// The records on the disk, and in memory.
+/// The records on disk and in memory.
 struct Samples {
     file: File,
     path: PathBuf,
@@ -330,8 +331,8 @@ struct Samples {
 }
 
 impl Samples {
-    /// Opens the file and reads the records in it; a line that was being written when the machine or the program
-    /// stopped is cut off.
+    /// Opens the file and reads its records. An incomplete last line, which the machine or the
+    /// program did not finish, is truncated.
     fn open(folder: &Path) -> Result<Samples, BenchError> {
         let path = folder.join(SAMPLES);
         let failed = |source| BenchError::Write { path: path.clone(), source };

@@ -1,8 +1,8 @@
-//! Samples of a program by `perf record`, from its first instructions to its end.
+//! Samples a program with `perf record`, from its first instructions to its end.
 //!
-//! The program is stopped as soon as it is one and goes on when perf says that it samples. (Were it stopped
-//! before, perf 6.1 would look for its callers where the libraries of another program had been.) perf ends
-//! with the program; whatever happens, it is a [`Program`] itself, of which nothing is left.
+//! The program is stopped directly after exec, and continues when perf reports that it samples. If
+//! it were stopped before exec, perf 6.1 would look for callers in the libraries of another
+//! program. perf ends with the program. It is a [`Program`] itself, so it is always cleaned up.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -22,20 +22,20 @@ use crate::extras::Extras;
 use crate::process::{ProcessPlacement, Program};
 use crate::result::profile::{self, Chains, Division};
 
-/// Names in the folder of an end.
+/// File names in the folder of an end.
 const DATA: &str = "perf.data";
 const TEXT: &str = "perf.txt";
 const CONTROL: &str = "perf.control";
 const ANSWERS: &str = "perf.answers";
 const PICTURE: &str = "flamegraph.svg";
-/// Time that perf may take to begin, and to end after the program.
+/// Time limit for the start of perf, and for its end after that of the program.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time that reading the samples may take: a second or two, as a rule.
+/// Time limit for reading the samples, which usually takes a second or two.
 const READING: Duration = Duration::from_secs(600);
-/// Pause between two looks at perf.
+/// Pause between two polls of perf.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// perf at work on a program. Dropping it ends perf and removes its files.
+/// A perf process that samples a program. Dropping it ends perf and removes its files.
 pub(crate) struct Sampler {
     perf: Program,
     folder: PathBuf,
@@ -43,7 +43,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples a program that was just started, with perf's files in `folder`.
+    /// Samples a program that was just started. perf's files are in `folder`.
     pub(crate) fn attach(
         program: &Program,
         folder: &Path,
@@ -80,7 +80,7 @@ impl Sampler {
             Ok(said.windows(3).any(|window| window == b"ack"))
         });
         if let Err(error) = ready {
-            // It has ended, or is killed here: then all that it said is there.
+            // It has ended, or is killed here. Afterwards, all of its output was read.
             let _ = sampler.perf.stop(Duration::ZERO);
             return Err(io::Error::new(
                 error.kind(),
@@ -94,7 +94,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Profile of the program, which has ended by now.
+    /// Returns the profile of the program, which has ended.
     pub(crate) fn finish(
         mut self,
         title: &str,
@@ -104,7 +104,7 @@ impl Sampler {
         let wrong = |error: io::Error| cell_error(&error);
         wait("perf ends", Instant::now() + PATIENCE, stop, || Ok(self.perf.has_ended())).or_else(
             |error| match error.kind() {
-                // It is asked to, as SIGINT would.
+                // SIGTERM ends it in the same way as SIGINT.
                 io::ErrorKind::TimedOut => Ok(()),
                 _ => Err(wrong(error)),
             },
@@ -139,7 +139,7 @@ impl Drop for Sampler {
         let _ = self.perf.stop(Duration::ZERO);
         let data = (!self.keep).then_some(DATA);
         for name in [CONTROL, ANSWERS, TEXT].into_iter().chain(data) {
-            // Most are gone already, and the rest is in nobody's way.
+            // Most of the files are gone already. The others do no harm.
             let _ = fs::remove_file(self.folder.join(name));
         }
     }
@@ -153,7 +153,7 @@ fn cell_error(error: &io::Error) -> CellError {
     CellError::Failed(failure, error.to_string())
 }
 
-/// Waits until it is so. Errors: `TimedOut`, or `Interrupted` from outside.
+/// Waits until the condition holds. Errors: `TimedOut`, or `Interrupted` if the run is stopped.
 fn wait(
     what: &str,
     deadline: Instant,
@@ -173,14 +173,14 @@ fn wait(
     Ok(())
 }
 
-/// True if the program is stopped.
+/// Returns true if the program is stopped.
 fn is_stopped(program: &Program) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
-    // proc_pid_stat(5): the state is behind the name, which may have anything in it.
+    // proc_pid_stat(5): the state follows the name, which may contain any character.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// A named pipe, open at once: nobody waits for the other end.
+/// Opens a named pipe for reading and writing, so that opening does not wait for the other end.
 fn fifo(path: &Path) -> io::Result<File> {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)

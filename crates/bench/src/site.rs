@@ -1,4 +1,4 @@
-//! Places of the ends of a cell, and the programs that run there.
+//! Hosts of the ends of a cell, and the programs that run on them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,31 @@ use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
 
-/// Place that one end of a cell runs at.
+/// Where one end of a cell runs.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
     /// Host that the end runs on.
     pub host: Host<'a>,
-    /// The CPUs it may use there.
+    /// CPUs that it may use.
     pub cpus: &'a [usize],
     /// Folders of the programs on that host.
     pub places: &'a Places,
-    /// A folder there with `ca.pem`, `cert.pem` and `priv.key`; the certificate is for `server`.
+    /// Folder on that host with `ca.pem`, `cert.pem` and `priv.key`. The certificate is for the
+    /// name `server`.
     pub certificates: &'a Path,
 }
 
 /// A host.
 #[derive(Clone, Copy, Debug)]
 pub enum Host<'a> {
-    /// This machine: its own network, or a namespace.
+    /// This machine: its own network, or a network namespace.
     Here(Option<&'a Namespace>),
     /// A machine of a testbed.
     There(&'a Machine),
 }
 
 impl Site<'_> {
-    /// Starts it. Samples are taken from its first instructions on.
+    /// Starts the program. It is sampled from its first instructions, if samples are requested.
     pub(crate) fn start(&self, order: &Order, stop: &AtomicBool) -> io::Result<Endpoint> {
         match self.host {
             Host::Here(namespace) => {
@@ -57,7 +58,7 @@ impl Site<'_> {
         }
     }
 
-    /// The counters of its network, as far as they can be had.
+    /// Returns the counters of its network, or `None` if they cannot be read.
     pub(crate) fn counters(&self) -> Option<Counters> {
         match self.host {
             Host::Here(None) => Counters::read().ok(),
@@ -71,14 +72,15 @@ impl Site<'_> {
     }
 }
 
-/// A program of a cell. Dropping it ends it and what it left of its group.
+/// A program of a cell. Dropping it ends the program and the rest of its process group.
 pub(crate) enum Endpoint {
     Here(Program, Option<Box<Sampler>>),
     There(Remote),
 }
 
 impl Endpoint {
-    /// The next line it prints, if one comes in time; an error: none will come.
+    /// Returns the next line of output, or `None` if none comes in time. Returns an error after the
+    /// end of the output.
     pub(crate) fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
         match self {
             Endpoint::Here(program, _) => program.line(timeout),
@@ -93,7 +95,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits until it is at rest. Returns `None` if it has ended.
+    /// Waits until the program is at rest. Returns `None` if it has ended.
     pub(crate) fn settle(&mut self) -> Option<Rest> {
         match self {
             Endpoint::Here(program, _) => program.settle(),
@@ -108,7 +110,7 @@ impl Endpoint {
         }
     }
 
-    /// Looks at the most memory it has had; an agent does so by itself.
+    /// Updates the peak memory use. An agent does that itself.
     pub(crate) fn peak_memory(&mut self) {
         match self {
             Endpoint::Here(program, _) => program.peak_memory(),
@@ -116,7 +118,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks it to end unless it has, and makes it end after `grace`.
+    /// Asks the program to end if it runs, and kills it after `grace`.
     pub(crate) fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
         match self {
             Endpoint::Here(program, _) => program.stop(grace),
@@ -131,7 +133,7 @@ impl Endpoint {
         }
     }
 
-    /// All that it said, for the logs.
+    /// Returns all of its output, for the logs.
     pub(crate) fn said(&mut self) -> String {
         match self {
             Endpoint::Here(program, _) => program.said(),
@@ -139,7 +141,7 @@ impl Endpoint {
         }
     }
 
-    /// Sampler of the program, if samples were taken.
+    /// Takes the sampler of the program, if it is sampled.
     pub(crate) fn take_sampler(&mut self) -> Option<Box<Sampler>> {
         match self {
             Endpoint::Here(_, sampler) => sampler.take(),
@@ -147,7 +149,7 @@ impl Endpoint {
         }
     }
 
-    /// Its process id, if it is one of this machine.
+    /// Returns the process ID of a program on this machine.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Endpoint::Here(program, _) => Some(program.pid()),

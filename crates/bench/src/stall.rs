@@ -1,16 +1,16 @@
-//! Detection of a transfer that has come to a standstill: it is not waited for as long as one that is
-//! slow.
+//! Detects transfers that no longer make progress. They are ended earlier than slow ones.
 
 use std::time::{Duration, Instant};
 
 use crate::context::CellContext;
 
-/// Longest standstill of a transfer. Probes of a connection that does come back are seconds apart.
+/// Longest permitted pause of a transfer. Probes of a connection that recovers are seconds apart.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes by both ends' interfaces that are no transfer: probes, and whoever else is on a loopback interface.
+/// Bytes on the interfaces of both ends that are no transfer: probes, and other traffic on a
+/// loopback interface.
 const TRICKLE: u64 = 100_000;
 
-/// Looks at what came by, seldom.
+/// Reads the counters of received bytes at long intervals.
 pub(crate) struct StallDetector {
     since: Instant,
     before: Option<u64>,
@@ -21,7 +21,7 @@ impl StallDetector {
         StallDetector { since: Instant::now(), before: received(context) }
     }
 
-    /// Reason for which the transfer is to be given up; none: it goes on.
+    /// Returns the reason for which the transfer must be ended. `None`: it continues.
     pub(crate) fn why(&mut self, context: &CellContext<'_>) -> Option<String> {
         if self.since.elapsed() < PATIENCE {
             return None;
@@ -32,14 +32,14 @@ impl StallDetector {
         is_stalled.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
     }
 
-    /// True if no bytes have come for too long. Where counters cannot be read nothing is known.
+    /// Returns true if no bytes arrived for too long. Returns false if the counters cannot be read.
     fn is_stalled(&self, now: Option<u64>) -> bool {
         let came = now.zip(self.before).map(|(now, before)| now.saturating_sub(before));
         came.is_some_and(|came| came < TRICKLE)
     }
 }
 
-/// Bytes that the interfaces of both ends received.
+/// Returns the bytes that the interfaces of both ends received.
 fn received(context: &CellContext<'_>) -> Option<u64> {
     Some(context.server.counters()?.received + context.client.counters()?.received)
 }

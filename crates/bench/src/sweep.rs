@@ -1,16 +1,16 @@
-//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value is a cell of its own beside the others.
+//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value gives another cell.
 
 use std::collections::BTreeMap;
 
 use crate::BenchError;
 
-/// Values of all that is swept, by name.
+/// Values of the swept settings, by name.
 pub type SweepPoint = BTreeMap<String, String>;
 
-/// The most values that one sweep may have.
+/// Maximum number of values of a sweep.
 const MAX_VALUES: usize = 32;
 
-/// Setting that can be swept.
+/// A setting that can be swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
     /// SO_RCVBUF of both ends, in bytes.
@@ -19,20 +19,20 @@ pub enum Knob {
     Sndbuf,
     /// Generic segmentation offload of the sockets.
     Gso,
-    /// Congestion control.
+    /// Congestion control algorithm.
     Congestion,
-    /// The largest UDP payload, in bytes; the links carry it.
+    /// Largest UDP payload, in bytes. The links have a sufficient MTU.
     Mtu,
     /// The cipher suite.
     Cipher,
-    /// Offloads of the interfaces: segmentation, receive offload, checksums.
+    /// Offloads of the interfaces: segmentation offload, receive offload, checksums.
     Offload,
-    /// The CPU's AES instructions.
+    /// Use of the CPU's AES instructions.
     Aes,
 }
 
 impl Knob {
-    /// All.
+    /// All settings.
     pub const ALL: [Knob; 8] = [
         Knob::Rcvbuf,
         Knob::Sndbuf,
@@ -44,7 +44,7 @@ impl Knob {
         Knob::Aes,
     ];
 
-    /// Name of the setting.
+    /// Returns the name of the setting.
     pub const fn name(self) -> &'static str {
         match self {
             Knob::Rcvbuf => "rcvbuf",
@@ -58,12 +58,12 @@ impl Knob {
         }
     }
 
-    /// True if the setting is an option of the programs; the others are made from outside.
+    /// Returns true if the setting is an option of the programs. The runner makes the others.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
 
-    /// The values that are words; none: it takes numbers of bytes.
+    /// Returns the permitted words. `None`: the values are numbers of bytes.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Knob::Gso | Knob::Offload | Knob::Aes => &["on", "off"],
@@ -94,17 +94,17 @@ impl Knob {
     }
 }
 
-/// Setting that takes several values.
+/// A setting with several values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// Setting that varies.
+    /// The setting.
     pub knob: Knob,
     /// Values that the setting takes.
     pub values: Vec<String>,
 }
 
 impl Sweep {
-    /// Reads `NAME=A..B` (doubling from A, up to B) or `NAME=A,B,C`.
+    /// Parses `NAME=A..B` (A, doubled up to B) or `NAME=A,B,C`.
     ///
     /// # Errors
     /// [`BenchError::Sweep`].
@@ -146,10 +146,10 @@ fn doubling(from: &str, to: &str) -> Result<Vec<String>, String> {
     Ok(steps.take_while(|value| *value <= to).map(|value| value.to_string()).collect())
 }
 
-/// Every combination of the values; one empty point without sweeps.
+/// Returns every combination of the values, or one empty point without sweeps.
 ///
 /// # Errors
-/// [`BenchError::Sweep`]: something is swept twice.
+/// [`BenchError::Sweep`]: a setting is swept twice.
 pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     let mut points = vec![SweepPoint::new()];
     for sweep in sweeps {
@@ -171,7 +171,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     Ok(points)
 }
 
-/// The options that tell a program of a point.
+/// Returns the options of a program for a point.
 pub fn options(point: &SweepPoint) -> Vec<String> {
     let set = |knob: &Knob| {
         let value = point.get(knob.name())?;
@@ -180,7 +180,8 @@ pub fn options(point: &SweepPoint) -> Vec<String> {
     Knob::ALL.iter().filter(|knob| knob.is_option()).filter_map(set).flatten().collect()
 }
 
-/// Reads a number of bytes: `4096`, `106k`, `6.8M`, `1G` (decimal), `64KiB`, `4MiB`, `2GiB` (binary).
+/// Parses a number of bytes: `4096`, `106k`, `6.8M`, `1G` (decimal), `64KiB`, `4MiB`, `2GiB`
+/// (binary).
 pub fn bytes(text: &str) -> Option<u64> {
     const UNITS: [(&str, f64); 9] = [
         ("KiB", 1024.0),
@@ -196,7 +197,7 @@ pub fn bytes(text: &str) -> Option<u64> {
     scaled(text, &UNITS)
 }
 
-/// Reads a number of bits per second: `100mbit`, `1gbit`, `500kbit`.
+/// Parses a number of bits per second: `100mbit`, `1gbit`, `500kbit`.
 pub fn rate(text: &str) -> Option<u64> {
     scaled(&text.to_ascii_lowercase(), &[("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)])
 }
@@ -210,7 +211,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
         return None;
     }
     let value = digits.parse::<f64>().ok()? * factor;
-    // Beyond that a double does not count one by one.
+    // Above that, a double cannot represent every integer.
     (value <= 9e15 && value.round() >= 1.0).then(|| value.round() as u64)
 }
 

@@ -1,7 +1,7 @@
-//! Two machines instead of one: a file names them, ssh or something like it reaches them.
+//! Testbeds of two machines. A file names them. They are reached by ssh or a similar command.
 //!
-//! On each an agent runs ([`crate::agent`]) for as long as the run lasts. Nothing is installed: the
-//! programs have to be there, in a folder that is laid out like target/servers, with `equic` in it.
+//! An agent runs on each machine ([`crate::agent`]) during the run. Nothing is installed: the
+//! programs must exist in a folder with the layout of target/servers, which also contains `equic`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,37 +21,37 @@ use crate::process::{Ended, Order, Rest};
 use crate::watch::Reading;
 use crate::{BenchError, Implementation, Places};
 
-/// The files that servers and clients are told of.
+/// Files that servers and clients need.
 pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
 
-/// Time that a machine may take to answer, including the longest request.
+/// Time limit for an answer of a machine, including the longest request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A testbed as its file describes it.
+/// A testbed, as in its file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// Machine that servers run on.
+    /// Machine of the servers.
     pub server: MachineDescription,
-    /// Machine that clients run on.
+    /// Machine of the clients.
     pub client: MachineDescription,
 }
 
-/// A machine of it.
+/// A machine of a testbed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineDescription {
-    /// Command that runs a command there: `["ssh", "-o", "BatchMode=yes", "user@host"]`. Program and arguments
-    /// follow as words of their own.
+    /// Command that runs a command on it: `["ssh", "-o", "BatchMode=yes", "user@host"]`. The
+    /// program and its arguments are appended as separate words.
     pub ssh: Vec<String>,
-    /// Its address on the link that is measured.
+    /// Its address on the measured link.
     pub address: IpAddr,
     /// Folder of the programs on that machine.
     pub folder: PathBuf,
-    /// `equic` there, if it is not in the folder.
+    /// Path of `equic` on it, if it is not in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equic: Option<PathBuf>,
-    /// The CPUs that may be used.
+    /// CPUs that may be used.
     pub cpus: Vec<usize>,
 }
 
@@ -59,7 +59,7 @@ impl Description {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`BenchError::Read`], or [`BenchError::Testbed`] for what makes no sense.
+    /// [`BenchError::Read`], or [`BenchError::Testbed`] if the description is invalid.
     pub fn read(path: &Path) -> Result<Description, BenchError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
@@ -73,7 +73,7 @@ impl Description {
             if one.ssh.is_empty() || one.cpus.is_empty() {
                 return Err(wrong(name, "it needs ssh = [...] and cpus = [...]".to_owned()));
             }
-            // ssh(1) joins the words, and a shell takes them apart again.
+            // ssh(1) joins the words with spaces, and a shell splits them again.
             let plain = |path: &Path| {
                 let text = path.to_string_lossy();
                 let allowed = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -88,38 +88,39 @@ impl Description {
     }
 }
 
-/// Both machines, with an agent on each. Dropping it ends the agents and all that they started.
+/// Both machines, with an agent on each. Dropping it ends the agents and the programs that they
+/// started.
 #[derive(Debug)]
 pub struct Testbed {
-    /// Machine that servers run on.
+    /// Machine of the servers.
     pub server: Machine,
-    /// Machine that clients run on.
+    /// Machine of the clients.
     pub client: Machine,
 }
 
-/// A machine at hand.
+/// A connected machine.
 #[derive(Debug)]
 pub struct Machine {
     /// `server` or `client`.
     pub name: String,
-    /// Its address on the link that is measured.
+    /// Its address on the measured link.
     pub address: IpAddr,
-    /// The CPUs that may be used.
+    /// CPUs that may be used.
     pub cpus: Vec<usize>,
     /// Folders of the programs on that machine.
     pub places: Places,
     /// Folder of the certificates on that machine.
     pub certificates: PathBuf,
-    /// Description that came in the answer of the machine's agent to `Request::Check`.
+    /// Description of the machine: the agent's answer to `Request::Check`.
     pub about: Said,
     session: Arc<Mutex<Session>>,
 }
 
 impl Testbed {
-    /// Reaches both machines, looks whether the programs are there, and puts the certificates there.
+    /// Connects to both machines, checks that the programs exist, and copies the certificates.
     ///
     /// # Errors
-    /// [`BenchError::Testbed`]: a machine does not answer, or lacks something.
+    /// [`BenchError::Testbed`]: a machine does not answer, or lacks a program.
     pub fn connect(
         description: &Description,
         implementations: &[&Implementation],
@@ -149,7 +150,7 @@ impl Machine {
         files: &BTreeMap<String, String>,
     ) -> Result<Machine, String> {
         let folder = &one.folder;
-        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic"));
+        let equic = one.equic.clone().unwrap_or_else(|| folder.join("equic-lab"));
         let places = Places { dir: folder.clone(), built: folder.clone(), equic: equic.clone() };
         let mut session = Session::start(&one.ssh, &equic)?;
         let program = |one: &&Implementation| places.fill(&one.command).into_iter().next();
@@ -176,7 +177,7 @@ impl Machine {
         })
     }
 
-    /// The counters of its network, and of its CPUs.
+    /// Returns the counters of its network and of its CPUs.
     pub fn count(&self) -> Option<(Option<Counters>, Reading)> {
         match lock(&self.session).ask(&Request::Count) {
             Ok(Said::Counted { counters, reading }) => Some((counters, reading)),
@@ -202,7 +203,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program of an agent. Dropping it ends it.
+/// A program of an agent. Dropping it ends the program.
 pub(crate) struct Remote {
     session: Arc<Mutex<Session>>,
     ended: Option<(Ended, String, String)>,
@@ -225,7 +226,7 @@ impl Remote {
     }
 
     pub(crate) fn close_stdin(&self) {
-        // Should it not, the client stalls, and that is told.
+        // If this fails, the client stalls, which is reported.
         let _ = lock(&self.session).ask(&Request::Close);
     }
 
@@ -257,7 +258,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // An agent that cannot be asked has lost its connection, and ends by itself.
+        // An agent that does not answer has lost its connection, and ends itself.
         let _ = self.stop(Duration::ZERO);
     }
 }
@@ -269,7 +270,7 @@ struct Session {
     stdin: Option<ChildStdin>,
     answers: Receiver<Said>,
     events: Receiver<Said>,
-    /// Of the program at hand.
+    /// State of the current program.
     silent: bool,
     ended: bool,
     lines: std::collections::VecDeque<String>,
@@ -280,7 +281,7 @@ impl Session {
         let (program, arguments) = ssh.split_first().ok_or("there is no command to reach it")?;
         let mut command = Command::new(program);
         command.args(arguments).arg(equic).args(["bench", "agent"]);
-        // A group of its own: Ctrl-C ends this process, and this process ends its agents in order.
+        // In its own process group, Ctrl-C does not reach it. This process ends its agents in order.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = equic_lab::spawn(command).map_err(|error| format!("{program}: {error}"))?;
@@ -290,7 +291,7 @@ impl Session {
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // A greeting of the machine is none of ours.
+                    // Not one of our messages, such as a greeting of the machine.
                     let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
                     let sent = match said {
                         Said::Line { .. } | Said::Silent | Said::Ended => event.send(said).is_ok(),
@@ -310,22 +311,22 @@ impl Session {
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         let stdin = self.stdin.as_mut().ok_or("the connection is gone")?;
-        // That one who has hung up cannot be written to is known sooner or later, as it happens. What it
-        // said before, or that it said nothing, is known from its end alone.
+        // Whether writing to a closed connection fails depends on timing. The end of the agent's output
+        // is reliable: it shows what the agent sent before, or that it sent nothing.
         let _ = stdin.write_all(&line).and_then(|()| stdin.flush());
         match self.answers.recv_timeout(PATIENCE) {
             Ok(Said::Failed { why }) => Err(why),
             Ok(said) => Ok(said),
             Err(RecvTimeoutError::Disconnected) => Err("it does not answer".to_owned()),
             Err(RecvTimeoutError::Timeout) => {
-                // An answer that comes later would be taken for another's.
+                // A late answer would be taken for that to the next request.
                 self.stdin = None;
                 Err(format!("it did not answer in {} s", PATIENCE.as_secs()))
             }
         }
     }
 
-    /// Forgets the program before.
+    /// Resets the state of the previous program.
     fn begin(&mut self) {
         while self.events.try_recv().is_ok() {}
         (self.silent, self.ended) = (false, false);
@@ -374,7 +375,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The agent ends with its input; whoever brought us there, with the agent.
+        // The agent ends at the end of its input, and the command that connects to it ends with the
+        // agent.
         self.stdin = None;
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -391,7 +393,8 @@ impl Drop for Session {
 mod tests {
     use super::*;
 
-    /// Writing to an agent that has hung up already fails or does not, by chance, unless it is known to have ended.
+    /// Whether writing to a closed connection fails depends on timing, unless the agent is known to
+    /// have ended.
     #[test]
     fn one_that_has_hung_up_does_not_answer() {
         for said in ["", "echo Welcome; ", r#"echo '{"is":"failed","why":"no such CPU"}'; "#] {

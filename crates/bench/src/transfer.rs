@@ -1,8 +1,9 @@
-//! `transfer`: a file between stock endpoints, which know the QUIC Interop Runner's environment.
+//! `transfer`: transfers a file between stock endpoints, which use the QUIC Interop Runner's
+//! environment.
 //!
-//! What the containers have at fixed places is told by WWW, DOWNLOADS, CERTS, IP and PORT, as "QUIC on the
-//! Highway" does it. Such endpoints tell nothing but their exit status: time is that of the client's
-//! process, and whether the file came whole is seen by its SHA-256.
+//! WWW, DOWNLOADS, CERTS, IP and PORT name the paths that are fixed in containers, as in "QUIC on
+//! the Highway". Such endpoints report only their exit status. The time is that of the client's
+//! process, and the SHA-256 shows whether the file is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,16 +26,17 @@ use crate::process::Order;
 use crate::site::{Endpoint, Host, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Pause between two looks at a client whose time is its process's; below, the longest time of a setup.
+/// Pause between two polls of a client whose time is that of its process. Below: time limit of a
+/// setup.
 const SOON: Duration = Duration::from_millis(1);
 const SETUP: Duration = Duration::from_secs(600);
-/// Ports of servers: below those that the kernel gives out by itself.
+/// Ports of servers, below the kernel's ephemeral range.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// The folder of files in that of the logs, which goes when an attempt is over.
+/// Folder of the files in the folder of logs. It is removed after the attempt.
 pub(crate) const WORK: &str = "work";
 
-/// Measures once. `logs` is the folder of this attempt.
+/// Runs one measurement. `logs` is the folder of this attempt.
 pub(crate) fn measure(
     context: &CellContext<'_>,
     spec: &CellSpec<'_>,
@@ -130,7 +132,7 @@ pub(crate) fn measure(
     Ok(Measurement { figures, answer, server_idle_memory, server_held_memory: None, profile: None })
 }
 
-/// Checks whether the file came as it was sent.
+/// Checks that the received file equals the one that was sent.
 fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), CellError> {
     let Ok(meta) = fs::metadata(came) else {
         return failed(Failure::Lied, "the client ended well, and there is no file");
@@ -146,7 +148,7 @@ fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), CellError> {
     }
 }
 
-/// The command of an end, with its environment.
+/// Returns the command of an end, with its environment.
 fn order(
     role: &str,
     who: &Implementation,
@@ -160,7 +162,7 @@ fn order(
     let (own, files) = (logs.join(role), logs.join(WORK));
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut environment: BTreeMap<String, String> = environment(who, spec.point)?;
-    // Neither QLOGDIR nor SSLKEYLOGFILE: whoever writes these is slowed down by it.
+    // QLOGDIR and SSLKEYLOGFILE are not set, because writing these files slows an endpoint down.
     let set = [
         ("ROLE", role.to_owned()),
         ("TESTCASE", "transfer".to_owned()),
@@ -191,11 +193,11 @@ fn order(
     Ok(Order { words, environment, folder, sampled: context.sampled(role) })
 }
 
-/// Runs `setup-env.sh` of the implementations that have one, before anything is measured: nothing is
-/// installed meanwhile.
+/// Runs `setup-env.sh` of the implementations that have one, before anything is measured, so that
+/// nothing is installed during measurements.
 ///
 /// # Errors
-/// [`crate::BenchError::Plan`]: it failed, or did not end.
+/// [`crate::BenchError::Plan`]: it failed, or did not end in time.
 pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
     let Some(folder) = &who.path else { return Ok(()) };
     let script = folder.join("setup-env.sh");
@@ -215,7 +217,7 @@ pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
             Some(status) => return Err(failed(status.to_string())),
             None if Instant::now() < deadline => std::thread::sleep(LOOK),
             None => {
-                // It is reported as what it is.
+                // If killing it fails, the timeout is reported anyway.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(failed(format!("it had not ended after {} s", SETUP.as_secs())));
@@ -224,7 +226,7 @@ pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
     }
 }
 
-/// Bytes of chance, another file in each round.
+/// Writes random bytes: another file in each round.
 fn write(path: &Path, bytes: u64, round: i64) -> io::Result<()> {
     let mut rng = SmallRng::seed_from_u64(round.cast_unsigned());
     let mut file = BufWriter::new(File::create(path)?);
@@ -233,14 +235,14 @@ fn write(path: &Path, bytes: u64, round: i64) -> io::Result<()> {
     while left > 0 {
         rng.fill_bytes(&mut block);
         let now = left.min(block.len() as u64);
-        // No more than the block is long.
+        // At most the length of the block.
         file.write_all(block.get(..now as usize).unwrap_or_default())?;
         left -= now;
     }
     file.flush()
 }
 
-/// A port of the server's host that nobody has, UDP and TCP.
+/// Returns a port of the server's host that is free for UDP and TCP.
 fn free_port(site: &Site<'_>) -> Option<u16> {
     let own = u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
     let look = move || {
@@ -280,8 +282,8 @@ fn listening(context: &CellContext<'_>, server: &mut Endpoint, port: u16) -> Res
     }
 }
 
-/// True if a socket of the calling thread's namespace is bound to the port (proc_net(5): hexadecimal,
-/// behind the address).
+/// Returns true if a socket of the calling thread's namespace is bound to the port (proc_net(5): in
+/// hexadecimal, after the address).
 fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");
     ["udp", "udp6", "tcp", "tcp6"].iter().any(|file| {

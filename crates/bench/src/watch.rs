@@ -10,36 +10,37 @@ use serde::{Deserialize, Serialize};
 use crate::Noise;
 use crate::counters::{Cpus, ticks_per_second};
 
-/// From how much on an attempt counts as disturbed.
+/// Bounds above which an attempt counts as disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// Part of all CPU time that the hypervisor may take, 0 to 1.
+    /// Maximum share of all CPU time that the hypervisor may take, from 0 to 1.
     pub steal: f64,
-    /// Part of all CPU time that may go to others, 0 to 1.
+    /// Maximum share of all CPU time that other programs may use, from 0 to 1.
     pub foreign: f64,
 }
 
-/// Readings of the CPU time that the machine and this process have used so far.
+/// CPU time that the machine and this process have used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The machine's CPUs; none: they cannot be read.
+    /// CPU time of the machine. `None`: it cannot be read.
     cpus: Option<Cpus>,
-    /// This process and what it has waited for, in seconds.
+    /// CPU time of this process and of children that it waited for, in seconds.
     ours: f64,
-    /// The kernel's threads for soft interrupts, in seconds.
+    /// CPU time of the kernel's threads for soft interrupts, in seconds.
     helpers: f64,
 }
 
 impl Reading {
-    /// Reads the times as of now.
+    /// Reads the current times.
     pub fn now() -> Reading {
         Reading { cpus: Cpus::read().ok(), ours: family_cpu_seconds(), helpers: softirq_threads() }
     }
 
-    /// Activity since `earlier`, when all that was started meanwhile has ended and was waited for.
+    /// Returns the activity since `earlier`. All programs that were started since then must have
+    /// ended and been waited for.
     ///
-    /// The kernel counts CPU time of the machine by samples at each clock tick, and that of processes
-    /// exactly: a few ticks more or less are no noise, however short the attempt was.
+    /// The kernel samples the machine's CPU time at each clock tick, and accounts that of processes
+    /// exactly. A difference of a few ticks is therefore not noise, however short the attempt was.
     #[must_use]
     pub fn since(self, earlier: Reading, bounds: Bounds) -> Noise {
         let (Some(before), Some(after)) = (earlier.cpus, self.cpus) else {
@@ -51,8 +52,8 @@ impl Reading {
         let steal = after.steal - before.steal;
         let processes = after.processes - before.processes;
         let interrupts = after.interrupts - before.interrupts;
-        // Without exact accounting of interrupts the time of a process includes that of soft interrupts
-        // that came while it ran, and the machine's time at processes does not.
+        // Without exact accounting of interrupts, the time of a process includes soft interrupts that
+        // occurred while it ran, but the machine's time for processes does not.
         let foreign = match interrupts_are_apart() {
             Some(false) => processes + interrupts - helpers - ours,
             Some(true) | None => processes - ours,
@@ -61,7 +62,7 @@ impl Reading {
     }
 }
 
-/// The worse of the noise of two machines.
+/// Returns the larger noise of two machines.
 #[must_use]
 pub fn worse(one: Noise, other: Noise) -> Noise {
     Noise {
@@ -85,8 +86,8 @@ fn judge(total: f64, steal: f64, foreign: f64, bounds: Bounds) -> Noise {
     }
 }
 
-/// True if the kernel accounts for interrupts apart (CONFIG_IRQ_TIME_ACCOUNTING); none: it does not say
-/// how it was built.
+/// Returns true if the kernel accounts for interrupts separately (CONFIG_IRQ_TIME_ACCOUNTING).
+/// `None`: its configuration cannot be read.
 fn interrupts_are_apart() -> Option<bool> {
     static ANSWER: OnceLock<Option<bool>> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -104,8 +105,8 @@ fn interrupts_are_apart() -> Option<bool> {
     })
 }
 
-/// CPU time so far of the kernel's threads for soft interrupts, in seconds: they work for the traffic
-/// that is measured.
+/// Returns the CPU time so far of the kernel's threads for soft interrupts, in seconds. They work
+/// for the measured traffic.
 fn softirq_threads() -> f64 {
     static THREADS: OnceLock<Vec<u32>> = OnceLock::new();
     let threads = THREADS.get_or_init(|| {
@@ -132,16 +133,16 @@ mod tests {
         assert_eq!((noise.steal, noise.foreign, noise.too_much), (0.01, 0.04, false));
         assert!(judge(10.0, 0.3, 0.0, BOUNDS).too_much);
         assert!(judge(10.0, 0.0, 0.6, BOUNDS).too_much);
-        // Three ticks of a fifth of a second.
+        // Three ticks in a fifth of a second.
         assert!(!judge(0.2, 0.0, 3.0 / ticks_per_second(), BOUNDS).too_much);
-        // CPU time of our own can seem to be more than all there was.
+        // Our own CPU time can appear to exceed the machine's total.
         assert_eq!(judge(10.0, 0.0, -1.0, BOUNDS).foreign, 0.0);
         assert_eq!(judge(0.0, 0.0, 0.0, BOUNDS), Noise::default());
     }
 
     #[test]
     fn work_of_a_stranger_is_seen() {
-        // By a child that is not waited for until the watch has ended.
+        // Used by a child that is not waited for until the reading.
         let mut command = std::process::Command::new("/bin/sh");
         command.args(["-c", "while :; do :; done"]);
         let before = Reading::now();

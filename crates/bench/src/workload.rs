@@ -1,4 +1,4 @@
-//! Workloads: the client's command, the check of its answer, and the figure that comes of it.
+//! Workloads: arguments of the client, the check of its answer, and the figure.
 
 use equic_report::number;
 use serde::{Deserialize, Serialize};
@@ -6,43 +6,44 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{FirstByte, Latency};
 use crate::{Answer, Failure};
 
-/// Bytes of a response to `GET /1k`, and of an exchange beside a bulk download.
+/// Bytes of a response to `GET /1k`, and of an exchange during a bulk download.
 const SMALL_BODY: u64 = 1024;
-/// Bytes that a connection of the handshake workloads fetches.
+/// Bytes that each connection of the handshake workloads fetches.
 const EXCHANGE: u64 = 8;
-/// Of 1,000 handshakes that should be resumed, so many have to be: a ticket may come too late.
+/// Minimum number of resumed handshakes of 1,000 that should be resumed. A ticket may arrive too
+/// late.
 const RESUMED_PER_MILLE: u64 = 990;
 
-/// Workload to measure.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// Bytes from the server on one stream.
     Download,
-    /// The same on many streams.
+    /// The same, on many streams.
     Streams,
-    /// The same on many connections of one client.
+    /// The same, on many connections of one client.
     Connections,
     /// Bytes to the server on one stream.
     Upload,
-    /// Connections with full handshakes, each with the smallest of exchanges.
+    /// Connections with full handshakes, each with a minimal exchange.
     Handshakes,
-    /// Connections that are resumed.
+    /// Connections with resumed handshakes.
     Resumed,
     /// HTTP/3 requests with small responses.
     Requests,
-    /// New connections, one after the other, each until its first byte.
+    /// New connections, one after the other, until the first byte of each.
     Ttfb,
-    /// Small exchanges beside a bulk download on the same connection, and before it without.
+    /// Small exchanges, first without and then during a bulk download on the same connection.
     Loaded,
-    /// Connections that do nothing.
+    /// Idle connections.
     Idle,
-    /// A file from a stock endpoint of the Interop Runner's contract, with what its processes take to
-    /// begin and to end.
+    /// A file from a stock endpoint with the Interop Runner's contract. The time includes the start
+    /// and the end of its processes.
     Transfer,
 }
 
-/// The protocols in which something can be measured: a pair is, in the first that both speak.
+/// Protocols of each workload. A pair uses the first one that both speak.
 const BYTES: &[&str] = &["perf", "perf-tcp", "sendfile", "h3"];
 const STREAMS: &[&str] = &["perf", "h3"];
 const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
@@ -54,22 +55,22 @@ pub struct Size {
     pub bytes: u64,
     /// Streams of [`Workload::Streams`].
     pub streams: u64,
-    /// Seconds of what is counted by time.
+    /// Duration in seconds of workloads that count completions.
     pub seconds: f64,
-    /// Handshakes at a time.
+    /// Concurrent handshakes.
     pub handshakes: u64,
-    /// Requests at a time.
+    /// Concurrent requests.
     pub requests: u64,
     /// Connections of [`Workload::Idle`].
     pub connections: u64,
     /// Connections of [`Workload::Connections`].
     pub parallel: u64,
-    /// Seconds that a client may take beyond what its work takes a very slow one.
+    /// Seconds that a client may take in addition to the time of a very slow client.
     pub grace: f64,
 }
 
 impl Size {
-    /// The size that `equic bench run` measures unless it is told otherwise.
+    /// Returns the default size of `equic-lab bench run`.
     pub const fn usual() -> Size {
         Size {
             bytes: 1_000_000_000,
@@ -83,7 +84,7 @@ impl Size {
         }
     }
 
-    /// The size for a first look.
+    /// Returns the size of `--quick`.
     pub const fn quick() -> Size {
         Size { bytes: 100_000_000, seconds: 1.0, connections: 500, ..Size::usual() }
     }
@@ -104,7 +105,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Its unit, as records write it.
+    /// Returns its unit, as in records.
     pub const fn unit(self) -> &'static str {
         match self {
             Figure::BitsPerSecond => "bit/s",
@@ -116,7 +117,7 @@ impl Figure {
 }
 
 impl Workload {
-    /// All, in the order of tables.
+    /// All workloads, in the order of tables.
     pub const ALL: [Workload; 11] = [
         Workload::Download,
         Workload::Streams,
@@ -131,7 +132,7 @@ impl Workload {
         Workload::Transfer,
     ];
 
-    /// Workloads of `equic bench run --transport` (docs/bench-transport.md).
+    /// Workloads of `equic-lab bench run --transport` (docs/notebook/bench-transport.md).
     pub const TRANSPORT: [Workload; 7] = [
         Workload::Download,
         Workload::Streams,
@@ -142,7 +143,7 @@ impl Workload {
         Workload::Idle,
     ];
 
-    /// Name of the workload.
+    /// Returns the name of the workload.
     pub const fn name(self) -> &'static str {
         match self {
             Workload::Download => "download",
@@ -159,12 +160,12 @@ impl Workload {
         }
     }
 
-    /// The one of this name.
+    /// Returns the workload with this name.
     pub fn named(name: &str) -> Option<Workload> {
         Workload::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// Kind of the workload's figure.
+    /// Returns the kind of the workload's figure.
     pub const fn figure(self) -> Figure {
         match self {
             Workload::Download
@@ -178,7 +179,7 @@ impl Workload {
         }
     }
 
-    /// The protocols in which it can be measured, the first choice first.
+    /// Returns the protocols in which it can be measured, preferred first.
     pub const fn protocols(self) -> &'static [&'static str] {
         match self {
             Workload::Download => BYTES,
@@ -195,7 +196,7 @@ impl Workload {
         }
     }
 
-    /// Arguments of the client's command for this workload.
+    /// Returns the arguments of the client's command for this workload.
     pub fn arguments(self, size: &Size) -> Vec<String> {
         let seconds = format!("{}", size.seconds);
         let words: Vec<(&str, String)> = match self {
@@ -220,7 +221,7 @@ impl Workload {
             Workload::Ttfb => vec![("--ttfb", seconds)],
             Workload::Loaded => vec![("--loaded", seconds)],
             Workload::Idle => vec![("--hold", size.connections.to_string())],
-            // Its endpoints are told by their environment.
+            // The endpoints get everything from their environment.
             Workload::Transfer => Vec::new(),
         };
         let mut arguments: Vec<String> =
@@ -231,30 +232,30 @@ impl Workload {
         arguments
     }
 
-    /// Time that a client may take, in seconds, before it counts as stalled: under so many bytes a second, or 100
-    /// connections a second, it is.
+    /// Returns the time in seconds after which a client counts as stalled: it is slower than this
+    /// rate in bytes per second, or than 100 connections per second.
     pub fn patience(self, size: &Size, least_rate: f64) -> f64 {
         size.grace
             + match self.figure() {
                 Figure::BitsPerSecond => size.bytes as f64 / least_rate,
-                // Once without the bulk download and once with it.
+                // Once without the bulk download, and once during it.
                 Figure::Seconds if self == Workload::Loaded => 4.0 * size.seconds,
                 Figure::PerSecond | Figure::Seconds => 2.0 * size.seconds,
                 Figure::BytesPerConnection => size.connections as f64 / 100.0,
             }
     }
 
-    /// Checks that the answer is what was asked for.
+    /// Checks that the answer reports the requested work.
     ///
     /// # Errors
-    /// Defect of the answer: less than was asked for, or values that cannot be.
+    /// The defect of the answer: less work than requested, or impossible values.
     pub fn check(self, size: &Size, answer: &Answer) -> Result<(), (Failure, String)> {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
         if !(seconds.is_finite() && seconds > 0.0) {
             return lied(format!("it cannot have taken {}", number::measured(seconds, "s")));
         }
-        // None: so many that they cannot have been.
+        // `None`: an impossibly large number.
         let (wanted_bytes, wanted) = match self {
             Workload::Download | Workload::Upload | Workload::Transfer => (Some(size.bytes), 1),
             Workload::Streams => (Some(size.bytes), size.streams),
@@ -262,7 +263,7 @@ impl Workload {
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
             Workload::Ttfb => (Some(count), count),
-            // None without them: it is told below.
+            // `None` without them: the check below reports it.
             Workload::Loaded => {
                 let exchanges = count.checked_mul(SMALL_BODY);
                 let bulk = answer.latency.map_or(0, |latency| latency.bulk_bytes);
@@ -318,7 +319,8 @@ impl Workload {
         }
     }
 
-    /// The figure, where the answer has it: of idle connections it is taken from outside.
+    /// Returns the figure from the answer. That of idle connections is measured by the runner
+    /// instead.
     pub fn value(self, answer: &Answer) -> Option<f64> {
         match self.figure() {
             Figure::BitsPerSecond => Some(8.0 * answer.bytes as f64 / answer.seconds),
@@ -331,7 +333,7 @@ impl Workload {
         }
     }
 
-    /// Number of units that CPU time is divided by: 10^9 bytes each, or completions.
+    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
     pub fn units(self, answer: &Answer) -> f64 {
         match self.figure() {
             Figure::BitsPerSecond => answer.bytes as f64 / 1e9,
@@ -341,7 +343,8 @@ impl Workload {
     }
 }
 
-/// Checks the times of exchanges, which were one after the other: half of them took the median at least.
+/// Checks the times of exchanges. They ran one after the other, so half of them took the median or
+/// longer.
 fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
         let why = "the client does not say how long exchanges took".to_owned();
@@ -394,7 +397,7 @@ mod tests {
         Answer { first_byte_seconds, ..answer(7, 7, None, 2.0) }
     }
 
-    /// Seven exchanges beside 1,000 bytes.
+    /// Seven exchanges during a download of 1,000 bytes.
     fn loaded(unloaded: (f64, f64), loaded: (f64, f64), bulk_bytes: u64) -> Answer {
         let [unloaded, loaded] = [unloaded, loaded].map(|(median, p99)| Exchanges { median, p99 });
         let latency = Some(Latency { unloaded, loaded, bulk_bytes });
@@ -444,7 +447,7 @@ mod tests {
             (Workload::Loaded, loaded((0.0, 0.002), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, f64::NAN), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, 0.002), (0.1, 2.1), 1000)),
-            // Three took longer than all.
+            // Three exchanges took longer than the whole.
             (Workload::Loaded, loaded((0.001, 0.002), (0.7, 0.8), 1000)),
             (Workload::Loaded, Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) }),
         ];

@@ -1,5 +1,5 @@
-//! AES-GCM of BoringSSL (NIST SP 800-38D; RFC 5116), safe to call: nothing but what packets of QUIC (RFC 9001 s.5.3) and records of TLS 1.3
-//! (RFC 8446 s.5.2) need, with nonces of 12 bytes and tags of 16.
+//! A safe interface to BoringSSL's AES-GCM (NIST SP 800-38D, RFC 5116). It has only what QUIC packets (RFC 9001 s.5.3)
+//! and TLS 1.3 records (RFC 8446 s.5.2) need: nonces of 12 bytes and tags of 16 bytes.
 //!
 //! ```
 //! use equic_boringssl::AesGcm;
@@ -12,11 +12,12 @@
 //! assert_eq!(&opened, b"message");
 //! ```
 //!
-//! It is for x86-64: elsewhere nothing was measured, and there is nothing in it.
+//! The crate is empty without its feature `boringssl`, and on other CPUs than x86-64, where nothing was measured.
 //!
-//! Whoever seals two messages with one key and one nonce gives both away, and the key that authenticates; nothing here keeps anybody from it.
+//! The caller must never use the same nonce twice with one key: two such messages reveal each other and the
+//! authentication key. This crate does not check it.
 
-#![cfg(target_arch = "x86_64")]
+#![cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -31,14 +32,15 @@ pub const TAG_LEN: usize = 16;
 /// A key of AES-128-GCM or AES-256-GCM. BoringSSL overwrites it with zeros when it is dropped.
 pub struct AesGcm(NonNull<ffi::EVP_AEAD_CTX>);
 
-// SAFETY: the context belongs to this value alone, and nothing of BoringSSL is bound to the thread that made it.
+// SAFETY: this value owns the context, and BoringSSL does not bind it to a thread.
 unsafe impl Send for AesGcm {}
-// SAFETY: BoringSSL's seal and open functions take a constant context and "may be called concurrently with [themselves] or any other
-// seal/open function on the same EVP_AEAD_CTX" (openssl/aead.h).
+// SAFETY: BoringSSL's seal and open functions take a constant context and "may be called concurrently with [themselves]
+// or any other seal/open function on the same EVP_AEAD_CTX" (openssl/aead.h).
 unsafe impl Sync for AesGcm {}
 
 impl AesGcm {
-    /// A key of 16 bytes, for AES-128, or of 32, for AES-256. None: it has another length, or there is no memory.
+    /// Creates a key of 16 bytes for AES-128, or of 32 bytes for AES-256. Returns `None` for any other length, or if
+    /// memory cannot be allocated.
     pub fn new(key: &[u8]) -> Option<AesGcm> {
         // SAFETY: both take nothing and return the address of a static.
         let algorithm = unsafe {
@@ -48,13 +50,13 @@ impl AesGcm {
                 _ => return None,
             }
         };
-        // SAFETY: `algorithm` is one of BoringSSL's, and `key` has as many bytes as are told of.
+        // SAFETY: `algorithm` is a static of BoringSSL, and `key` has `key.len()` bytes.
         let context = unsafe { ffi::EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), TAG_LEN) };
         NonNull::new(context).map(AesGcm)
     }
 
-    /// Encrypts `data` in place and returns the tag, which authenticates `header`, too. None: BoringSSL refuses it, as it does data of 64 GiB; what is in
-    /// `data` then is of no use.
+    /// Encrypts `data` in place and returns the tag, which also authenticates `header`. Returns `None` if BoringSSL
+    /// refuses, for example for 64 GiB of data. The content of `data` is then unspecified.
     #[inline]
     pub fn seal_in_place(
         &self,
@@ -65,8 +67,9 @@ impl AesGcm {
         let mut tag = [0; TAG_LEN];
         let mut tag_len = 0;
         let place = data.as_mut_ptr();
-        // SAFETY: the context is one that was made and is not freed yet. Each pointer goes with the length of what it points to; `out` and `in` are
-        // the same memory, which BoringSSL allows, from one pointer that may write it. There is no `extra_in`.
+        // SAFETY: the context is initialised and not freed. Each pointer is passed with the length of its buffer. `out`
+        // and `in` are the same memory, which BoringSSL allows, from one pointer that may write it. `extra_in` is null
+        // with length 0.
         let sealed = unsafe {
             ffi::EVP_AEAD_CTX_seal_scatter(
                 self.0.as_ptr(),
@@ -87,7 +90,8 @@ impl AesGcm {
         (sealed == 1 && tag_len == TAG_LEN).then_some(tag)
     }
 
-    /// Decrypts `data` in place. Returns whether it and `header` are authentic; if they are not, what is in `data` is of no use.
+    /// Decrypts `data` in place. Returns whether `data` and `header` are authentic. If not, the content of `data` is
+    /// unspecified.
     #[inline]
     pub fn open_in_place(
         &self,
@@ -97,11 +101,12 @@ impl AesGcm {
         tag: &[u8; TAG_LEN],
     ) -> bool {
         let place = data.as_mut_ptr();
-        // SAFETY: `place` is `data`'s, as long as is told of, and may be written and read.
+        // SAFETY: `place` points to the `data.len()` bytes of `data`, which may be read and written.
         unsafe { self.open(nonce, header, place, data.len(), tag, place) }
     }
 
-    /// Decrypts `data` to `to`. Returns whether it and `header` are authentic and `to` is as long as `data`; if not, what is in `to` is of no use.
+    /// Decrypts `data` into `to`. Returns whether `data` and `header` are authentic and `to` is as long as `data`. If
+    /// not, the content of `to` is unspecified.
     #[inline]
     pub fn open_to(
         &self,
@@ -114,7 +119,8 @@ impl AesGcm {
         if data.len() != to.len() {
             return false;
         }
-        // SAFETY: both are as long as is told of, `to` may be written, and as one is borrowed mutably they do not overlap.
+        // SAFETY: both have `data.len()` bytes and `to` may be written. They do not overlap, because `to` is borrowed
+        // mutably.
         unsafe { self.open(nonce, header, data.as_ptr(), data.len(), tag, to.as_mut_ptr()) }
     }
 
@@ -130,8 +136,8 @@ impl AesGcm {
         tag: &[u8; TAG_LEN],
         to: *mut u8,
     ) -> bool {
-        // SAFETY: the context is one that was made and is not freed yet; `data` and `to` are as the caller says; the other pointers go with the
-        // lengths of what they point to.
+        // SAFETY: the context is initialised and not freed. The caller guarantees `data` and `to`. The other pointers
+        // are passed with the lengths of their buffers.
         let opened = unsafe {
             ffi::EVP_AEAD_CTX_open_gather(
                 self.0.as_ptr(),
@@ -152,7 +158,7 @@ impl AesGcm {
 
 impl Drop for AesGcm {
     fn drop(&mut self) {
-        // SAFETY: the context came from `EVP_AEAD_CTX_new`, and nobody has it after this.
+        // SAFETY: the context came from `EVP_AEAD_CTX_new`, and is not used after this.
         unsafe { ffi::EVP_AEAD_CTX_free(self.0.as_ptr()) }
     }
 }
@@ -208,7 +214,7 @@ mod tests {
         }
     }
 
-    /// What it seals is what AWS-LC seals, of any length up to two of a block's multiples beyond a packet's, and it opens that.
+    /// Seals the same bytes as AWS-LC for all lengths of packets and for two long ones, and opens them.
     #[test]
     fn messages_are_those_of_aws_lc() {
         let mut rng = StdRng::seed_from_u64(0x5eed);

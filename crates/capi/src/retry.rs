@@ -1,5 +1,8 @@
 //! Key rings, and the Retry tokens that a gateway creates with a ring. The functions need only a
 //! ring: that of a joined gateway, or a copy, which needs no gateway, kernel support or privileges.
+//!
+//! A ring of a joined gateway refers to the gateway, weakly, and reads its keys at each call, so that no
+//! program follows a rotation. It costs a system call for each token of a server at the socket.
 
 use std::borrow::Cow;
 use std::ffi::c_int;

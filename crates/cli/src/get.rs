@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use equic_command::plugin::Tally;
 use equic_gateway::parse_duration;
 use equic_http3::client::{Response, Target};
 use equic_http3::{Client, ClientConfig};
@@ -22,7 +23,6 @@ use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
 use crate::failure::{Done, Failure};
 use crate::interfaces::{self, Follower, PathFrom};
 use crate::output;
-use crate::plugin::Tally;
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
 use crate::trust::TrustArgs;
@@ -199,7 +199,7 @@ pub(crate) fn run(args: &Args) -> Done {
         for standing in &mut plugins {
             standing.counters = tally.of(&standing.hash);
         }
-        report_plugins(&plugins, args.json)?;
+        report_plugins(&plugins, told.left_out(), args.json)?;
         // The last one is said by whoever called.
         let last = failed.pop_last();
         failed.values().for_each(output::notice);
@@ -435,14 +435,19 @@ fn cache_of(args: &Args) -> CacheOf {
     }
 }
 
-/// Reports the outcome of each plugin.
-fn report_plugins(plugins: &[Standing], json: bool) -> Done {
+/// Reports the outcome of each plugin, and how many more plugins of servers there were.
+fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Done {
     for standing in plugins {
         if json {
             output::json_line("equic.get.plugin/1", standing)?;
         } else {
             output::notice(standing.line());
         }
+    }
+    if left_out > 0 {
+        output::notice(format_args!(
+            "{left_out} more plugins of servers are over, and are not listed"
+        ));
     }
     Ok(())
 }

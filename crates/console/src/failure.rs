@@ -22,6 +22,13 @@ pub enum Failure {
         /// Advice how to get an answer, on a separate line.
         mend: String,
     },
+    /// The command did its work, but its inputs have nothing that can be compared. Exit code 4.
+    Incomparable {
+        /// Message that says why nothing can be compared.
+        message: String,
+        /// Advice what to do, on a separate line.
+        mend: String,
+    },
     /// The QUIC Interop Runner asked for a feature that is not supported. Exit code 127.
     Unsupported(String),
     /// The reader of the output has closed it, so nothing can be reported. Exit code 0.
@@ -76,6 +83,11 @@ impl Failure {
         Failure::Undecided { message: message.into(), mend: mend.into() }
     }
 
+    /// Returns a failure with exit code 4. `message` says why nothing can be compared, and `mend` what to do.
+    pub fn incomparable(message: impl Into<String>, mend: impl Into<String>) -> Failure {
+        Failure::Incomparable { message: message.into(), mend: mend.into() }
+    }
+
     /// Writes the message to standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
         let code = match self {
@@ -83,6 +95,7 @@ impl Failure {
             Failure::Failed { .. } => 1,
             Failure::Usage(_) => 2,
             Failure::Undecided { .. } => 3,
+            Failure::Incomparable { .. } => 4,
             Failure::Unsupported(_) => 127,
         };
         crate::output::notice(self);
@@ -116,7 +129,8 @@ impl fmt::Display for Failure {
         match self {
             Failure::Failed { message, mend: None } => f.write_str(message),
             Failure::Failed { message, mend: Some(mend) }
-            | Failure::Undecided { message, mend } => {
+            | Failure::Undecided { message, mend }
+            | Failure::Incomparable { message, mend } => {
                 write!(f, "{message}\n  {mend}")
             }
             Failure::Usage(message) => {

@@ -1,5 +1,4 @@
-//! Output and failures of the command `equic` and of its experiments, and the metadata of their
-//! results.
+//! Output and failures of the commands `equic` and `equic-lab`, and the metadata of their results.
 //!
 //! Only this crate writes to standard output and standard error (except for progress bars, which
 //! `indicatif` draws). Names and reasons may come from a peer, so [`output`] escapes everything
@@ -27,8 +26,20 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::LazyLock;
+
 pub mod envelope;
 pub mod failure;
 pub mod manager;
 pub mod output;
 pub mod signals;
+
+/// Returns the version that `--version` prints, with the crypto libraries of this build, such as
+/// `0.1.0 (AWS-LC, packets: BoringSSL)`.
+#[must_use]
+pub fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        format!("{} ({})", env!("CARGO_PKG_VERSION"), equic_quic::AWS_LC_PROVIDER_LIBRARIES)
+    });
+    &VERSION
+}

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use equic_quic::is_printable;
@@ -14,6 +14,14 @@ use equic_report::table::{Style, Table};
 use serde::Serialize;
 
 use crate::failure::{Done, Failure};
+
+/// Name of the program, which notices begin with.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// Sets the name that notices begin with, which is `equic` by default. Later calls have no effect.
+pub fn name_program(name: &'static str) {
+    let _ = PROGRAM.set(name);
+}
 
 /// Writes text unchanged.
 pub fn text(text: impl Display) -> Done {
@@ -92,7 +100,8 @@ fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
 /// Characters that a terminal would interpret are escaped. The message may have several lines.
 pub fn notice(message: impl Display) {
     let shown = escaped(&message.to_string());
-    let _ = writeln!(io::stderr().lock(), "equic: {shown}");
+    let program = PROGRAM.get().copied().unwrap_or("equic");
+    let _ = writeln!(io::stderr().lock(), "{program}: {shown}");
 }
 
 /// Escapes all characters that a terminal would interpret, except line feeds. Also for progress

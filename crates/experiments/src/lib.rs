@@ -1,12 +1,14 @@
-//! The demo and the experiments of the papers, for the command `equic`. They run in labs on this
-//! machine, whose programs are this same command in network namespaces.
+//! The demo and the experiments of the papers, for the command `equic-lab`. They run in labs on this
+//! machine, whose programs are this same command, and `equic`, in network namespaces.
 //!
 //! * [`demo`]: attacks on a server, stopped in the kernel, in a minute and a half. [`reproduce`]:
 //!   repeats the experiments of four papers, and compares the results.
 //! * [`flood`]: what a flood leaves of a server's capacity, by protection. [`soak`]: endurance test
 //!   of a gateway.
 //! * `part`: a program of an experiment, which reports its progress as JSON lines. [`simulator`]:
-//!   finds `equic-sim`.
+//!   finds `equic-sim`. [`product`]: finds `equic`.
+//!
+//! The feature `all`, which is on by default, has all of them. Without it, there is only the demo.
 //!
 //! Each has `Args`, its command-line options, and `run`. All output goes through `equic_console`.
 //!
@@ -28,11 +30,19 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+#[cfg(feature = "all")]
 pub mod flood;
+#[cfg(feature = "all")]
 pub mod identity;
+#[cfg_attr(not(feature = "all"), allow(dead_code))]
 mod part;
+pub mod product;
 pub mod reproduce;
+#[cfg(feature = "all")]
 pub mod simulator;
+#[cfg(feature = "all")]
 pub mod soak;
 
-use equic_console::{envelope, failure, output, signals};
+#[cfg(feature = "all")]
+use equic_console::signals;
+use equic_console::{envelope, failure, output};

@@ -19,9 +19,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::failure::{Done, Failure};
+use crate::product;
 
 /// Number of lines of a part's standard error that are kept, to explain a failure.
 const LAST_WORDS: usize = 10;
+
+/// Commands of the program `equic`. All others are this program's.
+const PRODUCT: [&str; 3] = ["gateway", "get", "serve"];
 /// Timeout for starting and stopping a part, far longer than either takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two polls of a part.
@@ -90,7 +94,7 @@ impl Ended {
 }
 
 impl Part {
-    /// Starts this same command with other arguments.
+    /// Starts a command of `equic`, or one of this same program.
     pub(crate) fn start(
         name: impl Into<String>,
         placement: &Placement<'_>,
@@ -98,7 +102,10 @@ impl Part {
     ) -> Done<Part> {
         let name = name.into();
         let failed = |error| Failure::because(format_args!("cannot start the {name}"), error);
-        let program = std::env::current_exe().map_err(failed)?;
+        let program = match args.first() {
+            Some(command) if PRODUCT.contains(&command.as_str()) => product::program()?,
+            _ => std::env::current_exe().map_err(failed)?,
+        };
         let mut words = vec![program.to_string_lossy().into_owned()];
         words.extend_from_slice(args);
         let placement = ProcessPlacement {

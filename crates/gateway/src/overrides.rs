@@ -1,5 +1,8 @@
 //! Limits by prefix in the maps (docs/policy.md s.13): an array that servers also read, and tries
 //! through which the program finds an element of the array.
+//!
+//! Servers read the array, because a server that has counted a connection must judge it by the same limit as
+//! the program. No prefix is longer than a source, so both find the same limit.
 
 use std::io;
 use std::net::IpAddr;

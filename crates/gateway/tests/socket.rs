@@ -457,7 +457,7 @@ fn exemptions_are_seen_through_the_socket() {
 /// Mounts a BPF file system for this thread and its children, with the command from the operator's
 /// guide.
 fn mount_as_printed() {
-    let guide = include_str!("../../../docs/operator.md");
+    let guide = include_str!("../../../docs/how-to/upgrades.md");
     let (_, line) = guide.split_once("Needs a BPF file system: `").unwrap();
     let (command, _) = line.split_once('`').unwrap();
     // SAFETY: this thread, which ends with the test, gets its own mounts; the strings are

@@ -1,4 +1,4 @@
-//! Extensions of QUIC that connections speak beside HTTP/3.
+//! Extensions of QUIC that connections use in addition to HTTP/3.
 
 use crate::Hooks;
 

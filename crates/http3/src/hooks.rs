@@ -10,12 +10,12 @@ use equic_quic::NewConnection;
 pub struct Hooks(Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>);
 
 impl Hooks {
-    /// `attach` is called for each new connection while the endpoint is locked: it must not wait.
+    /// Creates hooks. `attach` is called for each new connection while the endpoint is locked, so it must not block.
     pub fn new(attach: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static) -> Hooks {
         Hooks(Arc::new(attach))
     }
 
-    /// Attaches them to a new connection.
+    /// Attaches the hooks to a new connection.
     pub fn attach(&self, connection: &mut NewConnection<'_>) {
         (self.0)(connection);
     }

@@ -1,13 +1,13 @@
 //! HTTP/3 server and client, with hooks for admission.
 //!
-//! The crate knows nothing of the gateway. A server asks an [`Admission`] whether to let a
-//! connection in and tells it what became of it; whoever binds the two together (the `equic`
-//! command) implements [`Admission`] over the gateway. [`UserSpaceQuota`] is the same policy
-//! enforced in the application, the baseline the gateway is measured against.
+//! The crate does not depend on the gateway. A server asks an [`Admission`] whether to admit a
+//! connection, and reports the connection's end and migrations to it. The `equic` command implements
+//! [`Admission`] over the gateway. [`UserSpaceQuota`] enforces the same policy in the application; it
+//! is the baseline that the gateway is compared with.
 //!
 //! Start reading at [`server`] ([`Server::bind`], [`Server::run`], [`Admission`]), then [`client`] ([`Client::get`]).
-//! [`tls`] makes and reads certificates, and turns them and a [`Trust`] into QUIC configs. [`binding`] binds the `h3`
-//! crate to QUIC of [`equic_quic`], on which the rest stands, and checks what comes before that crate sees it.
+//! [`tls`] creates and reads certificates, and turns them and a [`Trust`] into QUIC configurations. [`binding`]
+//! connects the `h3` crate to [`equic_quic`], and checks what a peer sends before `h3` sees it.
 //!
 //! Nothing here prints; events go to `tracing`.
 
@@ -37,8 +37,8 @@ pub use equic_transport::congestion::Algorithm as Congestion;
 
 /// HTTP/3 error codes this crate closes connections with (RFC 9114 s.8.1).
 pub mod h3_code {
-    /// H3_NO_ERROR: closed because there is nothing more to do.
+    /// H3_NO_ERROR: closed without an error.
     pub const NO_ERROR: u32 = 0x100;
-    /// H3_EXCESSIVE_LOAD: closed because the peer takes more than its share.
+    /// H3_EXCESSIVE_LOAD: closed because the peer exceeds a limit.
     pub const EXCESSIVE_LOAD: u32 = 0x107;
 }

@@ -5,82 +5,84 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
 };
 
+use crate::binding::Violation;
+
 /// Fields that belong to a connection of HTTP/1 (RFC 9114 s.4.2).
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// Checks header fields; the error says why they are malformed.
-pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), &'static str> {
+/// Checks header fields.
+pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), Violation> {
     headers.iter().try_for_each(|(name, value)| check_field(name, value))
 }
 
-/// Checks a field of a header or trailer section; the error says why it is malformed.
-pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), &'static str> {
+/// Checks a field of a header or trailer section.
+pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), Violation> {
     if OF_CONNECTIONS.contains(&name.as_str()) {
-        return Err("a field of an HTTP/1 connection");
+        return Err(Violation::ConnectionField);
     }
     // RFC 9114 s.4.2.
     if *name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
-        return Err("a TE field with more than \"trailers\"");
+        return Err(Violation::TeField);
     }
     Ok(())
 }
 
-/// Checks an interim response; the error says why it is malformed.
-pub(crate) fn check_interim(response: &Response<()>) -> Result<(), &'static str> {
+/// Checks an interim response.
+pub(crate) fn check_interim(response: &Response<()>) -> Result<(), Violation> {
     // RFC 9114 s.4.5.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err("status 101, which HTTP/3 does not have");
+        return Err(Violation::SwitchingProtocols);
     }
     // RFC 9110 s.8.6.
     if response.headers().contains_key(header::CONTENT_LENGTH) {
-        return Err("an interim response with a content-length");
+        return Err(Violation::InterimContentLength);
     }
     check_fields(response.headers())
 }
 
-/// Checks a request; the error says why it is malformed.
-pub(crate) fn check_request(request: &Request<()>) -> Result<(), &'static str> {
+/// Checks a request.
+pub(crate) fn check_request(request: &Request<()>) -> Result<(), Violation> {
     check_fields(request.headers())?;
     let uri: &Uri = request.uri();
     let (has_scheme, has_path) = (uri.scheme().is_some(), !uri.path().is_empty());
     // RFC 9110 s.7.2: `h3` looks at the first Host field only.
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
-        return Err("several Host fields");
+        return Err(Violation::MultipleHosts);
     }
     // RFC 9114 s.4.3.1. The authority here is that of :authority, or else of Host.
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err("an authority with user information");
+        return Err(Violation::UserInformation);
     }
     match *request.method() {
         // RFC 9114 s.4.4.
-        Method::CONNECT if has_scheme => Err("CONNECT with a scheme"),
-        Method::CONNECT if uri.port_u16().is_none() => Err("CONNECT without a port"),
+        Method::CONNECT if has_scheme => Err(Violation::ConnectWithScheme),
+        Method::CONNECT if uri.port_u16().is_none() => Err(Violation::ConnectWithoutPort),
         Method::CONNECT => Ok(()),
         // RFC 9114 s.4.3.1.
-        _ if !has_scheme || !has_path => Err("no scheme, or no path"),
+        _ if !has_scheme || !has_path => Err(Violation::MissingSchemeOrPath),
         _ => check_path(request.method(), uri),
     }
 }
 
 /// Checks the path and query of an absolute URI (RFC 9114 s.4.3.1).
-fn check_path(method: &Method, uri: &Uri) -> Result<(), &'static str> {
+fn check_path(method: &Method, uri: &Uri) -> Result<(), Violation> {
     match uri.path_and_query().map(|path| path.as_str()) {
         Some("*") if *method == Method::OPTIONS => Ok(()),
         Some(path) if path.starts_with('/') => Ok(()),
-        _ => Err("a path without a leading slash"),
+        _ => Err(Violation::RelativePath),
     }
 }
 
-/// Length of the content that is announced; none if none is. Several values, even equal ones (RFC
-/// 9110 s.8.6), are not believed: whoever sends them had other messages in mind.
-pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
+/// Returns the value of Content-Length, or `None` without such a field. Several values, even equal ones (RFC 9110
+/// s.8.6), are rejected, because they are typical of request smuggling.
+pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Violation> {
     let mut fields = headers.get_all(header::CONTENT_LENGTH).into_iter();
     let Some(value) = fields.next() else { return Ok(None) };
     let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     match (digits.and_then(|text| text.parse().ok()), fields.next()) {
         (Some(length), None) => Ok(Some(length)),
-        _ => Err("a content-length that is no number"),
+        _ => Err(Violation::ContentLength),
     }
 }
 
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_a_number() {
+    fn content_length_is_one_number() {
         let length = |values: &[&str]| {
             let fields: Vec<_> = values.iter().map(|value| ("content-length", *value)).collect();
             content_length(&headers(&fields))
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_connections_are_malformed() {
+    fn malformed_connection_specific_fields() {
         assert_eq!(check_fields(&headers(&[("te", "trailers"), ("accept", "*/*")])), Ok(()));
         assert_eq!(check_fields(&headers(&[("te", "Trailers")])), Ok(()));
         for field in OF_CONNECTIONS {
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn host_is_one_field() {
+    fn malformed_multiple_host_fields() {
         let request = |hosts: &[&str]| {
             let mut request = Request::builder().uri("https://a/");
             for host in hosts {
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_needs_depends_on_its_method() {
+    fn malformed_requests_by_method() {
         let request = |method: &str, uri: &str| {
             check_request(&Request::builder().method(method).uri(uri).body(()).unwrap())
         };

@@ -1,6 +1,5 @@
-//! The test cases: what is asked of both sides, over which network, for which files. Names,
-//! abbreviations and conditions are the QUIC Interop Runner's, but for
-//! `multipath`, which it does not have.
+//! The test cases: arguments of both ends, network, and files. Names, abbreviations and conditions
+//! are those of the QUIC Interop Runner, except for `multipath`, which it does not have.
 
 use std::time::Duration;
 
@@ -42,35 +41,36 @@ pub enum Case {
     Multipath,
 }
 
-/// Amount of data that is transferred, and the link it goes over.
+/// Amount of data of each case, and its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
-    /// As the QUIC Interop Runner does: 10 Mb/s, megabytes, 50 connections.
+    /// As in the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
     Runner,
-    /// The same conditions with less of everything: 40 Mb/s, a fifth of the bytes, 10 connections.
+    /// The same with less data: 40 Mb/s, a fifth of the bytes, 10 connections.
     #[default]
     Small,
 }
 
-/// Files, links and times that a case needs.
+/// Files, links and times of a case.
 #[derive(Clone, Debug)]
 pub struct CasePlan {
-    /// Bytes of each file.
+    /// Size of each file in bytes.
     pub files: Vec<usize>,
-    /// Characters of each file's name.
+    /// Length of each file's name in characters.
     pub name_len: usize,
-    /// The way to the server.
+    /// Link to the server.
     pub to_server: Link,
-    /// The way back.
+    /// Link to the client.
     pub to_client: Link,
-    /// Moves of the client, without its doing; none: it stays.
+    /// Changes of the client's address by the network, without its knowledge. `None`: it keeps its
+    /// address.
     pub rebind: Option<Rebind>,
-    /// Time that the client has.
+    /// Time limit of the client.
     pub timeout: Duration,
 }
 
 impl Case {
-    /// All of them, in the order of the matrix.
+    /// All cases, in the order of the matrix.
     pub const ALL: [Case; 23] = [
         Case::Handshake,
         Case::Transfer,
@@ -97,22 +97,22 @@ impl Case {
         Case::Multipath,
     ];
 
-    /// The one of this name.
+    /// Returns the case with this name.
     pub fn named(name: &str) -> Option<Case> {
         Case::ALL.into_iter().find(|case| case.name() == name)
     }
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         self.words().0
     }
 
-    /// Its letters in the matrix.
+    /// Returns its letters in the matrix.
     pub const fn abbreviation(self) -> &'static str {
         self.words().1
     }
 
-    /// Description of the feature that the case shows, for people.
+    /// Returns a description of the feature that the case tests.
     pub const fn description(self) -> &'static str {
         self.words().2
     }
@@ -165,9 +165,10 @@ impl Case {
         }
     }
 
-    /// The value of TESTCASE. The runner tells a client of `connectionmigration` to do `transfer`;
-    /// here it is told the truth, so that one that cannot says so, and one that knows no preferred
-    /// address may change its own.
+    /// Returns the value of TESTCASE. The runner sets `transfer` for a client of
+    /// `connectionmigration`. Here, the value is the name of the case. A client that does not
+    /// support it can then say so, and one without support for preferred addresses may change its
+    /// own address.
     pub const fn testcase(self, role: Role) -> &'static str {
         match (self, role) {
             (Case::LongRtt, _) => "handshake",
@@ -187,7 +188,7 @@ impl Case {
         }
     }
 
-    /// True if the check needs facts that only a key log shows.
+    /// Returns true if the check needs information that requires a key log.
     pub const fn needs_keys(self) -> bool {
         matches!(
             self,
@@ -203,17 +204,17 @@ impl Case {
         )
     }
 
-    /// True if the server's certificate is to take more bytes than a first flight may.
+    /// Returns true if the server's certificate must be longer than a first flight may be.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }
 
-    /// True if a page in a browser can show the case.
+    /// Returns true if a page in a browser can run the case.
     pub const fn for_browsers(self) -> bool {
         matches!(self, Case::Http3)
     }
 
-    /// Number of connections that there are to be.
+    /// Returns the required number of connections.
     pub const fn handshakes(self, size: Size) -> usize {
         match (self, size) {
             (Case::HandshakeLoss | Case::HandshakeCorruption, Size::Runner) => 50,
@@ -223,7 +224,7 @@ impl Case {
         }
     }
 
-    /// Files, links and times that the case needs.
+    /// Returns the files, links and times of the case.
     pub fn plan(self, size: Size) -> CasePlan {
         let link = self.link(size);
         let mut plan = CasePlan {
@@ -252,7 +253,7 @@ impl Case {
         let percent = |percent| Chance { percent, burst: 3 };
         let queue = Queue::Packets(match size {
             Size::Runner => 25,
-            // As long a queue in milliseconds.
+            // The queue holds the same time.
             Size::Small => 100,
         });
         let mut link = Link { delay: 15 * MS, rate: Some(rate), queue, ..Link::default() };
@@ -330,7 +331,8 @@ mod tests {
         assert_eq!(Case::Http3.testcase(Role::Server), "http3");
     }
 
-    /// docs/interop.md tells authors of endpoints what TESTCASE is, and which cases need a key log.
+    /// docs/interop.md tells authors of endpoints the values of TESTCASE, and the cases that need a
+    /// key log.
     #[test]
     fn endpoints_are_told_what_the_docs_say() {
         let docs = include_str!("../../../docs/interop.md");

@@ -17,17 +17,17 @@ use crate::process;
 use crate::trace::{KeyLog, Trace};
 use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap, words};
 
-/// Longest time until a server listens.
+/// Time limit until a server listens.
 const STARTING: Duration = Duration::from_secs(20);
-/// Time that a server has to end.
+/// Time limit for the end of a server.
 const ENDING: Duration = Duration::from_secs(2);
-/// The exit status of an endpoint that does not do the case.
+/// Exit status of an endpoint that does not support the case.
 const UNSUPPORTED: i32 = 127;
-/// Lines of each endpoint in `why.txt`.
+/// Number of lines of each endpoint in `why.txt`.
 const LAST_LINES: usize = 20;
-/// Bytes of datagrams that are kept of a cell; the largest case takes under a quarter.
+/// Maximum size of the kept datagrams of a cell. The largest case needs less than a quarter.
 const KEEP: usize = 64 << 20;
-/// Servers' ports: below those that the kernel gives out by itself.
+/// Ports of servers, below the kernel's ephemeral range.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Settings of a run.
@@ -35,7 +35,7 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 pub struct Settings {
     /// Amount of data in each case.
     pub size: Size,
-    /// Certificates, which were written before.
+    /// The certificates.
     pub certificates: Certificates,
     /// Folder in which each cell leaves its logs, captures and key logs.
     pub logs: PathBuf,
@@ -47,28 +47,28 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaseResult {
-    /// The files came whole, and what was to be shown was shown.
+    /// The files arrived completely, and the check succeeded.
     Succeeded,
-    /// One of the two said that it does not do this.
+    /// One of the two does not support the case.
     Unsupported,
-    /// Anything else.
+    /// Any other result.
     Failed,
 }
 
-/// Result of a cell, and the reason for it.
+/// Result of a cell, with its reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The result.
     pub verdict: CaseResult,
-    /// Reason for the result; empty for a success.
+    /// Reason for the result. Empty for a success.
     pub why: String,
-    /// Seconds that the cell took.
+    /// Duration of the cell in seconds.
     pub seconds: f64,
-    /// Folder of the logs; none if nothing was started.
+    /// Folder of the logs. `None` if nothing was started.
     pub logs: Option<PathBuf>,
 }
 
-/// Reason that a cell is no success.
+/// Reason that a cell is not a success.
 enum End {
     Unsupported(String),
     Failed(String),
@@ -80,7 +80,7 @@ impl From<InteropError> for End {
     }
 }
 
-/// Carries a case out. `stop` ends it early, as a failure.
+/// Runs a case. If `stop` is set, it ends early with a failure.
 pub fn run(
     settings: &Settings,
     client: &Implementation,
@@ -100,16 +100,16 @@ pub fn run(
         Err(End::Unsupported(why)) => (CaseResult::Unsupported, why),
         Err(End::Failed(why)) => (CaseResult::Failed, why),
     };
-    // The files are on both sides, and can be made again by the seed.
+    // Removes the files, which the seed reproduces.
     let _ = fs::remove_dir_all(folder.join("work"));
     if !why.is_empty() {
-        // The reason is also in the result.
+        // The result also has the reason.
         let _ = fs::write(folder.join("why.txt"), explained(&why, &folder));
     }
     Outcome { verdict, why, seconds: start.elapsed().as_secs_f64(), logs: Some(folder) }
 }
 
-/// Content of `why.txt`: the reason, and the last words of both endpoints.
+/// Returns the content of `why.txt`: the reason, and the last lines of both endpoints.
 fn explained(why: &str, folder: &Path) -> String {
     let mut text = format!("{why}\n");
     for role in [Role::Client, Role::Server] {
@@ -124,7 +124,7 @@ fn explained(why: &str, folder: &Path) -> String {
     text
 }
 
-/// File with what an endpoint writes.
+/// Name of the file with the output of an endpoint.
 fn output(folder: &Path, role: Role) -> PathBuf {
     folder.join(role.name()).join("output.txt")
 }
@@ -139,7 +139,7 @@ fn refused(client: &Implementation, server: &Implementation, case: Case) -> Opti
     page.then(|| format!("{} loads pages: only http3 has one", client.name))
 }
 
-/// All that a cell needs while it runs.
+/// State of a running cell.
 struct CellContext<'a> {
     settings: &'a Settings,
     client: &'a Implementation,
@@ -169,7 +169,7 @@ impl CellContext<'_> {
         let address = SocketAddr::new(ip, free_port()?);
         let any = SocketAddr::new(ip, 0);
         let relay = Relay::start(Config {
-            // The second is what the server says it would rather be talked to at.
+            // The second one is the server's preferred address.
             fronts: vec![any; if self.case == Case::ConnectionMigration { 2 } else { 1 }],
             server: address,
             to_server: plan.to_server.clone(),
@@ -233,7 +233,7 @@ impl CellContext<'_> {
         Ok(server)
     }
 
-    /// Runs the client to its end.
+    /// Runs the client until it ends.
     fn fetch(&self, requests: &[String], timeout: Duration, server: &Program) -> Result<(), End> {
         let mut environment = self.environment(Role::Client);
         environment.push(("REQUESTS", requests.join(" ")));
@@ -257,7 +257,7 @@ impl CellContext<'_> {
         }))
     }
 
-    /// Adds the last line that an endpoint wrote to a reason.
+    /// Appends the last line of an endpoint's output to a reason.
     fn with_words(&self, why: String, role: Role) -> String {
         match &words::last_lines(&output(self.folder, role), 1)[..] {
             [line] => format!("{why}: {line}"),
@@ -265,7 +265,7 @@ impl CellContext<'_> {
         }
     }
 
-    /// The end of an endpoint that ended with `status`, which is not success.
+    /// Returns the reason for an endpoint that ended with `status`, which is not success.
     fn status_of(&self, role: Role, status: Option<ExitStatus>) -> End {
         let name = role.name();
         let why = match status.map(|status| (status.code(), status.signal())) {
@@ -314,7 +314,7 @@ impl CellContext<'_> {
     }
 
     fn keep_captures(&self, report: &Report, fronts: &[SocketAddr], server: SocketAddr) {
-        // For a person to look into; the verdict does not depend on them.
+        // For manual analysis. The verdict does not depend on these files.
         let sim = self.folder.join("sim");
         for (file, side) in
             [("client.pcap", pcap::Side::Client), ("server.pcap", pcap::Side::Server)]
@@ -332,7 +332,7 @@ impl CellContext<'_> {
             &self.folder.join("server/keys.log"),
         ]);
         let trace = Trace::read(&report.records, &log);
-        // As the captures.
+        // For manual analysis, too.
         let _ = fs::write(self.folder.join("sim/packets.txt"), trace.text());
         trace
     }
@@ -349,12 +349,12 @@ impl CellContext<'_> {
     }
 }
 
-/// A UDP port that nobody has, of either family. Each is given out once in a long time, so cells side
-/// by side do not meet.
+/// Returns a UDP port that is free in both address families. A port is not returned again soon, so
+/// concurrent cells do not collide.
 fn free_port() -> Result<u16, End> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
-    // Runs side by side begin at different places.
+    // Concurrent processes start at different ports.
     let own = u16::try_from(std::process::id() % u32::from(count)).unwrap_or(0);
     for _ in 0..count {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % count;
@@ -367,7 +367,8 @@ fn free_port() -> Result<u16, End> {
     Err(End::Failed("there is no free port".to_owned()))
 }
 
-/// True if a UDP socket is bound to the port (proc_net(5): hex behind the address).
+/// Returns true if a UDP socket is bound to the port (proc_net(5): in hexadecimal, after the
+/// address).
 fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");
     ["/proc/net/udp", "/proc/net/udp6"].iter().any(|file| {

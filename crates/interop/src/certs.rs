@@ -13,23 +13,24 @@ use rcgen::{
 use crate::InteropError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Names of the server in the runner's network, and here.
+/// Names of the server: in the runner's network, and here.
 const NAMES: [&str; 7] =
     ["server", "server4", "server6", "server46", "localhost", "127.0.0.1", "::1"];
-/// Number of names of 247 characters that make a certificate long: over 7,500 bytes.
+/// Number of names of 247 characters that make a certificate longer than 7,500 bytes.
 const LONG_NAMES: usize = 34;
 
-/// Two folders of certificates of one authority.
+/// Two folders of certificates from one authority.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// An ordinary one.
+    /// An ordinary certificate.
     pub usual: PathBuf,
-    /// One that needs more than the three datagrams that a server may answer one with.
+    /// A certificate that needs more than the three datagrams that a server may send before it has
+    /// validated the client's address.
     pub long: PathBuf,
 }
 
 impl Certificates {
-    /// Writes them into `folder`.
+    /// Writes the certificates into `folder`.
     ///
     /// # Errors
     /// The folder is not writable.
@@ -74,12 +75,12 @@ impl Certificates {
 
 fn dated(params: &mut CertificateParams) {
     let now = SystemTime::now();
-    // A day back: clocks differ.
+    // Valid since yesterday, because clocks differ.
     params.not_before = (now - DAY).into();
     params.not_after = (now + 10 * DAY).into();
 }
 
-/// Random, so that compressing it is of no use, and of labels that a verifier takes.
+/// Returns random labels, which cannot be compressed and which a verifier accepts.
 fn long_name(rng: &mut SmallRng) -> String {
     let mut label = || (0..61).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect();
     let labels: Vec<String> = (0..4).map(|_| label()).collect();

@@ -1,5 +1,5 @@
-//! Checks that a trace shows what its case is about. The conditions are those of the QUIC Interop Runner, which has
-//! none for several paths: those are ours.
+//! Checks that a trace shows the feature of its case. The conditions are those of the QUIC Interop
+//! Runner. It has no case for several paths, so those conditions are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,26 +12,28 @@ use crate::{Case, Size};
 
 /// TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
 const CHACHA20: u16 = 0x1303;
-/// Bytes that a server has to send in Handshake packets for the long certificate to be in them.
+/// Minimum number of bytes that a server must send in Handshake packets if it sends the long
+/// certificate.
 const LONG_HANDSHAKE: u64 = 7500;
-/// Most streams that a server of `multiplexing` may allow at first.
+/// Maximum number of streams that a server of `multiplexing` may permit initially.
 const MAX_STREAMS: u64 = 1000;
-/// Most bytes of the requests of `zerortt` that may be in 1-RTT packets: half of 40 names.
+/// Maximum number of bytes of `zerortt` requests in 1-RTT packets: half of 40 names.
 const MAX_LATE_REQUESTS: usize = 40 * 250 / 2;
 
-/// Least stream data that a server of `multipath` has to send on each of two paths, in bytes: more than a probe, and
-/// less than what any scheduler leaves over for the second when the first path's window is full.
+/// Minimum number of bytes of stream data that a server of `multipath` must send on each of two
+/// paths. It is more than a probe, and less than any scheduler sends on the second path when the
+/// first path's window is full.
 const MIN_SHARE: usize = 20_000;
 
-/// Longest time for a client to answer a PATH_CHALLENGE, on a machine that has much else to do.
+/// Time limit for a client to answer a PATH_CHALLENGE on a busy machine.
 const ANSWERING: Duration = Duration::from_millis(50);
 
-/// Evidence by which a cell is judged.
+/// Evidence for the verdict on a cell.
 pub(crate) struct Evidence<'a> {
     pub(crate) case: Case,
     pub(crate) size: Size,
     pub(crate) browser: bool,
-    /// The server is held to the RFC where the runner is lenient.
+    /// True if the server must follow the RFC where the runner is lenient.
     pub(crate) strict: bool,
     pub(crate) trace: &'a Trace,
 }
@@ -42,7 +44,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// Checks the evidence; the error says what is missing.
+/// Checks the evidence. The error says what is missing.
 pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     let (case, trace) = (evidence.case, evidence.trace);
     if case == Case::VersionNegotiation {
@@ -85,7 +87,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
 fn handshakes(evidence: &Evidence<'_>) -> Checked {
     let expected = evidence.case.handshakes(evidence.size);
     let found = evidence.trace.handshakes();
-    // A browser may open a second connection beside the first.
+    // A browser may open a second connection in addition to the first.
     ensure(found == expected || (evidence.browser && found > 0), || {
         format!("{found} handshakes instead of {expected}")
     })
@@ -96,7 +98,7 @@ fn no_retry(trace: &Trace) -> Checked {
     ensure(retries == 0, || "there was a Retry".to_owned())
 }
 
-/// RFC 8999 s.6: the answer carries the client's IDs the other way round.
+/// RFC 8999 s.6: the answer has the client's connection IDs in exchanged places.
 fn version_negotiation(trace: &Trace) -> Checked {
     let first = trace.going(Way::ToServer).find(|seen| seen.version.is_some());
     let first = first.ok_or("the client sent nothing that begins a connection")?;
@@ -125,7 +127,7 @@ fn second_version(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// At such a round trip a client sends its ClientHello again before it is answered.
+/// With such a round-trip time, a client retransmits its ClientHello before it gets an answer.
 fn client_hello_again(trace: &Trace) -> Checked {
     let times = trace
         .of(Way::ToServer, Observed::Initial)
@@ -170,7 +172,7 @@ fn retry(trace: &Trace) -> Checked {
         if initial.token.is_empty() {
             highest = highest.max(number);
         } else if tokens.contains(&initial.token[..]) {
-            // RFC 9000 s.17.2.5.3: packet numbers go on.
+            // RFC 9000 s.17.2.5.3: packet numbers continue.
             return ensure(number.is_none() || number > highest, || {
                 "the client began its packet numbers again after the Retry".to_owned()
             });
@@ -195,8 +197,8 @@ fn resumption(trace: &Trace) -> Checked {
 fn early_data(trace: &Trace) -> Checked {
     let early: usize =
         trace.of(Way::ToServer, Observed::ZeroRtt).map(|seen| seen.payload_len).sum();
-    // Probes of the path's MTU are large and carry nothing: where packets can be read, it is what is on
-    // streams that counts.
+    // Probes of the path MTU are large and contain no data. If packets can be decrypted, only
+    // stream data counts.
     let asked = |seen: &Seen| seen.content.as_ref().map_or(seen.payload_len, |c| c.stream_bytes);
     let late: usize = trace.of(Way::ToServer, Observed::OneRtt).map(asked).sum();
     ensure(early > 0, || "the client sent no 0-RTT packet".to_owned())?;
@@ -230,14 +232,16 @@ fn ecn(trace: &Trace) -> Checked {
             .going(other)
             .filter_map(|seen| seen.content.as_ref())
             .any(|content| content.ack_ecn);
-        ensure(counted, || format!("nobody counts the marks of the {who}: no ACK has ECN counts"))?;
+        ensure(counted, || {
+            format!("the peer does not count the marks of the {who}: no ACK has ECN counts")
+        })?;
     }
     Ok(())
 }
 
-/// RFC 9000 s.8.1, where the server is: what has arrived there against what it has sent, until a
-/// Handshake packet arrives. Many a server looks whether there is room before it adds a datagram, so
-/// that the runner lets 4 times pass.
+/// RFC 9000 s.8.1, at the server: compares the bytes that arrived with the bytes that it sent,
+/// until a Handshake packet arrives. Many servers check the limit before they add a datagram, so
+/// the runner permits a factor of 4.
 fn amplification(trace: &Trace, times: usize) -> Checked {
     let sent: u64 =
         trace.connections.iter().map(|one| one.server_handshake_bytes).max().unwrap_or(0);
@@ -272,7 +276,7 @@ fn amplification(trace: &Trace, times: usize) -> Checked {
     Err("the client sent no Handshake packet".to_owned())
 }
 
-/// RFC 9000 s.9.3: the server validates each path that it goes on with.
+/// RFC 9000 s.9.3: the server validates each path that it continues to use.
 fn rebound(trace: &Trace, address: bool) -> Checked {
     let seen_at: BTreeSet<_> = trace.packets.iter().map(|seen| seen.seen_as).collect();
     let places = if address {
@@ -284,7 +288,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     let first_path = trace.packets.first().map(|seen| seen.seen_as);
     let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
     let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
-    // What comes when the client has said its last word but goodbye, or is about to, is not answered.
+    // Packets that arrive when the client closes the connection, or is about to, need no answer.
     let closes = |seen: &&Seen| seen.content.as_ref().is_some_and(|content| content.closes);
     let last = trace.going(Way::ToServer).filter(|seen| !closes(seen)).map(|seen| seen.sent).max();
     for seen in trace.going(Way::ToClient) {
@@ -293,7 +297,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
         }
         let content = seen.content.as_ref();
         let challenged = content.is_some_and(|content| !content.challenges.is_empty());
-        // An answer to the client's probe is no use of the path yet (RFC 9000 s.9.1).
+        // An answer to the client's probe is not a use of the path yet (RFC 9000 s.9.1).
         if !challenged && content.is_some_and(|content| content.probing) {
             continue;
         }
@@ -322,12 +326,12 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     ensure(open == 0, || format!("{open} PATH_CHALLENGE frames were not answered"))
 }
 
-/// RFC 9000 s.9.5: who goes elsewhere on purpose uses an ID that was not used before.
+/// RFC 9000 s.9.5: an endpoint that migrates deliberately uses a new connection ID.
 fn new_ids(trace: &Trace) -> Checked {
     let mut paths = BTreeSet::new();
     let mut used: BTreeSet<&[u8]> = BTreeSet::new();
     for seen in trace.of(Way::ToServer, Observed::OneRtt).filter(|seen| seen.content.is_some()) {
-        // Packets of the old path may come between: it is the first of each that counts.
+        // Packets of the old path may arrive in between. The first packet of each path counts.
         if paths.insert(seen.client) && used.contains(&seen.dcid[..]) {
             let (client, _) = seen.client;
             return Err(format!("the client's first packet from {client} has an ID used before"));
@@ -337,8 +341,8 @@ fn new_ids(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// RFC 10069: two paths, each from an address of the client of its own, with packets of both sides, acknowledgements
-/// of their own, and a share of the file.
+/// RFC 10069: two paths, each from a different address of the client, with packets of both sides,
+/// acknowledgements for each path, and a share of the file on each.
 fn several_paths(trace: &Trace) -> Checked {
     let contents = |way| trace.going(way).filter_map(|seen| Some((seen, seen.content.as_ref()?)));
     let mut bytes: BTreeMap<u32, usize> = BTreeMap::new();
@@ -360,7 +364,7 @@ fn several_paths(trace: &Trace) -> Checked {
         ensure(places.insert(first.seen_as), || {
             format!("path {path} begins at {}, where another is", first.seen_as)
         })?;
-        // Those of path 0 may be in ACK frames until the peer is known to take others.
+        // ACK frames may acknowledge path 0 until the peer is known to accept PATH_ACK.
         ensure(path == 0 || acknowledged.contains(&path), || {
             format!("the client acknowledged nothing on path {path}")
         })?;

@@ -1,4 +1,4 @@
-//! Every condition, held and not held, on traces made by hand.
+//! Tests every condition with traces that fulfil it and traces that do not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn seen(way: Way, kind: Observed) -> Seen {
     }
 }
 
-/// One handshake, and a packet of each side after it, all a datagram each.
+/// A handshake, and a packet of each side after it, each in its own datagram.
 fn plain() -> Trace {
     let packets = [
         seen(Way::ToServer, Observed::Initial),
@@ -73,7 +73,7 @@ fn fails(case: Case, trace: &Trace, with: &str) {
     assert!(why.contains(with), "{case:?}: {why}");
 }
 
-/// The plain one, changed.
+/// The plain trace with a change.
 fn changed(change: impl FnOnce(&mut Trace)) -> Trace {
     let mut trace = plain();
     change(&mut trace);
@@ -126,7 +126,8 @@ fn suites_and_streams() {
             trace.connections[0].client_hello = Some(ClientHello { random: Vec::new(), suites });
         })
     };
-    // RFC 8701: a reserved value offers nothing. Neither does a signalling value (RFC 5746, RFC 7507).
+    // RFC 8701: a reserved value offers nothing. A signalling value (RFC 5746, RFC 7507) does not
+    // either.
     passes(Case::ChaCha20, &hello(&[0x0a0a, 0x1303]));
     passes(Case::ChaCha20, &hello(&[0x1303, 0xfafa, 0x00ff, 0x5600]));
     fails(Case::ChaCha20, &hello(&[0x0a0a, 0x1303, 0x1301]), "1301");
@@ -237,7 +238,8 @@ fn three_times_and_no_more() {
     };
     lenient(&sent(3600)).expect("the runner lets it pass");
     lenient(&sent(3601)).expect_err("not that");
-    // What was lost on the way to the server does not count, nor does a coalesced packet twice.
+    // Packets that were lost on the way to the server do not count. A coalesced packet does not
+    // count twice.
     let lost = changed(|trace| trace.packets[0].arrived = None);
     fails(Case::AmplificationLimit, &lost, "when 0 had come");
     let coalesced = changed(|trace| {
@@ -248,7 +250,7 @@ fn three_times_and_no_more() {
     passes(Case::AmplificationLimit, &coalesced);
 }
 
-/// The client is seen elsewhere, the server's first packet there carries a challenge.
+/// The client appears at another address. The server's first packet there contains a challenge.
 fn moved(answered: bool, same_id: bool) -> Trace {
     let mut moved = changed(|trace| {
         let elsewhere: SocketAddr = "127.0.1.1:2000".parse().expect("an address");
@@ -282,7 +284,7 @@ fn paths_are_validated() {
     passes(Case::RebindPort, &moved(true, true));
     passes(Case::RebindAddr, &moved(true, true));
     fails(Case::RebindPort, &moved(false, true), "not answered");
-    // Who has only goodbye to say is not asked any more.
+    // A client that closes the connection needs no challenge.
     let mut goodbye = moved(false, true);
     let close = Content { closes: true, ..Content::default() };
     goodbye.packets.last_mut().expect("the last one").content = Some(close);
@@ -290,7 +292,7 @@ fn paths_are_validated() {
     let mut silent = moved(true, true);
     silent.packets[7].content = Some(Content::default());
     fails(Case::RebindPort, &silent, "no PATH_CHALLENGE");
-    // Answering a probe of the client's is not to use the path.
+    // Answering a probe of the client is not a use of the path.
     let mut probed = moved(true, false);
     let probe = Content { probing: true, responses: vec![[6; 8]], ..Content::default() };
     let answer = Seen { content: Some(probe), datagram: 9, ..probed.packets[7].clone() };

@@ -1,9 +1,10 @@
-//! Errors that keep a run from being made. A mistake of an implementation is no error, but an outcome.
+//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
+//! a cell.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason that a run cannot be made.
+/// Reason that a run is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InteropError {
@@ -14,16 +15,16 @@ pub enum InteropError {
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's error.
+        /// Error from the system.
         #[source]
         source: io::Error,
     },
-    /// The list of implementations is not one.
+    /// A file is not a list of implementations.
     #[error("{} is no list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
         path: PathBuf,
-        /// Description of what is wrong with the list, for people.
+        /// The defect of the list.
         reason: String,
     },
     /// No implementation has this name.
@@ -31,10 +32,10 @@ pub enum InteropError {
     Unknown {
         /// The name as given.
         name: String,
-        /// The names that there are.
+        /// The known names.
         known: String,
     },
-    /// Certificates could not be made.
+    /// Certificates cannot be created.
     #[error("cannot make certificates: {0}")]
     Certificate(String),
 }

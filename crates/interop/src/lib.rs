@@ -1,11 +1,11 @@
-//! The QUIC Interop Runner's test cases between any two implementations, as processes on one machine
-//! with a relay between them instead of containers and a simulator.
+//! Runs the QUIC Interop Runner's test cases between any two implementations. They are processes on
+//! one machine with a relay between them, instead of containers and a simulator.
 //!
 //! An implementation is a program that follows the runner's endpoint contract ([`registry`]). A
-//! [`Case`] says what client and server are told, which files are fetched, and what the network does;
-//! [`cell::run`] carries it out for one client and one server, and `check` reads from the relay's
-//! records, decrypted with the key logs ([`trace`]), whether what was to be shown was shown. A success
-//! is never taken from an exit status alone. [`result`] is the matrix, in the runner's own schema.
+//! [`Case`] defines the arguments of client and server, the files, and the network. [`cell::run`]
+//! runs it for one client and one server. `check` reads the relay's records, decrypted with the key
+//! logs ([`trace`]), and decides whether they show the feature. An exit status alone is never a
+//! success. [`result`] is the matrix, in the runner's schema.
 //!
 //! ```
 //! use equic_interop::Case;

@@ -1,4 +1,4 @@
-//! Records as a capture file that Wireshark reads: IP packets with UDP headers made for them.
+//! Writes records as a capture file for Wireshark: IP packets with generated UDP headers.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ pub(crate) enum Side {
     Server,
 }
 
-/// Writes what a side sent, and what of the other's reached it.
+/// Writes the packets that a side sent, and those of the other side that reached it.
 pub(crate) fn write(
     path: &Path,
     records: &[Record],
@@ -61,7 +61,7 @@ pub(crate) fn write(
     file.flush()
 }
 
-/// An IP packet with a UDP datagram; without checksums, which nothing looked at on the way.
+/// Returns an IP packet with a UDP datagram, without checksums.
 fn packet(from: SocketAddr, to: SocketAddr, ecn: u8, payload: &[u8]) -> Vec<u8> {
     let udp_len = u16::try_from(payload.len() + 8).unwrap_or(u16::MAX).to_be_bytes();
     let mut packet = Vec::with_capacity(payload.len() + 48);

@@ -1,4 +1,4 @@
-//! A program of a case, with what it says in a file.
+//! Starts a program of a case, with its output in a file.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use equic_harness::{ProcessPlacement, Program, Streams};
 
-/// Starts a program in `folder`, with what it says in `log`.
+/// Starts a program in `folder`, with its output in `log`.
 pub(crate) fn start(
     command: &[String],
     environment: &[(&str, String)],

@@ -1,9 +1,9 @@
 //! The implementations: a list like `interop/implementations.json`, which is also built into the program.
 //!
-//! An entry has a URL, roles and a command. The command is started with the runner's environment: ROLE,
-//! TESTCASE, REQUESTS (clients), SERVER_PARAMS, CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR, and in place of
-//! the containers' fixed places WWW, DOWNLOADS, CERTS and PORT (servers). Exit status 127 says that it
-//! does not do the case.
+//! An entry has a URL, roles and a command. The command runs in the runner's environment: ROLE,
+//! TESTCASE, REQUESTS (clients), SERVER_PARAMS, CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR. WWW,
+//! DOWNLOADS, CERTS and PORT (servers) replace the fixed paths of containers. Exit status 127 means
+//! that it does not support the case.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use serde::Deserialize;
 
 use crate::{Case, InteropError};
 
-/// The end of a connection that an implementation is.
+/// Role of an implementation in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The one that fetches.
+    /// It fetches files.
     Client,
-    /// The one that serves.
+    /// It serves files.
     Server,
 }
 
 impl Role {
-    /// The value of ROLE.
+    /// Returns the value of ROLE.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Client => "client",
@@ -39,28 +39,29 @@ pub struct Implementation {
     pub name: String,
     /// Address of the implementation's web page.
     pub url: String,
-    /// Ends of a connection that the implementation can be.
+    /// Roles that the implementation supports.
     pub roles: Vec<Role>,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// It loads a page with the files in it, instead of fetching each.
+    /// True if it loads a page that contains the files, instead of fetching each file.
     pub browser: bool,
-    /// As a server it is held to the RFC where the runner is lenient.
+    /// True if it must follow the RFC as a server where the runner is lenient.
     pub strict: bool,
-    /// Cases it cannot do although what it is told does not show it, and why; by role.
+    /// Cases that it does not support although its exit status does not say so, with reasons, by
+    /// role.
     pub declines: BTreeMap<(Role, Case), String>,
 }
 
-/// All that are known.
+/// All known implementations.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     implementations: Vec<Implementation>,
-    /// Entries of the list in the program that a list in a file does not have.
+    /// Entries of the built-in list that a list in a file does not have.
     more: Vec<Implementation>,
 }
 
-/// The list of a source tree, relative to its folder. In the current folder it takes the place of the
-/// list that is built in.
+/// The list of a source tree, relative to the tree's folder. If the current folder has one, it
+/// replaces the built-in list.
 pub const LIST: &str = "interop/implementations.json";
 
 #[derive(Deserialize)]
@@ -78,11 +79,11 @@ struct Entry {
 }
 
 impl Registry {
-    /// Reads a file. In commands `{dir}` is the folder of the file, `{built}` and `{equic}` are what
-    /// was given.
+    /// Reads a file. In commands, `{dir}` is the folder of the file. `{built}` and `{equic}` are
+    /// the given paths.
     ///
     /// # Errors
-    /// It cannot be read, or is not of the form.
+    /// The file cannot be read, or its content is invalid.
     pub fn read(path: &Path, built: &Path, equic: &Path) -> Result<Registry, InteropError> {
         let text = std::fs::read_to_string(path).map_err(InteropError::file("read", path))?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_else(|| PathBuf::from("."));
@@ -91,17 +92,17 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Returns the list in the program. `{dir}` is `dir`, the folder `interop` of a source tree.
+    /// Returns the built-in list. `{dir}` is `dir`, the folder `interop` of a source tree.
     ///
     /// # Errors
-    /// The list is not of the form, which a test excludes.
+    /// The list is invalid. A test checks that this does not happen.
     pub fn built_in(dir: &Path, built: &Path, equic: &Path) -> Result<Registry, InteropError> {
         let text = include_str!("../../../interop/implementations.json");
         Registry::parse(text, Path::new("the list in the program"), dir, built, equic)
     }
 
-    /// Leaves out those whose program is not there, or a file in one of `folders` that their arguments
-    /// name, and returns their names.
+    /// Removes implementations whose program does not exist, or lacks a file in one of `folders`
+    /// that its arguments name. Returns their names.
     pub fn retain_built(&mut self, folders: &[&Path]) -> Vec<String> {
         let mut without = Vec::new();
         self.implementations.retain(|one| {
@@ -156,7 +157,7 @@ impl Registry {
         Ok(Registry { implementations, more: Vec::new() })
     }
 
-    /// Has those started with more arguments whose command is this program.
+    /// Appends arguments to the commands of implementations that are this program.
     pub fn add_arguments(&mut self, program: &Path, arguments: &[String]) {
         for one in self.implementations.iter_mut().chain(&mut self.more) {
             if one.command.first().is_some_and(|first| Path::new(first) == program) {
@@ -165,16 +166,17 @@ impl Registry {
         }
     }
 
-    /// All of them, by name.
+    /// Returns all implementations, by name.
     pub fn all(&self) -> &[Implementation] {
         &self.implementations
     }
 
-    /// Returns those of these names, or all of the list if there are no names, that can be `role`. A name
-    /// that a list in a file does not have is looked up in the list in the program.
+    /// Returns the implementations with these names, or the whole list if there are no names, that
+    /// support `role`. A name that a list in a file does not have is looked up in the built-in
+    /// list.
     ///
     /// # Errors
-    /// A name that is not known.
+    /// A name is unknown.
     pub fn select(
         &self,
         names: &[String],

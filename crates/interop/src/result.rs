@@ -1,5 +1,5 @@
-//! The matrix: who was run with whom, and what became of each case; in the QUIC Interop Runner's own
-//! JSON, to which `reason`, `seconds` and `logs` are added.
+//! The matrix: the result of each case for each pair, in the QUIC Interop Runner's JSON with the
+//! additional fields `reason`, `seconds` and `logs`.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::{Case, CaseResult, Outcome};
 /// All cells of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Matrix {
-    /// Names, in the order of rows.
+    /// Names of the clients, in the order of rows.
     pub clients: Vec<String>,
-    /// Names, in the order of columns.
+    /// Names of the servers, in the order of columns.
     pub servers: Vec<String>,
     /// Cases that were run.
     pub cases: Vec<Case>,
@@ -23,7 +23,7 @@ pub struct Matrix {
     pub cells: BTreeMap<(String, String, Case), Outcome>,
 }
 
-/// Start and end of a run, in seconds since 1970.
+/// Start and end of a run, in seconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
     /// Start of the run.
@@ -33,7 +33,7 @@ pub struct Times {
 }
 
 impl Matrix {
-    /// The letters of the cases that became `verdict`.
+    /// Returns the letters of the cases with the result `verdict`.
     pub fn letters(&self, client: &str, server: &str, verdict: CaseResult) -> Vec<&'static str> {
         let became = |case: &&Case| {
             self.cell(client, server, **case).is_some_and(|cell| cell.verdict == verdict)
@@ -41,17 +41,18 @@ impl Matrix {
         self.cases.iter().filter(became).map(|case| case.abbreviation()).collect()
     }
 
-    /// Result of a case between a client and a server; none if it was not run.
+    /// Returns the result of a case between a client and a server. `None` if it did not run.
     pub fn cell(&self, client: &str, server: &str, case: Case) -> Option<&Outcome> {
         self.cells.get(&(client.to_owned(), server.to_owned(), case))
     }
 
-    /// Number of cells with the result `verdict`.
+    /// Returns the number of cells with the result `verdict`.
     pub fn count(&self, verdict: CaseResult) -> usize {
         self.cells.values().filter(|cell| cell.verdict == verdict).count()
     }
 
-    /// The runner's JSON: a list of cases for each pair, in the order clients, then servers.
+    /// Returns the runner's JSON: a list of cases for each pair, ordered by client and then by
+    /// server.
     pub fn json(&self, times: Times, log_dir: &str) -> Value {
         let tests: BTreeMap<&str, Value> = self
             .cases

@@ -1,22 +1,22 @@
-//! Last words of an endpoint: the end of what it wrote.
+//! Reads the last lines of an endpoint's output.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Bytes at the end of the output that are read.
+/// Number of bytes that are read at the end of the output.
 const TAIL: u64 = 16 << 10;
-/// Most characters of a line.
+/// Maximum length of a line in characters.
 const LINE: usize = 300;
 
-/// Returns the last lines of a file that are not empty, `most` of them at most.
+/// Returns the last lines of a file that are not empty, at most `most` of them.
 ///
-/// Control characters are escaped, because the lines are shown on terminals. A file that cannot be read
-/// has no lines.
+/// Control characters are escaped, because the lines are shown on terminals. A file that cannot be
+/// read has no lines.
 pub(crate) fn last_lines(file: &Path, most: usize) -> Vec<String> {
     let text = tail(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // What Rust adds to every panic.
+    // Lines that Rust adds to every panic.
     let told = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_");
     let mut lines: Vec<String> = text.lines().rev().filter(told).take(most).map(escaped).collect();
     lines.reverse();
@@ -24,7 +24,7 @@ pub(crate) fn last_lines(file: &Path, most: usize) -> Vec<String> {
 }
 
 fn tail(file: &Path) -> std::io::Result<Vec<u8>> {
-    // An endpoint may have put something else there, such as a pipe that is never written to.
+    // An endpoint may have replaced the file, for example with a pipe without a writer.
     if !std::fs::symlink_metadata(file)?.is_file() {
         return Ok(Vec::new());
     }

@@ -15,10 +15,8 @@ use equic_gateway::{
 };
 use equic_lab::flood::frame::udp_frame;
 use equic_report::schema::Machine;
-use equic_report::stats::{RESAMPLES, Sample};
+use equic_report::stats::Sample;
 use equic_report::table::{Column, Style, Table};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -120,7 +118,6 @@ fn measured(control: &Control, title: &str) -> Result<String> {
             times.push(begun.elapsed().as_secs_f64() * 1000.0);
         }
     }
-    let mut rng = SmallRng::seed_from_u64(1);
     let columns = [
         Column::text("reading"),
         Column::number("median").unit("ms"),
@@ -129,8 +126,7 @@ fn measured(control: &Control, title: &str) -> Result<String> {
     let mut table = Table::new(columns).title(title.to_owned());
     for ((what, _), times) in READINGS.iter().zip(times) {
         let sample: Sample = times.into_iter().collect();
-        let interval =
-            sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
+        let interval = sample.median_95().ok_or("too few rounds")?;
         table.row([
             (*what).to_owned(),
             format!("{:.2}", sample.median().ok_or("no rounds")?),

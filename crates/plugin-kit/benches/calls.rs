@@ -16,8 +16,6 @@ use equic_transport::operation::{
     AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation,
 };
 use equic_transport::{Connection, TransportConfig};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 
 /// Calls that are timed together: so few that an interruption seldom falls among them.
 const CALLS: u32 = 1000;
@@ -110,13 +108,12 @@ fn measure(what: &str, rounds: usize, kinds: &[(&str, Kind)], call: fn(&mut Conn
     }
     for ((name, _), sample) in kinds.iter().zip(samples) {
         let sample: Sample = sample.into_iter().collect();
-        let mut rng = StdRng::seed_from_u64(1);
-        match (sample.median(), sample.bootstrap_95(&mut rng, 10_000, Sample::median)) {
+        match (sample.median(), sample.median_95()) {
             (Some(median), Some(interval)) => println!(
                 "{what}, {name}: {median:.1} ns, 95 % interval {:.1} to {:.1}, {rounds} rounds",
                 interval.low, interval.high
             ),
-            _ => println!("{what}, {name}: no round"),
+            _ => println!("{what}, {name}: too few rounds"),
         }
     }
     for mut network in networks {

@@ -54,9 +54,9 @@ pub struct Attack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signed {
     No,
-    /// Somebody changed a bit of the author's signature.
+    /// A bit of the author's signature was changed.
     Wrong,
-    /// By an author whom the policy does not name.
+    /// Signed by an author that the policy does not name.
     Stranger,
 }
 
@@ -124,7 +124,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "stranger",
-        tries: "signed by somebody whom the policy does not name, and wants `raise`",
+        tries: "signed by an author that the policy does not name, and needs `raise`",
         expected: Fate::Refused,
         manifest: RAISE,
         code: IDLE,
@@ -235,7 +235,7 @@ impl Attack {
         Ok(push.with_bytes(&forged))
     }
 
-    /// Pushes the plugin to a client, and then sends it so many bytes.
+    /// Pushes the plugin to a client, and then sends this many bytes to it.
     ///
     /// # Errors
     /// The plugin is not built, or the transfer is not complete.

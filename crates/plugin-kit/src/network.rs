@@ -17,14 +17,15 @@ use equic_transport::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
 
-/// The largest datagram that an end is asked for.
+/// The largest datagram that an end may send.
 const LARGEST: usize = 1500;
 
-/// Datagrams that an end is asked for at once, as for a message to the system.
+/// Most datagrams that an end sends at once, as in one message to the system.
 const TOGETHER: usize = 44;
 
-/// Steps in a row in which time may stand still.
+/// Steps in a row in which time may stand still, or in which a timer runs out less than [`TINY`] after the step before.
 const STILL: u32 = 10_000;
+const TINY: Duration = Duration::from_micros(1);
 
 /// Reason for which there is no network: in the configuration of TLS or of the link.
 #[derive(Debug, Error)]
@@ -97,14 +98,14 @@ struct Line {
 struct Marks {
     /// Time in the queue from which on they are marked.
     above: Duration,
-    /// Weight of what a packet waits in the average that is compared with it, from 0 to 1; 1: the packet's own time counts alone.
+    /// Weight of a packet's waiting time in the average, from 0 to 1. With 1, only the packet's own time counts.
     weight: f64,
     /// The average so far, in seconds, by the way: to the client, and to the server.
     average: [f64; 2],
 }
 
 impl Marks {
-    /// True if a packet is marked that goes this way and waits for so long.
+    /// Returns true if a packet in this direction with this waiting time is marked.
     fn next(&mut self, way: usize, waited: Duration) -> bool {
         let (average, waited) = (&mut self.average[way], waited.as_secs_f64());
         // By the second formula it might be a rounding away from the first.
@@ -128,7 +129,7 @@ pub type Prepare = Box<dyn FnOnce(&mut Connection) + Send>;
 pub struct Beginning {
     /// The transport.
     pub config: TransportConfig,
-    /// Preparation of the connection, for example to attach hooks; none: nothing is done.
+    /// Preparation of the connection, for example to attach hooks. `None` if there is nothing to prepare.
     pub prepare: Option<Prepare>,
 }
 
@@ -153,7 +154,7 @@ pub struct Network {
     /// There is one at least; the connection begins on the first.
     lines: Vec<Line>,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// Marks that routers make; none: they make none.
+    /// Marks that routers set. `None` if they set no marks.
     mark: Option<Marks>,
     /// Time that datagrams have waited in the queues so far, all together, and how many they were: to the client, and to
     /// the server.
@@ -163,6 +164,8 @@ pub struct Network {
     /// Memory for datagrams that are made together.
     buffer: Vec<u8>,
     still: u32,
+    /// Timers of the client, and of the server, that have run out.
+    timeouts: [u64; 2],
 }
 
 impl fmt::Debug for Network {
@@ -298,6 +301,7 @@ impl Network {
             sent: 0,
             buffer: Vec::new(),
             still: 0,
+            timeouts: [0; 2],
         })
     }
 
@@ -346,17 +350,22 @@ impl Network {
         self.side(end).connection.as_mut().map(|(_, connection)| connection)
     }
 
-    /// Hooks of an end that failed, and why, since this was asked last.
+    /// Takes the hooks of an end that have failed since the last call, with the reasons.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
     }
 
-    /// Messages from the hooks of an end to the application, since this was asked last.
+    /// Returns how many times a timer of this end's connection has run out.
+    pub fn timeouts(&self, end: End) -> u64 {
+        self.timeouts[usize::from(end == End::Server)]
+    }
+
+    /// Takes the messages from the hooks of an end to the application since the last call.
     pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
         std::mem::take(&mut self.side(end).told)
     }
 
-    /// Choices of paths by hooks of an end that did not hold, since this was asked last.
+    /// Takes the overruled path choices of an end's hooks since the last call.
     pub fn overruled(&mut self, end: End) -> Vec<(Operation, Overruled)> {
         std::mem::take(&mut self.side(end).overruled)
     }
@@ -390,7 +399,7 @@ impl Network {
     /// The client opens a path over a link, and both ends find that it works.
     ///
     /// # Errors
-    /// [`Stuck`]: there is no such link, the ends do not take as many paths, or nobody answers.
+    /// [`Stuck`]: there is no such link, the ends do not support that many paths, or the peer does not answer.
     pub fn open_path(&mut self, link: usize) -> Result<PathId, Stuck> {
         let limit = Duration::from_secs(60);
         let local = self.lines.get(link).map(|line| line.client.ip());
@@ -408,7 +417,7 @@ impl Network {
             Some(Err(error)) => return Err(self.stuck(error.to_string())),
             None => return Err(self.stuck("there is no connection".to_owned())),
         };
-        self.run_until(limit, "nobody answers on the path", |network| {
+        self.run_until(limit, "the peer does not answer on the path", |network| {
             [End::Client, End::Server].into_iter().all(|end| {
                 let connection = network.connection(end);
                 connection
@@ -428,8 +437,8 @@ impl Network {
         })
     }
 
-    /// Sends so many bytes on a stream of its own, from one end to the other, and reads them there; returns the
-    /// time that it took. What is read must be what was sent.
+    /// Sends this many bytes on a new stream from one end to the other, and reads them there. Returns the time of the
+    /// transfer. The bytes read must be the bytes sent.
     ///
     /// # Errors
     /// [`Stuck`], after `limit`, or when other bytes arrive.
@@ -485,7 +494,7 @@ impl Network {
         Ok(())
     }
 
-    /// Runs until `done` says so; it is asked whenever something happened.
+    /// Runs until `done` returns true. It is called after every step.
     ///
     /// # Errors
     /// [`Stuck`], with `otherwise`, after `limit`, or when a connection is closed.
@@ -516,7 +525,7 @@ impl Network {
         Stuck { after: self.elapsed(), why }
     }
 
-    /// Sends all that is to be sent; then lets the next thing happen: a datagram arrives, or a timer runs out.
+    /// Sends all pending datagrams, and then advances to the next event: the arrival of a datagram, or a timer.
     fn step(&mut self, end: Timestamp) -> Result<(), Stuck> {
         self.transmit(End::Client);
         self.transmit(End::Server);
@@ -524,7 +533,8 @@ impl Network {
         let timers = [End::Client, End::Server].map(|end| self.connection(end)?.poll_timeout());
         let next = timers.into_iter().flatten().chain(arrival).min();
         let next = next.unwrap_or(end).min(end).max(self.now);
-        self.still = if next == self.now { self.still + 1 } else { 0 };
+        let timer = arrival.is_none_or(|at| at > next) && next < self.now + TINY;
+        self.still = if next == self.now || timer { self.still + 1 } else { 0 };
         if self.still > STILL {
             return Err(self.stuck("time stands still: a timer is due without end".to_owned()));
         }
@@ -542,13 +552,14 @@ impl Network {
                 && connection.poll_timeout().is_some_and(|at| at <= now)
             {
                 connection.handle_timeout(now);
+                self.timeouts[usize::from(end == End::Server)] += 1;
             }
             self.listen(end);
         }
         Ok(())
     }
 
-    /// Sends what is to be sent: as a socket does, with the datagrams together that may go in one message to the system.
+    /// Sends the pending datagrams of an end, grouped like messages to the system.
     fn transmit(&mut self, from: End) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(TOGETHER * LARGEST, 0);
@@ -620,7 +631,7 @@ impl Network {
         let InFlight { to, line, ecn, mut bytes } = datagram;
         let (now, client) = (self.now, self.lines[line].client);
         let (remote, local) = match to {
-            // Where there is one address nobody need tell which.
+            // With a single address, the local address is not needed.
             End::Client => (self.server.address, (self.lines.len() > 1).then_some(client.ip())),
             End::Server => (client, None),
         };

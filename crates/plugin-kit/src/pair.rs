@@ -29,10 +29,10 @@ impl TrialError {
     }
 }
 
-/// The latest that an end knows of a plugin.
+/// The latest progress of a plugin at an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The offer; none: it was not offered.
+    /// The offer. `None` if the plugin was not offered.
     pub id: Option<PluginId>,
     /// SHA-256 of its bundle.
     pub hash: [u8; 32],
@@ -63,13 +63,13 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// The key of authors whom [`policy`] names: no secret, since it is in this crate's text.
+/// Returns the key of the author in [`policy`]. It is not secret, because it is in this crate's source.
 pub(crate) fn key() -> Result<SigningKey, TrialError> {
     SigningKey::from_seed(&[7; 32]).map_err(TrialError::of)
 }
 
-/// A policy that lets everybody's plugins tune and have frames of their own, and those of one author all that a peer's
-/// plugin can get.
+/// Returns a policy that permits all plugins to tune and to have frames of their own, and the plugins of one author
+/// everything that a peer's plugin can get.
 pub(crate) fn policy() -> Result<Policy, TrialError> {
     let text = format!(
         "anyone = [\"observe\", \"tune\", \"frames\"]\n[[author]]\nname = \"known\"\nkey = \"{}\"\n\
@@ -103,7 +103,7 @@ fn end(
     let standings = Standings::default();
     let heard = standings.clone();
     config.listener = Some(Arc::new(move |update: &Update| note(&heard, update)));
-    // Plugins that expire are none of these trials': the same seed is to give the same run.
+    // These trials have no plugins that expire, because the same seed must give the same run.
     config.clock = Arc::new(|| 0);
     transport.extra_parameters.push(config.parameter());
     let mut beginning = Beginning::new(transport);

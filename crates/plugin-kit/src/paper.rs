@@ -66,7 +66,7 @@ impl Timer {
         Timer::TailLossProbe,
     ];
 
-    /// Plugin that the server pushes to the client; none: nothing.
+    /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
     ///
     /// # Errors
     /// The plugin is not built.
@@ -247,7 +247,7 @@ impl Marking {
     pub const ALL: [Marking; 4] =
         [Marking::TailDrop, Marking::Plugin, Marking::Native, Marking::Averaged];
 
-    /// Plugin that the server pushes to the client; none: nothing.
+    /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
     ///
     /// # Errors
     /// The plugin is not built.
@@ -282,9 +282,9 @@ pub struct Download {
     pub waited: Duration,
 }
 
-/// A download of so many bytes through a queue of five bandwidth-delay products, which marks from two on unless `marking` is
-/// [`Marking::TailDrop`]; the plugin is pushed before it. A mark comes when what waits exceeds the limit, as of RED whose
-/// two thresholds are one, and which goes by the queue as it is or by its average ([`Marking::Averaged`]).
+/// Downloads this many bytes through a queue of five bandwidth-delay products, after the plugin was pushed. The queue marks
+/// packets above two products, unless `marking` is [`Marking::TailDrop`], like RED with two equal thresholds, which uses
+/// the present or the average length of the queue ([`Marking::Averaged`]).
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.

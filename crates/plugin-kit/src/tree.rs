@@ -62,7 +62,7 @@ tree![
 ];
 
 impl Source {
-    /// The plugin of this name; none: the tree has no such plugin.
+    /// Returns the plugin of this name, or `None` if the tree has no such plugin.
     pub fn find(name: &str) -> Option<Source> {
         TREE.iter().copied().find(|one| one.name == name)
     }

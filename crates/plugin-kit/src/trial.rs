@@ -50,7 +50,7 @@ struct Setup {
     /// The plugin, where it is the application's own.
     own: Option<Plugin>,
     seed: u64,
-    /// The work is divided by so much.
+    /// Divisor of the amount of work.
     part: u64,
 }
 
@@ -209,7 +209,7 @@ impl Setup {
         Ok(pair)
     }
 
-    /// Sends so many bytes, `times` over, each time on a stream of its own.
+    /// Sends this many bytes `times` times, each time on a new stream.
     fn carry(&self, pair: &mut Pair, from: End, bytes: u64, times: u64) -> Result<Run, TrialError> {
         let sent = sent_hash(bytes);
         let mut run = Run { value: 0.0, times: Vec::new(), lost: 0, intact: true };
@@ -294,7 +294,7 @@ fn ack_frequency(setup: &Setup) -> Result<Run, TrialError> {
         client.map_or(0, |client| client.stats().acks_received)
     };
     let before = acks(&mut pair);
-    // Of a short transfer most is slow start.
+    // A short transfer would be mostly slow start.
     let run = setup.carry(&mut pair, End::Client, 5_000_000, 1)?;
     Ok(Run { value: (acks(&mut pair) - before) as f64, ..run })
 }

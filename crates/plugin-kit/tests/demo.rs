@@ -1,4 +1,4 @@
-//! The trials and attacks that `equic plugin demo` shows, small.
+//! The trials and attacks that `equic-lab plugin-demo` shows, small.
 
 use equic_plugin_kit::hostile::ATTACKS;
 use equic_plugin_kit::trial::TRIALS;

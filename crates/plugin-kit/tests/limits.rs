@@ -1,5 +1,5 @@
 //! What the worst plugins that are known can cause, in numbers that do not depend on the machine:
-//! steps, bytes, and plugins that were taken off. `equic plugin bench --limits` measures times.
+//! steps, bytes, and plugins that were taken off. `equic-lab plugin-bench --limits` measures times.
 
 use std::time::Duration;
 
@@ -59,6 +59,25 @@ fn plugins_of_an_address_are_held_to_its_steps() {
     assert!(steps <= most, "{steps} of {most}");
     // And one connection by itself is not held up.
     assert_eq!(work(1, worker, worker.turns).0, 15);
+}
+
+/// A plugin that has the connection wake up a nanosecond later, again and again, pays for each
+/// wake-up, so that it is taken off after as many as its steps allow.
+#[test]
+fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
+    let early = worker("a nanosecond away");
+    let mut idle = Idle::new(1, &early.push(0).unwrap()).unwrap();
+    let (before, woken) = (idle.usage().steps, idle.wake_ups());
+    idle.stall();
+    idle.pass(TIME).unwrap();
+    let (wake_ups, packets) = idle.wake_ups();
+    let (wake_ups, packets) = (wake_ups - woken.0, packets - woken.1);
+    // 5,000 steps each, unless there was a packet. The other plugins have timers every 10 ms.
+    let paid = (idle.usage().steps - before) / 5_000;
+    println!("{wake_ups} wake-ups, {paid} paid, {packets} packets, {} run on", idle.running());
+    assert!(wake_ups > 200, "the timer is not early");
+    assert!(wake_ups <= paid + packets, "wake-ups are not paid for");
+    assert!(idle.running() < 15, "all plugins run on");
 }
 
 /// Frames that plugins queue by their timers are charged for the packets that they take.

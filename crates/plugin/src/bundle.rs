@@ -20,29 +20,29 @@ pub const MAX_BUNDLE: usize = MAX_PREAMBLE + MAX_CODE + MAX_STAPLE;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// Not a bundle, or of another version of the format.
+    /// The bytes are not a bundle, or a bundle of another version of the format.
     #[error("this is not a plugin bundle of version 1")]
     Magic,
-    /// A length or a flag that cannot be.
+    /// A length or a flag of the header is invalid.
     #[error("the bundle's header: {0}")]
     Header(&'static str),
-    /// Bytes are missing, or there are more.
+    /// Bytes are missing, or there are too many.
     #[error("the bundle has {found} bytes where its header says {expected}")]
     Length {
-        /// Bytes that the header speaks of.
+        /// Length by the header, in bytes.
         expected: usize,
-        /// Bytes that there are.
+        /// Actual length, in bytes.
         found: usize,
     },
-    /// The preamble has another length than was declared.
+    /// The preamble does not have the declared length.
     #[error("{found} bytes stand before the object, and the bundle's header says {expected}")]
     Preamble {
-        /// Bytes that the header speaks of.
+        /// Length by the header, in bytes.
         expected: usize,
-        /// Bytes that there are, or were said to be.
+        /// Length that was offered or found, in bytes.
         found: usize,
     },
-    /// The signature is not that of this manifest by this key.
+    /// The signature does not match the manifest and the key.
     #[error("the signature by {0} is not one of this manifest")]
     Signature(PublicKey),
     /// The staple does not prove that this bundle is in the log that it names.
@@ -51,18 +51,18 @@ pub enum BundleError {
     /// The manifest was refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The object is not the one that the manifest speaks of.
+    /// The object is not the one of the manifest.
     #[error("the object has the hash {found}, and the manifest says {expected}")]
     Hash {
-        /// By the manifest.
+        /// Hash in the manifest.
         expected: String,
-        /// Of the object.
+        /// Hash of the object.
         found: String,
     },
 }
 
-/// A plugin that was read: its manifest is sound, its object the manifest's, and its signature, if it has one, right. Whether
-/// it may run is [`crate::decide`]'s to say.
+/// A bundle that was read. Its manifest is valid, its object matches the manifest, and its signature is valid if it has
+/// one. [`crate::decide`] decides whether the plugin may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle<'b> {
     bytes: &'b [u8],
@@ -72,8 +72,8 @@ pub struct Bundle<'b> {
 }
 
 impl<'b> Bundle<'b> {
-    /// Bytes that a bundle has which begins like this, for who receives one piece by piece: nothing while fewer
-    /// than 16 bytes are there.
+    /// Returns the length of a bundle that begins with these bytes, for receivers of pieces. Returns `None` if there are
+    /// fewer than 16 bytes.
     pub fn length(beginning: &[u8]) -> Result<Option<usize>, BundleError> {
         if beginning.len() < HEADER {
             let known = beginning.len().min(MAGIC.len());
@@ -86,10 +86,10 @@ impl<'b> Bundle<'b> {
         Header::read(beginning).map(|header| Some(header.total()))
     }
 
-    /// Reads a bundle. It takes time and memory in proportion to `bytes`, of which [`MAX_BUNDLE`] are the most.
+    /// Reads a bundle of at most [`MAX_BUNDLE`] bytes. It takes time and memory in proportion to `bytes`.
     pub fn parse(bytes: &'b [u8]) -> Result<Bundle<'b>, BundleError> {
         let header = Header::read(bytes)?;
-        // One that is cut within its preamble has another length than its header says.
+        // `Preamble::parse` refuses a bundle that is cut within its preamble.
         let (front, rest) = bytes.split_at(header.preamble().min(bytes.len()));
         let preamble = Preamble::parse(front, bytes.len())?;
         let (code, stapled) = rest.split_at(header.code);
@@ -182,16 +182,16 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
     Ok(assemble(text.as_bytes(), code, key))
 }
 
-/// The same bundle, signed by this key, whoever signed it before. A proof that it is in a log, which was of the former
-/// signature, is gone.
+/// Returns the bundle with a signature by this key, in place of an earlier one. A proof that the bundle is in a log is
+/// removed, because it belongs to the earlier signature.
 pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
     assemble(bundle.text(), bundle.code, Some(key))
 }
 
-/// The same bundle with the proof that it is in a log, in place of another one.
+/// Returns the bundle with this proof that it is in a log, in place of an earlier one.
 ///
 /// # Errors
-/// [`BundleError::Staple`] if the proof is not of this bundle, [`BundleError::Header`] if nobody signed it.
+/// [`BundleError::Staple`] if the proof does not belong to this bundle, [`BundleError::Header`] if the bundle has no signature.
 pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
     let Some((author, signature)) = bundle.preamble.signed else {
         return Err(BundleError::Header("a proof that it is in a log, without a signature"));
@@ -210,7 +210,7 @@ pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleErr
 fn header(text: &[u8], code: &[u8], signed: bool, staple: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + KEY + SIGNATURE + text.len() + code.len());
     bytes.extend_from_slice(&MAGIC);
-    // `parse` has seen that it is no more than MAX_MANIFEST.
+    // `parse` has checked that it is at most MAX_MANIFEST.
     bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
     bytes.extend_from_slice(&(code.len() as u32).to_be_bytes());
     bytes.extend_from_slice(&[u8::from(signed), staple]);

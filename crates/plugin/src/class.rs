@@ -65,7 +65,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// The side that brings a plugin to a connection.
+/// The side that provides a plugin of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The owner of this endpoint.
@@ -74,20 +74,20 @@ pub enum Origin {
     Peer,
 }
 
-/// Requirement that a plugin of a peer has to meet to get a class. [`Self::Impossible`] holds for the owner's plugins, too.
+/// Requirement for a peer's plugin to get a class. [`Self::Impossible`] applies to the owner's plugins, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requires {
-    /// That the policy grants it.
+    /// The policy grants the class.
     Nothing,
-    /// That an author whom the policy names has signed it.
+    /// The policy grants the class to the author who signed the plugin.
     Signature,
-    /// That it is not a peer's.
+    /// The plugin is the owner's.
     OwnPlugin,
     /// No plugin gets it.
     Impossible,
 }
 
-/// Class of each operation that a plugin may replace. No plugin may replace one that is not in here.
+/// Class of each operation that a plugin may replace. No plugin may replace an operation that is not listed.
 const REPLACING: &[(Operation, Class)] = &{
     use Class::{Choose, Frames, Never, Observe, Payload, Raise, Tune};
     use Operation as O;
@@ -157,7 +157,7 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::FollowPeer, Choose),
         (O::ChallengePath, Choose),
         (O::PathValidated, Choose),
-        // It is said to this plugin alone, as is its timer: nothing of the connection is replaced.
+        // Only this plugin gets this call, like that of its timer, and nothing of the connection is replaced.
         (O::InitOpaqueData, Observe),
         (O::ReadParameters, Never),
         (O::KeysReady, Never),
@@ -192,7 +192,7 @@ const REPLACING: &[(Operation, Class)] = &{
     ]
 };
 
-/// Operations whose bytes are secrets, or are what an observer of the connection would need: not even to look at.
+/// Operations whose bytes are secrets or would help an observer of the connection. Plugins may not even read them.
 const NOT_TO_BE_SEEN: &[Operation] = &[
     Operation::IsStatelessReset,
     Operation::ReadParameters,
@@ -201,10 +201,10 @@ const NOT_TO_BE_SEEN: &[Operation] = &[
     Operation::NewToken,
 ];
 
-/// The class of an operation at an anchor. `own_frame`: it is anchored at a frame type that is the plugin's own.
+/// Returns the class of an operation at an anchor. `own_frame` is true at a frame type of the plugin's own.
 pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class {
     let carries = operation.describe().carries;
-    // Of one that carries frames, those of the transport's own are payload.
+    // The transport's own frames are payload.
     let of_frames = |class: Class| match class {
         Class::Frames if !own_frame => Class::Payload,
         class => class,
@@ -214,7 +214,7 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             let found = REPLACING.iter().find(|(one, _)| *one == operation);
             of_frames(found.map_or(Class::Never, |(_, class)| *class))
         }
-        // The message is the application's to this plugin alone.
+        // The application sent the message to this plugin only.
         Anchor::Before | Anchor::After if operation == Operation::HookMessage => Class::Observe,
         Anchor::Before | Anchor::After => match carries {
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
@@ -225,14 +225,14 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
     }
 }
 
-/// The class of setting a field; to read one is [`Class::Observe`]. Nothing for a field that cannot be set.
+/// Returns the class for setting a field, or `None` if the field cannot be set. Reading a field is [`Class::Observe`].
 pub fn class_of_setting(field: Field) -> Option<Class> {
     match field {
-        // Timers and pace follow from it.
+        // Timers and pacing depend on it.
         Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
         // Without the class `raise` it can only be lowered: `runtime/helpers.rs`.
         Field::CongestionWindow | Field::SlowStartThreshold => Some(Class::Tune),
-        // What it holds for is the plugin's own choice.
+        // It applies to the plugin's own choice.
         Field::ChoiceHolds => Some(Class::Choose),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Files that somebody else may have put there: read without waiting, and no further than they may be long.
+//! Reads files that another program may control: without waiting, and up to a maximum length.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -11,7 +11,7 @@ pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read(open(path, 0)?, most)
 }
 
-/// As [`read_regular`], and refuses a symbolic link.
+/// Reads like [`read_regular`], but refuses a symbolic link.
 pub(crate) fn read_regular_here(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     check(&fs::symlink_metadata(path)?, most)?;
     read(open(path, libc::O_NOFOLLOW)?, most)
@@ -24,7 +24,7 @@ fn open(path: &Path, flags: libc::c_int) -> io::Result<File> {
 }
 
 fn read(file: File, most: u64) -> io::Result<Vec<u8>> {
-    // Another file may have the path by now than the one that was looked at.
+    // The path may name another file since it was checked.
     check(&file.metadata()?, most)?;
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -1,5 +1,4 @@
-//! Plugins that the owner of an endpoint no longer lets run: withdrawn ones, and those that are too
-//! old.
+//! Refuses plugins that are withdrawn or too old.
 //!
 //! The signature of an old version stays valid, and the peer chooses which version it offers.
 
@@ -29,7 +28,7 @@ pub(crate) fn max_age(text: &str) -> Result<Duration, PolicyError> {
     age.ok_or_else(|| PolicyError::MaxAge(text.to_owned()))
 }
 
-/// Reads a time; returns seconds after 1970.
+/// Reads a time. Returns seconds since the Unix epoch.
 pub(crate) fn time(text: &str) -> Option<u64> {
     let time: SystemTime = humantime::parse_rfc3339(text).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())

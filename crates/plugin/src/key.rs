@@ -11,22 +11,22 @@ pub(crate) const KEY: usize = 32;
 /// Bytes of a signature.
 pub(crate) const SIGNATURE: usize = 64;
 
-/// Prefix of the signed bytes, so that no signature made for something else counts.
+/// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
 const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
 
-/// Reason that a text or bytes are no key.
+/// Reason for which a text or bytes are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Not of this form.
+    /// The form is wrong.
     #[error("a key is written `ed25519:` and 64 hexadecimal digits")]
     Text,
-    /// Not a private key.
+    /// The bytes are not a private key.
     #[error("a private key is 32 bytes")]
     Seed,
 }
 
-/// An author's public key: who has the other half of it is that author.
+/// An author's public key. The owner of the private key is that author.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; KEY]);
 
@@ -39,12 +39,12 @@ impl PublicKey {
         &self.0
     }
 
-    /// True if this key signed the manifest.
+    /// Returns true if this key signed the manifest.
     pub(crate) fn signed(&self, manifest: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         self.signed_bytes(&[CONTEXT, manifest].concat(), signature)
     }
 
-    /// True if this key signed these bytes, which begin with a context of their own.
+    /// Returns true if this key signed these bytes, which begin with a context of their own.
     pub(crate) fn signed_bytes(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
     }

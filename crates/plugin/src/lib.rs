@@ -1,17 +1,17 @@
 //! Protocol plugins: bytecode that changes operations of a QUIC connection, from its owner or from the peer.
 //!
-//! Before any bytecode runs it is decided whether it may:
+//! These parts decide whether bytecode may run:
 //!
-//! * [`Bundle`]: a plugin as a file or on the wire: manifest, object, signature (`docs/plugins.md` has the format);
-//! * [`Manifest`]: what a plugin declares; what it does not declare it does not get;
-//! * [`Class`]: what operations and fields mean for who lets a plugin use them, as one table: `class`;
-//! * [`Policy`]: what the owner of an endpoint grants, to whom; and [`decide`], a function of nothing but its
-//!   arguments, which says what a plugin gets, or why it gets nothing;
-//! * [`transparency`]: logs of what authors have signed, and proofs that a bundle is in one;
-//! * [`exchange`]: plugins that one end of a connection gives to the other.
+//! * [`Bundle`]: a plugin as a file or on the wire: manifest, object and signature (`docs/plugins.md` has the format);
+//! * [`Manifest`]: a plugin's declarations. A plugin gets only what it declares;
+//! * [`Class`]: the risk of operations and fields, in one table: `class`;
+//! * [`Policy`]: the grants of an endpoint's owner; and [`decide`], a pure function that returns what a plugin gets, or why
+//!   it is refused;
+//! * [`transparency`]: logs of signed plugins, and proofs that a bundle is in one;
+//! * [`exchange`]: plugins that one end of a connection offers to the other.
 //!
-//! Then it runs: [`Plugin`] is a bundle that was loaded, with what it was granted; [`Plugin::attach`] gives it memory
-//! of its own and puts it on the operations of one connection. The module `runtime` does that.
+//! The module `runtime` runs it: [`Plugin`] is a loaded bundle with its grants, and [`Plugin::attach`] gives it memory of
+//! its own and attaches it to the operations of one connection.
 //!
 //! Start reading at [`decide`], then at `runtime/mod.rs`.
 

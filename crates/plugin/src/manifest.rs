@@ -1,5 +1,5 @@
-//! Manifests: what a plugin declares of itself, in TOML. Strict: keys that are not known, values out of their range
-//! and contradictions are errors, and everything is bounded before it is looked at.
+//! Manifests, in which plugins declare their properties, in TOML. Unknown keys, values out of range and contradictions
+//! are errors, and every size is checked before it is used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::class::{Class, class_of, class_of_setting};
 use crate::key::unhex;
 
-/// The interface between bytecode and connection that this crate has.
+/// Version of the interface between bytecode and connection that this crate implements.
 pub const ABI: u32 = 2;
 
 /// Bytes of a name.
@@ -35,13 +35,13 @@ const FIRST_PRIVATE_FRAME: u64 = 0x40;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// Not UTF-8.
+    /// The manifest is not UTF-8.
     #[error("the manifest is not UTF-8")]
     Text,
-    /// Not TOML, or not these keys.
+    /// The manifest is not TOML, or has unknown keys.
     #[error("the manifest: {0}")]
     Toml(String),
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("the manifest: `{key}` {unfit}")]
     Value {
         /// The key.
@@ -49,7 +49,7 @@ pub enum ManifestError {
         /// Reason for which the key's value is refused.
         unfit: Unfit,
     },
-    /// Something is used that needs a class which is not declared.
+    /// The plugin uses something whose class it does not declare.
     #[error("the manifest: {what} takes the capability `{class}`: add it to `capabilities`")]
     Undeclared {
         /// Operation or field that is used, by name.
@@ -57,7 +57,7 @@ pub enum ManifestError {
         /// Class that it needs.
         class: Class,
     },
-    /// Something is used that no plugin gets.
+    /// The plugin uses something that no plugin gets.
     #[error("the manifest: {what} is for no plugin")]
     Impossible {
         /// Operation or field that is used, by name.
@@ -69,59 +69,59 @@ pub enum ManifestError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// Letters that may not be in it, none at all, or too many.
+    /// The name is empty, too long, or has other characters.
     #[error("is 1 to {0} of: small letters, digits, `-`, `_`, `.`")]
     Name(usize),
-    /// Control characters, nothing at all, or too much.
+    /// The text is empty, too long, or has control characters.
     #[error("is 1 to {0} printable characters")]
     Printable(usize),
-    /// Not three numbers.
+    /// The version is not three numbers.
     #[error("is three numbers, such as 1.0.0")]
     Version,
-    /// Not a hash.
+    /// The hash is malformed.
     #[error("is `sha256:` and 64 hexadecimal digits")]
     Hash,
-    /// Not a time.
+    /// The time is malformed.
     #[error("is a time such as 2030-01-01T00:00:00Z")]
     Time,
-    /// Out of its range.
+    /// The value is out of range.
     #[error("is {0} to {1}")]
     Range(u64, u64),
-    /// Not a power of two.
+    /// The memory is not a power of two, or out of range.
     #[error("is a power of two from 16384 to 16777216")]
     Memory,
-    /// More than there may be.
+    /// There are too many entries.
     #[error("has more than {0} entries")]
     Many(usize),
-    /// Twice the same.
+    /// Two entries are the same.
     #[error("has the same entry twice: {0}")]
     Twice(String),
-    /// No such operation or field.
+    /// There is no such operation or field.
     #[error("names {0}, which does not exist")]
     Unknown(String),
-    /// No field that can be set.
+    /// The field cannot be set.
     #[error("names {0}, which cannot be set")]
     ReadOnly(String),
-    /// A frame type where the operation has none, or none where it has.
+    /// The operation needs a frame type and has none, or has one and needs none.
     #[error(
         "of {0}: `frame` goes with operations that are there for each frame type, and only with these"
     )]
     Frame(String),
-    /// A default is asked for where none can be.
+    /// The operation cannot have `default`.
     #[error(
         "of {0}: `default` goes with `replace`, and with operations that decide something in words"
     )]
     NoDefault(String),
-    /// Not an operation of a plugin.
+    /// The name is not that of a plugin's operation.
     #[error("names {0}: an operation that a plugin provides is PLUGIN.NAME")]
     Own(String),
-    /// A frame type of the IETF's.
+    /// The frame type belongs to the IETF.
     #[error("is a type from 0x40 up, which is not for the IETF to give")]
     Reserved,
-    /// No operation at all.
+    /// The plugin has no operations.
     #[error("is empty: a plugin without operations does nothing")]
     Empty,
-    /// A class that nobody gets.
+    /// A class that no plugin gets is declared.
     #[error("has `never`, which no plugin gets")]
     Never,
 }
@@ -247,7 +247,7 @@ pub struct Manifest {
     pub memory: usize,
     /// Instructions of a call at most.
     pub steps: u64,
-    /// Seconds after 1970 from which on it does not count any more.
+    /// Expiry, in seconds since the Unix epoch. The bundle is refused from this time on.
     pub expires: Option<u64>,
 }
 

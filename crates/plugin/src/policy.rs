@@ -17,7 +17,7 @@ use crate::transparency::Staple;
 /// Bytes of a policy's text.
 const MAX_POLICY: usize = 64 << 10;
 
-/// An author whom a policy names.
+/// An author in a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
     /// Name that the owner gives the author, for messages.
@@ -26,47 +26,46 @@ pub struct Author {
     pub key: PublicKey,
     /// Classes that plugins with this author's signature get.
     pub classes: BTreeSet<Class>,
-    /// Transparency log that its plugins have to be in. `None`: they need be in no log.
+    /// Transparency log that must have the author's plugins. `None`: no log is required.
     pub log: Option<Log>,
 }
 
-/// A transparency log that a policy asks for.
+/// A transparency log that a policy requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Public key of the log.
     pub key: PublicKey,
-    /// Least time of the log's head that a proof leads to, in seconds since the Unix epoch; 0: any.
+    /// Earliest time of the log's head that a proof may lead to, in seconds since the Unix epoch. 0 accepts any time.
     pub since: u64,
 }
 
-/// The most that a plugin may be.
+/// Limits on plugins of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Bytes of an object.
+    /// Size of an object, in bytes.
     pub code: usize,
-    /// Bytes of memory of an instance.
+    /// Memory of an instance, in bytes.
     pub memory: usize,
-    /// Instructions of a call.
+    /// Steps of a call.
     pub steps: u64,
-    /// Steps in a second of all plugins that the peer of one connection has brought. A step takes
-    /// less than two nanoseconds.
+    /// Steps per second of all plugins that the peer of one connection has offered. A step takes less than two
+    /// nanoseconds.
     pub steps_per_second: u64,
     /// Further steps of these plugins for each packet that the connection sends or receives.
     pub steps_per_packet: u64,
-    /// Steps in a second of the plugins that all connections of one address have brought: an IPv4
-    /// address or an IPv6 /64.
+    /// Steps per second of the peer's plugins on all connections of one address, an IPv4 address or an IPv6 /64.
     pub address_steps_per_second: u64,
-    /// Steps in a second of the plugins of all peers.
+    /// Steps per second of the plugins of all peers.
     pub process_steps_per_second: u64,
-    /// Frame types of its own.
+    /// Frame types of a plugin.
     pub frames: usize,
-    /// Bytes in a second that plugins of the peer of one connection may send in frames of their own.
+    /// Bytes per second that the plugins of one connection's peer may send in their own frames.
     pub frame_bytes_per_second: u64,
-    /// Bytes that all plugins of the peer of one connection take: sandboxes, programs with their
-    /// compiled code, and bundles that are being fetched.
+    /// Memory of all plugins of one connection's peer, in bytes: sandboxes, programs with their compiled code, and
+    /// bundles that are being fetched.
     pub total_memory: usize,
-    /// Bytes that the plugins of all connections of one address take.
+    /// Memory of the peer's plugins on all connections of one address, in bytes.
     pub address_memory: usize,
 }
 
@@ -88,20 +87,20 @@ impl Default for Limits {
     }
 }
 
-/// Permissions that the owner of an endpoint grants to plugins of peers. The default grants nothing to anybody.
+/// Permissions that the owner of an endpoint grants to plugins of peers. The default grants nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Classes granted to plugins that are unsigned, or signed by somebody whom the policy does not name.
+    /// Classes granted to plugins that are unsigned, or signed by an author that the policy does not name.
     pub anyone: BTreeSet<Class>,
     /// Authors whose signed plugins get classes of their own.
     pub authors: Vec<Author>,
-    /// SHA-256 hashes of plugins that are refused whoever signed them: of the object, of the
-    /// manifest or of the whole bundle.
+    /// SHA-256 hashes of plugins that are refused whatever their signature is. Each is the hash of an object, of a
+    /// manifest or of a whole bundle.
     pub withdrawn: BTreeSet<[u8; 32]>,
-    /// Longest time for which a plugin may still be valid. A plugin that expires later, or never,
-    /// is refused. `None`: any, and plugins need not expire.
+    /// Longest time until a plugin's expiry. A plugin that expires later, or never, is refused. `None`: any expiry is
+    /// accepted, and none is required.
     pub max_age: Option<Duration>,
-    /// Most memory, steps and code that a plugin may have.
+    /// Limits on memory, steps and code.
     pub limits: Limits,
 }
 
@@ -109,10 +108,10 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// Not TOML, or not these keys.
+    /// The text is not TOML, or has unknown keys.
     #[error("the policy: {0}")]
     Toml(String),
-    /// Classes that cannot be granted so.
+    /// A class is granted in a way that is not possible.
     #[error("the policy grants `{class}` to {whom}: {why}")]
     Class {
         /// Class that cannot be granted.
@@ -122,20 +121,20 @@ pub enum PolicyError {
         /// Reason for which it cannot be granted.
         why: &'static str,
     },
-    /// A key that is none.
+    /// A key is malformed.
     #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
     Key(String),
-    /// A hash of a withdrawn plugin that is none.
+    /// The hash of a withdrawn plugin is malformed.
     #[error(
         "the policy: `withdrawn` has {0:?}: a hash is written `sha256:` and 64 hexadecimal digits in lower case, as `equic plugin inspect` shows it"
     )]
     Hash(String),
-    /// An age that is none.
+    /// The age is malformed.
     #[error(
         "the policy: `max_age` is {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
     )]
     MaxAge(String),
-    /// A time that is none.
+    /// A time is malformed.
     #[error(
         "the policy: `since` of the log {log} is {since:?}: write a time such as \"2026-01-31T00:00:00Z\""
     )]
@@ -145,7 +144,7 @@ pub enum PolicyError {
         /// Text that is not a time.
         since: String,
     },
-    /// An author with a log that the policy does not have.
+    /// An author refers to a log that the policy does not have.
     #[error(
         "the policy: {author}'s plugins have to be in the log {log}, which it has no key of: add a [[log]]"
     )]
@@ -155,10 +154,10 @@ pub enum PolicyError {
         /// Name of the log.
         log: String,
     },
-    /// A log that is there twice.
+    /// A log is listed twice.
     #[error("the policy has the log {0} twice: which of the two holds?")]
     LogTwice(String),
-    /// A key that two authors have.
+    /// Two authors have the same key.
     #[error("the policy has the key of {0} twice: which of the two holds?")]
     Twice(String),
 }
@@ -197,7 +196,7 @@ struct NamedLog {
 }
 
 impl Policy {
-    /// Reads a policy. Nothing in it is nothing granted.
+    /// Reads a policy. An empty text grants nothing.
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         if text.len() > MAX_POLICY {
             return Err(PolicyError::Toml(format!("more than {MAX_POLICY} bytes")));
@@ -230,7 +229,7 @@ impl Policy {
         Ok(Policy { anyone, authors, withdrawn, max_age, limits: file.limits })
     }
 
-    /// Classes that plugins of anybody get, be it only those of one author.
+    /// Returns the classes that at least one author's plugins may get.
     pub fn granted_to_somebody(&self) -> BTreeSet<Class> {
         let named = self.authors.iter().flat_map(|author| &author.classes);
         self.anyone.iter().chain(named).copied().collect()
@@ -241,7 +240,7 @@ impl Policy {
     }
 }
 
-/// A policy's logs, by name.
+/// Reads a policy's logs, by name.
 fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     let mut logs: Vec<(String, Log)> = Vec::with_capacity(named.len());
     for NamedLog { name, key, since } in named {
@@ -259,7 +258,7 @@ fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     Ok(logs)
 }
 
-/// A policy that grants what nobody gets says something else than its owner means.
+/// Refuses grants that can have no effect, because the policy's owner must have meant something else.
 fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result<(), PolicyError> {
     for class in classes {
         let why = match class.requires() {
@@ -281,7 +280,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// All classes, to look into the code of a plugin that does not run.
+    /// Returns all classes, to examine the code of a plugin that does not run.
     pub(crate) fn everything() -> Granted {
         Granted { classes: Class::ALL.iter().copied().collect() }
     }
@@ -291,28 +290,28 @@ impl Granted {
         Granted { classes: classes.collect() }
     }
 
-    /// True if this class is among it.
+    /// Returns true if this class is granted.
     pub fn has(&self, class: Class) -> bool {
         self.classes.contains(&class)
     }
 
-    /// All of them.
+    /// Returns all classes that are granted.
     pub fn classes(&self) -> impl Iterator<Item = Class> {
         self.classes.iter().copied()
     }
 }
 
-/// Reason for which a plugin is not run.
+/// Reason for which a plugin is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Written for another interface.
+    /// The plugin is written for another interface version.
     #[error("it is written for ABI {0}, and here is {ABI}")]
     Abi(u32),
-    /// Too old.
+    /// The plugin has expired.
     #[error("it expired {0} seconds after 1970")]
     Expired(u64),
-    /// The policy has withdrawn it.
+    /// The policy has withdrawn the plugin.
     #[error("the policy has withdrawn it: its {what} has the hash {hash}")]
     Withdrawn {
         /// Part of the bundle that has the hash.
@@ -320,28 +319,28 @@ pub enum Refusal {
         /// Hash as the policy writes it.
         hash: String,
     },
-    /// It is valid for longer than the policy's `max_age`.
+    /// The plugin is valid for longer than the policy's `max_age`.
     #[error(
-        "{}, and the policy's `max_age` wants an expiry {latest} seconds after 1970 or earlier: its author has to sign it anew",
+        "{}, and the policy's `max_age` wants an expiry {latest} seconds after 1970 or earlier: its author must sign a new version",
         expires.map_or("it never expires".to_owned(), |at| format!("it expires {at} seconds after 1970"))
     )]
     ValidTooLong {
-        /// Seconds after 1970 at which it expires; `None`: never.
+        /// Expiry, in seconds since the Unix epoch. `None` if it never expires.
         expires: Option<u64>,
         /// Latest expiry that the policy accepts now, in the same unit.
         latest: u64,
     },
-    /// Its proof leads to a head of the log that is too old.
+    /// The plugin's proof leads to a head of the log that is too old.
     #[error(
         "its proof is of the log's head of {time} seconds after 1970, and the policy wants one of {since} or later: `equic plugin log staple` makes a new proof"
     )]
     OldProof {
-        /// Time of the head, in seconds after 1970.
+        /// Time of the head, in seconds since the Unix epoch.
         time: u64,
         /// Least time that the policy accepts.
         since: u64,
     },
-    /// Larger than the policy has it.
+    /// The plugin exceeds a limit of the policy.
     #[error("its {what} is {found}, and the policy's limit {limit}")]
     TooLarge {
         /// Quantity that is over the limit, by name.
@@ -351,17 +350,17 @@ pub enum Refusal {
         /// Most that the policy allows, in the same unit.
         limit: u64,
     },
-    /// It has frames that are not acknowledged, and so are held back by no congestion window (RFC 9002 s.2): a peer's
-    /// plugin could send without end.
+    /// The plugin has frames that are not acknowledged. No congestion window limits them (RFC 9002 s.2), so a peer's
+    /// plugin could send without limit.
     #[error("its frames of type {0:#x} are not ack-eliciting, which a peer's plugin's have to be")]
     Silent(u64),
-    /// The policy lets nobody's plugins run, or not those of this author.
+    /// The policy permits no plugins, or none of this author.
     #[error("the policy lets no plugin run that {}", author.map_or("nobody signed".to_owned(), |key| format!("{key} signed")))]
     NotAccepted {
-        /// Public key that signed the bundle; none if it is not signed.
+        /// Public key that signed the bundle. `None` if the bundle is not signed.
         author: Option<PublicKey>,
     },
-    /// It carries no proof that it is in the log that the policy wants of its author.
+    /// The bundle has no proof that it is in the log that the policy requires for its author.
     #[error(
         "it carries no proof that it is in the log {log}, which the policy wants of {author}'s plugins"
     )]
@@ -371,34 +370,36 @@ pub enum Refusal {
         /// Public key of the log.
         log: PublicKey,
     },
-    /// It wants a class that the policy does not grant.
+    /// The plugin needs a class that the policy does not grant.
     #[error("{what} takes `{class}`, which the policy does not grant")]
     NotGranted {
-        /// Operation or field that the class is wanted for, by name.
+        /// Name of the operation or field that needs the class.
         what: String,
-        /// Class that is wanted.
+        /// Class that is needed.
         class: Class,
     },
-    /// It wants a class that takes a signature of an author whom the policy names.
-    #[error("{what} takes `{class}`, and with it the signature of an author whom the policy names")]
+    /// The plugin needs a class that requires the signature of an author in the policy.
+    #[error(
+        "{what} takes `{class}`, which requires the signature of an author that the policy names"
+    )]
     NotSigned {
-        /// Operation or field that the class is wanted for, by name.
+        /// Name of the operation or field that needs the class.
         what: String,
-        /// Class that is wanted.
+        /// Class that is needed.
         class: Class,
     },
-    /// It wants a class that a peer's plugin never gets.
+    /// The plugin needs a class that a peer's plugin never gets.
     #[error("{what} takes `{class}`, which a plugin of the peer's never gets")]
     OfThePeer {
-        /// Operation or field that the class is wanted for, by name.
+        /// Name of the operation or field that needs the class.
         what: String,
-        /// Class that is wanted.
+        /// Class that is needed.
         class: Class,
     },
-    /// It wants what no plugin gets.
+    /// The plugin needs a permission that no plugin gets.
     #[error("{what} is for no plugin")]
     Impossible {
-        /// Operation or field that is wanted, by name.
+        /// Name of the operation or field.
         what: String,
     },
 }
@@ -419,9 +420,8 @@ pub fn decide(
     decide_by(bundle.preamble(), || bundle.hash(), in_log, origin, policy, now)
 }
 
-/// As [`decide`], of a peer's plugin whose object is not there yet, of a bundle that is said to
-/// have this hash. All is judged except the log that it is in: the proof of that is behind the
-/// object, and here it counts that there is one.
+/// Decides like [`decide`] about a peer's plugin whose object has not arrived, with the hash from its offer. The proof
+/// that the bundle is in a log comes after the object, so here only its presence counts.
 pub(crate) fn decide_early(
     preamble: &Preamble<'_>,
     hash: [u8; 32],
@@ -432,7 +432,7 @@ pub(crate) fn decide_early(
     decide_by(preamble, || hash, in_log, Origin::Peer, policy, now)
 }
 
-/// A bundle carries no proof that it is in a log.
+/// A bundle has no proof that it is in a log.
 struct NotInLog;
 
 fn decide_by(
@@ -464,7 +464,7 @@ fn decide_by(
     for (what, class) in manifest.uses() {
         granted(what, class, author, origin, policy)?;
     }
-    // What it declares and does not use is held to the same.
+    // Declared classes are checked even if the plugin does not use them.
     for class in &manifest.capabilities {
         granted("its manifest".to_owned(), *class, author, origin, policy)?;
     }
@@ -526,7 +526,7 @@ fn granted(
         },
         (Requires::Nothing, Origin::Peer) => {
             let by_name = named.is_some_and(|author| author.classes.contains(&class));
-            // Who is named has what everybody has, too.
+            // A named author has the classes of `anyone`, too.
             let may = by_name || policy.anyone.contains(&class);
             if may { Ok(()) } else { Err(Refusal::NotGranted { what, class }) }
         }

@@ -1,5 +1,5 @@
-//! Preamble of a bundle, before its object: the header with all lengths, the author's key and signature, the manifest. It
-//! is judged before anything of the object is there, by who receives a bundle piece by piece.
+//! The preamble is the part of a bundle before its object: the header with all lengths, the author's key and signature, and
+//! the manifest. A receiver checks it before the object arrives.
 
 use crate::bundle::{BundleError, MAX_CODE, MAX_MANIFEST};
 use crate::key::{KEY, PublicKey, SIGNATURE};
@@ -21,12 +21,12 @@ pub(crate) struct Header {
     manifest: usize,
     pub(crate) code: usize,
     signed: bool,
-    /// Bytes of the staple; 0: there is none.
+    /// Bytes of the staple, or 0 if there is no staple.
     staple: usize,
 }
 
 impl Header {
-    /// Reads the header that a bundle begins with.
+    /// Reads the header at the beginning of a bundle.
     pub(crate) fn read(bundle: &[u8]) -> Result<Header, BundleError> {
         let bytes: &[u8; HEADER] = bundle.first_chunk().ok_or(BundleError::Magic)?;
         let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, hashes] = *bytes;
@@ -60,18 +60,18 @@ impl Header {
         Ok(Header { manifest, code, signed: signed == 1, staple })
     }
 
-    /// Bytes before the object.
+    /// Returns the number of bytes before the object.
     pub(crate) fn preamble(&self) -> usize {
         HEADER + if self.signed { KEY + SIGNATURE } else { 0 } + self.manifest
     }
 
-    /// Bytes of the bundle.
+    /// Returns the length of the bundle.
     pub(crate) fn total(&self) -> usize {
         self.preamble() + self.code + self.staple
     }
 }
 
-/// A preamble that was read: its lengths can be, its signature, if it has one, is that of its manifest, and that is sound.
+/// A preamble that was read. Its lengths and its manifest are valid, and so is its signature if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preamble<'b> {
     pub(crate) header: Header,
@@ -94,7 +94,7 @@ impl<'b> Preamble<'b> {
         }
         let signature = if header.signed { KEY + SIGNATURE } else { 0 };
         let (signed, text) = bytes[HEADER..].split_at(signature);
-        // The cheapest first: nothing is parsed that somebody else signed.
+        // The signature is checked first, so that a forged manifest is not parsed.
         let signed = match signed.split_first_chunk::<KEY>() {
             Some((key, signature)) => {
                 let key = PublicKey::from_bytes(*key);
@@ -107,12 +107,12 @@ impl<'b> Preamble<'b> {
         Ok(Preamble { header, manifest: Manifest::parse(text)?, text, signed })
     }
 
-    /// Public key that the signature belongs to; none if nobody signed it.
+    /// Returns the public key of the signature, or `None` if there is no signature.
     pub(crate) fn author(&self) -> Option<PublicKey> {
         self.signed.map(|(author, _)| author)
     }
 
-    /// True if a staple stands behind the object. What it proves is not known before that is there.
+    /// Returns true if a staple follows the object. Its proof can be checked only when it has arrived.
     pub(crate) fn has_staple(&self) -> bool {
         self.header.staple > 0
     }

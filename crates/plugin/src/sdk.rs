@@ -1,5 +1,5 @@
-//! The headers that plugins in C are compiled with, made of the tables: operations and fields of the transport, helpers
-//! of `runtime/abi.rs`. The files in `plugins/sdk` are what this gives; `make header` writes them.
+//! Generates the headers for plugins in C from the tables: operations and fields of the transport, and helpers of
+//! `runtime/abi.rs`. `make header` writes them to `plugins/sdk`.
 
 use std::fmt::Write as _;
 
@@ -15,13 +15,13 @@ const WIDTH: usize = 100;
 /// A helper of the interface, for hosts of plugins other than this crate's connections, and for checkers of bytecode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperInfo {
-    /// Number that bytecode calls it by; never given to another.
+    /// Number by which bytecode calls it. It is never reused.
     pub number: u32,
     /// Its name in C.
     pub name: &'static str,
     /// Its parameters in C, each with its type, or `void`.
     pub parameters: &'static str,
-    /// Instructions that a call counts as, but for what it takes for its arguments' bytes.
+    /// Steps that a call costs, without the cost of its arguments' bytes.
     pub cost: u32,
 }
 
@@ -35,7 +35,7 @@ pub fn helpers() -> impl Iterator<Item = HelperInfo> {
     })
 }
 
-/// A header that plugins in C are compiled with.
+/// A header for plugins in C.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Name of the file.
@@ -44,11 +44,11 @@ pub struct Header {
     pub text: String,
 }
 
-/// Line by which `equic_plugin.h` has the other header.
+/// Line with which `equic_plugin.h` includes the other header.
 const INCLUDE: &str = "#include \"equic_operations.h\"\n";
 
-/// The headers that plugins in C are compiled with, to be put into one folder. A plugin includes the first,
-/// `equic_plugin.h`, and that the second.
+/// Returns the headers for plugins in C, which belong into one folder. A plugin includes the first, `equic_plugin.h`,
+/// which includes the second.
 pub fn headers() -> [Header; 2] {
     [
         Header { name: "equic_plugin.h", text: plugin_header() },
@@ -56,14 +56,14 @@ pub fn headers() -> [Header; 2] {
     ]
 }
 
-/// Text that `#include <equic_plugin.h>` stands for, in one piece: for a compiler that is given no folder.
+/// Returns the full text of `#include <equic_plugin.h>`, for compilers without an include folder.
 pub fn included_headers() -> String {
     let [plugin, operations] = headers();
     plugin.text.replace(INCLUDE, &operations.text)
 }
 
-/// The functions of memory that C programs expect. The empty `asm` keeps clang from making a call of the function out of its
-/// own loop.
+/// The memory functions that C programs expect. The empty `asm` keeps clang from replacing a function's loop with a call of
+/// that function.
 const MEMORY: &str = "\
 /* There is no libc: no other header, no malloc, no printf. Of its functions there are these four. Clang expands
  * __builtin_memcpy and __builtin_memset of a small constant length without a call, which takes fewer instructions.
@@ -208,7 +208,7 @@ fn operations_header() -> String {
     text
 }
 
-/// True if a plugin may be attached to the operation at any anchor, whoever brings it.
+/// Returns true if some plugin may be attached to the operation at some anchor.
 fn is_for_plugins(operation: Operation) -> bool {
     let anchors = [Anchor::Before, Anchor::Replace, Anchor::After];
     anchors.into_iter().any(|anchor| class_of(operation, anchor, true) != Class::Never)

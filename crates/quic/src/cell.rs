@@ -214,6 +214,11 @@ impl Cell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true if a task panicked while it had the connection locked. Its state may contradict itself then.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state.is_poisoned()
+    }
+
     /// Has the task look at the connection: there may be something to send.
     pub(crate) fn touch(self: &Arc<Self>, state: &mut State) {
         if !std::mem::replace(&mut state.queued, true) {
@@ -225,6 +230,9 @@ impl Cell {
     pub(crate) fn close(self: &Arc<Self>, code: VarInt, reason: &str) {
         let now = self.socket.now();
         let mut state = self.lock();
+        if state.removed {
+            return;
+        }
         state.connection.close(now, code, reason);
         // Those who wait hear of it now, the peer when the task comes to it.
         state.take_events();

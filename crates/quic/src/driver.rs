@@ -13,6 +13,7 @@ use tokio::time::Sleep;
 
 use crate::batch::{Batch, Sent};
 use crate::cell::{Cell, State};
+use crate::contain::contain;
 use crate::crowd::Turn;
 use crate::outlets::{Local, Outlets};
 use crate::renew::Renewal;
@@ -202,10 +203,14 @@ impl Driver {
         {
             inner.timers.pop_first();
             if let Some(Some(cell)) = inner.cells.get(handle.0) {
-                let mut state = cell.lock();
-                state.timer = None;
-                state.connection.handle_timeout(now);
-                if !std::mem::replace(&mut state.queued, true) {
+                let was_queued = contain(|| {
+                    let mut state = cell.lock();
+                    state.timer = None;
+                    state.connection.handle_timeout(now);
+                    std::mem::replace(&mut state.queued, true)
+                });
+                // After a panic, `look_at` ends the connection.
+                if was_queued != Some(true) {
                     self.work.push_back(Arc::clone(cell));
                 }
             }
@@ -252,7 +257,14 @@ impl Driver {
         outlets: Outlets<'_>,
         inner: &mut Inner,
     ) -> bool {
-        let sent = self.work_on(&cell, first, outlets, inner);
+        // There may have been a panic before, in an application's task among others.
+        let sound = !cell.is_broken();
+        let worked = sound.then(|| contain(|| self.work_on(&cell, first, outlets, inner)));
+        let Some(sent) = worked.flatten() else {
+            inner.break_off(&self.socket, &cell);
+            // The batch holds whole datagrams only. They go before those of the next connection.
+            return self.batch.flush(outlets).is_ok();
+        };
         if sent != Sent::All {
             let queued = std::mem::replace(&mut cell.lock().queued, true);
             if sent == Sent::Blocked {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -155,6 +155,7 @@ impl Endpoint {
             incoming: std::sync::Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
+            broken: AtomicU64::new(0),
             #[cfg(feature = "qlog")]
             logs: Logs { qlog: config.qlog, trace: config.trace, subscriber: config.subscriber },
             tokens: Arc::new(Tokens::default()),
@@ -364,6 +365,11 @@ impl Endpoint {
     /// Connections that are open, being opened or being closed.
     pub fn open_connections(&self) -> usize {
         self.owner.sockets.iter().map(|socket| socket.lock().open).sum()
+    }
+
+    /// Returns the number of connections that a panic has ended, in a hook or in this library. Each is logged as an error.
+    pub fn broken_connections(&self) -> u64 {
+        self.owner.shared.broken.load(Ordering::Relaxed)
     }
 
     /// The local address of the first socket.

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Messages that go to the system in a row.
 pub(crate) const GROUP: usize = 4;
 
-/// Time for a datagram of a large message up to which the message goes on whole, in nanoseconds. (100 to 150 were measured for
-/// messages that do, beside a busy receiver, 760 to 1,100 for others; in one thread, with nobody to wake, 55 and 350.)
+/// Time for a datagram of a large message up to which the message goes on whole, in nanoseconds. (100 to 150 were
+/// measured for messages that do, beside a busy receiver, 760 to 1,100 for others; in one thread, with nobody to
+/// wake, 55 and 350.)
 const WHOLE: u32 = 200;
 
 /// Time for a datagram of a large message from which on the message is taken apart, in nanoseconds.
@@ -26,13 +27,13 @@ const SINGLE: u8 = 16;
 
 /// How long the system takes for a connection's large messages, and what follows from it.
 ///
-/// A message of many datagrams (GSO) takes the system little time where it goes on whole: to a socket of the same machine, to a
-/// container, to a network card that takes it apart. Then the other end gets all of it at once, and several in a row are
-/// fewer wake-ups for it. Where the system takes the message apart itself, each datagram is a packet of its own, at
-/// several times the price, and the first message is better on its way while the next is made.
+/// A message of many datagrams (GSO) takes the system little time where it goes on whole: to a socket of the same
+/// machine, to a container, to a network card that takes it apart. Then the other end gets all of it at once, and
+/// several in a row are fewer wake-ups for it. Where the system takes the message apart itself, each datagram is a
+/// packet of its own, at several times the price, and the first message is better on its way while the next is made.
 ///
-/// What an interface can do says nothing of the bridge and the card behind it. The time that sending takes does, for what is
-/// taken apart on this machine is taken apart within the call; and that time is what matters.
+/// What an interface can do says nothing of the bridge and the card behind it. The time that sending takes does, for
+/// what is taken apart on this machine is taken apart within the call; and that time is what matters.
 #[derive(Default)]
 pub(crate) struct Grouping {
     /// The least time for a datagram among those of this round, in nanoseconds.
@@ -64,14 +65,14 @@ impl Grouping {
         self.single = SINGLE;
     }
 
-    /// True if an application was told of something that the peer sent, and no megabyte has left since: what comes next is not to
-    /// wait for long either.
+    /// True if an application was told of something that the peer sent, and no megabyte has left since: what comes
+    /// next is not to wait for long either.
     pub(crate) fn has_heard(&self) -> bool {
         self.single > 0
     }
 
-    /// Called before a group is sent, with the number of datagrams of its smallest message; true if [`Grouping::took`] is to be
-    /// told how long it takes.
+    /// Called before a group is sent, with the number of datagrams of its smallest message; true if
+    /// [`Grouping::took`] is to be told how long it takes.
     pub(crate) fn is_timed(&mut self, datagrams: usize) -> bool {
         if datagrams < LARGE {
             return false;
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_go_whole_go_four_in_a_row() {
+    fn grouping_is_four_messages_where_offload_works() {
         let mut grouping = Grouping::default();
         assert_eq!(grouping.messages(), 1, "nothing is known yet");
         assert_eq!(round(&mut grouping, [130; 8]), 4);
@@ -124,7 +125,7 @@ mod tests {
 
     /// A task that had the CPU in between, a wake-up of the other end.
     #[test]
-    fn the_least_of_eight_times_counts() {
+    fn grouping_uses_the_least_of_eight_times() {
         let mut grouping = Grouping::default();
         let mut times = [100_000; 8];
         times[5] = 140;
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn between_the_thresholds_nothing_changes() {
+    fn grouping_does_not_change_between_the_thresholds() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [250; 8]), 1);
         assert_eq!(round(&mut grouping, [100; 8]), 4);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_peer_was_heard_messages_go_one_by_one_for_a_while() {
+    fn grouping_pauses_after_the_peer_was_heard() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [130; 8]), 4);
         grouping.heard();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_read_seldom() {
+    fn grouping_reads_the_clock_seldom() {
         let mut grouping = Grouping::default();
         assert!(!grouping.is_timed(10), "a small message says nothing");
         for _ in 0..TIMES {

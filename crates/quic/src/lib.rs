@@ -26,6 +26,13 @@
 //! while the stream's send buffer is full, and a reader that does not read holds the peer up by
 //! flow control.
 //!
+//! If a hook, or this library by a mistake, panics while a socket's task works for a connection, that connection ends with
+//! [`ConnectionError::Transport`] (INTERNAL_ERROR), and the others go on ([`Endpoint::broken_connections`] counts them). The peer
+//! gets a stateless reset. If the panic happens in an application's task, as in [`Connection::attach`], the connection ends the
+//! same way when it next sends or receives. This needs `panic = "unwind"`, Cargo's default; with `panic = "abort"` every panic ends the process.
+//! A datagram that causes a panic before it reaches a connection is dropped. Any other panic ends the socket's task: its
+//! connections end with [`ConnectionError::EndpointGone`], and [`Endpoint::accept`] returns `None`.
+//!
 //! Every operation of a connection can be watched or replaced by a hook ([`operation`],
 //! [`Connection::attach`], [`ClientConfig::with_hooks`]); what happens can be had as a stream of events
 //! (`event`, with the feature `qlog`). `examples/` has an echo server, a client that migrates, and
@@ -42,7 +49,7 @@
 //! * `crowd.rs`: connections to one address, which take turns; `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
 //!   do; `driver.rs`: the task; `route.rs`: from datagrams to connections; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
 //!   GSO batches; `grouping.rs`: how many of these at once; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
-//!   believed; `renew.rs`: fresh connection IDs when keys are rotated;
+//!   believed; `renew.rs`: fresh connection IDs when keys are rotated; `contain.rs`: panics end one connection only;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
 //!
 //! Locks are taken in the order socket, connection, wake list, and never across an await.
@@ -57,6 +64,7 @@ mod cell;
 mod clock;
 mod config;
 mod connection;
+mod contain;
 mod crowd;
 mod driver;
 mod early;
@@ -90,7 +98,7 @@ mod unreachable;
 mod verified;
 
 #[cfg(feature = "aws-lc-rs")]
-pub use aws_lc::aws_lc_provider;
+pub use aws_lc::{AWS_LC_PROVIDER_LIBRARIES, aws_lc_provider};
 pub use clock::system_clock;
 pub use config::{
     ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,

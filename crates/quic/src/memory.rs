@@ -63,7 +63,7 @@ mod tests {
     /// However many keep what they get, the next one gets something, and all of them no more than there
     /// is.
     #[test]
-    fn nobody_takes_all() {
+    fn memory_of_one_connection_leaves_some_for_others() {
         let memory = SendMemory::new(64 << 20);
         assert_eq!(memory.share(), 8 << 20);
         let mut held = Vec::new();

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_drives_a_terminal_is_escaped() {
+    fn printable_escapes_control_characters() {
         for (text, shown) in [
             ("too many of \"yours\": it's 5 µs", "too many of \"yours\": it's 5 µs"),
             ("\x1b[2Jgone\x07", "\\u{1b}[2Jgone\\u{7}"),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::cell::Cell;
+use crate::contain::contain;
 use crate::socket::Inner;
 
 /// Time between two looks at the generator.
@@ -58,9 +59,12 @@ impl Renewal {
         let Some(from) = self.next else { return };
         let cells = inner.cells.iter().skip(from).take(AT_ONCE);
         for cell in cells.flatten() {
-            let mut state = cell.lock();
-            state.connection.replace_connection_ids();
-            if !std::mem::replace(&mut state.queued, true) {
+            let was_queued = contain(|| {
+                let mut state = cell.lock();
+                state.connection.replace_connection_ids();
+                std::mem::replace(&mut state.queued, true)
+            });
+            if was_queued != Some(true) {
                 work.push_back(Arc::clone(cell));
             }
         }

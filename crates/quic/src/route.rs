@@ -6,6 +6,7 @@ use std::sync::Arc;
 use equic_transport::{DatagramMeta, Received, Timestamp};
 
 use crate::cell::{Cell, State, Wait};
+use crate::contain::contain;
 use crate::incoming::Incoming;
 use crate::socket::{Inner, Passed, Socket};
 use crate::udp::Udp;
@@ -54,7 +55,11 @@ impl Route<'_> {
             }
             let (run, behind) = bytes.split_at_mut(length);
             if let Some(cell) = found {
-                told |= self.hand_to(cell, arrival, (run, segment), work);
+                match contain(|| self.hand_to(cell, arrival, (run, segment), work)) {
+                    Some(heard) => told |= heard,
+                    // The task ends the connection when it looks at it.
+                    None => work.push_back(Arc::clone(cell)),
+                }
             }
             bytes = behind;
         }
@@ -92,7 +97,11 @@ impl Route<'_> {
             sibling.pass(Passed { arrival, bytes: datagram.to_vec() });
             return Received::Nothing;
         }
-        let received = endpoint.handle_datagram(self.now, arrival, datagram, response);
+        let received = contain(|| endpoint.handle_datagram(self.now, arrival, datagram, response));
+        let Some(received) = received else {
+            tracing::error!(from = %arrival.remote, "a panic: this datagram is dropped");
+            return Received::Nothing;
+        };
         if matches!(received, Received::Respond) {
             Socket::respond(self.udp, arrival, response);
         }

@@ -1,7 +1,11 @@
 //! A socket as its task and the application share it.
+//!
+//! Datagrams are sent with sendmsg and GSO, and received with recvmmsg and GRO. `make bench-kernel` measures the
+//! kernel's other ways (io_uring, AF_XDP, MSG_ZEROCOPY); none takes 5 % less on every path.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
@@ -41,6 +45,8 @@ pub(crate) struct Shared {
     pub arrived: Notify,
     /// A connection is gone.
     pub gone: Notify,
+    /// Number of connections that a panic has ended.
+    pub broken: AtomicU64,
     #[cfg(feature = "qlog")]
     pub logs: Logs,
     /// Tokens that servers gave, for later connections to them.

@@ -1,5 +1,5 @@
-//! Which of several sockets at one port gets a datagram: a program of classic BPF in the kernel chooses by the connection
-//! ID, so that what a client sends after it has moved comes to its connection's socket without a detour.
+//! Which of several sockets at one port gets a datagram: a program of classic BPF in the kernel chooses by the
+//! connection ID, so that what a client sends after it has moved comes to its connection's socket without a detour.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,11 +21,11 @@ const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 }
 
 /// Has the kernel give datagrams with a short header to the socket whose number, in the order in which the sockets were
-/// bound, is in the byte at `number_at` of their connection ID. All others go to a socket by the addresses and ports: their
-/// connection ID may be the client's choice.
+/// bound, is in the byte at `number_at` of their connection ID. All others go to a socket by the addresses and ports:
+/// their connection ID may be the client's choice.
 ///
-/// No privilege is needed. What is chosen is the socket alone: one datagram of a batch (GRO) decides for all of them, so
-/// whoever receives still has to look.
+/// No privilege is needed. What is chosen is the socket alone: one datagram of a batch (GRO) decides for all of them,
+/// so whoever receives still has to look.
 ///
 /// # Errors
 /// The system's error, if it takes no such program; nothing has changed then.
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn short_headers_come_to_the_socket_that_their_id_names() {
+    fn steering_sends_short_headers_to_the_socket_that_their_id_names() {
         let sockets = sockets();
         for number in 0..SOCKETS {
             let datagram = [0x41, 7, 9, number, 3, 1];
@@ -99,7 +99,7 @@ mod tests {
 
     /// By their senders, of which 60 do not all have the same socket by chance.
     #[test]
-    fn all_else_is_distributed_over_the_sockets() {
+    fn steering_distributes_all_other_packets_over_the_sockets() {
         let sockets = sockets();
         for (what, datagram) in [
             ("a long header", &[0xc1, 7, 9, 1, 3, 1][..]),

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_of_one_server_and_version_and_used_once() {
+    fn token_is_of_one_server_and_version_and_used_once() {
         let tokens = Arc::default();
         let (one, other) = (home(&tokens, 1), home(&tokens, 2));
         one.keep(KnownVersion::V1, vec![1]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn token_store_forgets_the_oldest() {
         let tokens = Arc::default();
         let first = home(&tokens, 1);
         (0..=2).for_each(|token| first.keep(KnownVersion::V1, vec![token]));

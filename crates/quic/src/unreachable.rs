@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_saw_the_first_packet_can_speak_of_it() {
+    fn icmp_is_believed_only_if_it_quotes_the_first_packet() {
         let (connection, first) = begun(address(SERVER));
         assert!(error(SERVER, &first).concerns(&connection));
         // As much as a router has to quote of a packet with IPv4 (RFC 1812 s.4.3.2.3).
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_after_the_first_datagram_has_come() {
+    fn icmp_is_ignored_after_the_first_datagram_from_the_peer() {
         let (mut connection, first) = begun(address(SERVER));
         let arrival =
             DatagramMeta { remote: address(SERVER), local: None, ecn: EcnCodepoint::NotEct };

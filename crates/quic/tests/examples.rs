@@ -24,18 +24,18 @@ mod hooked;
 mod migrate;
 
 #[tokio::test]
-async fn a_text_comes_back() {
+async fn example_echoes_a_text() {
     assert_eq!(echo::echo("Here I am.").await.unwrap(), "Here I am.");
 }
 
 #[tokio::test]
-async fn a_client_moves() {
+async fn example_migrates_a_client() {
     let (before, after) = migrate::migrate().await.unwrap();
     assert_ne!(before.port(), after.port());
 }
 
 #[tokio::test]
-async fn numbers_are_squared() {
+async fn example_squares_numbers() {
     assert_eq!(datagrams::squares(4).await.unwrap(), [1, 4, 9, 16]);
 }
 
@@ -58,7 +58,7 @@ impl Hook for Watch {
 /// How many acknowledgements that saves depends on how fast the machine is; what the connection does about
 /// them does not.
 #[tokio::test]
-async fn a_hook_says_when_to_acknowledge() {
+async fn example_hook_decides_when_to_acknowledge() {
     let (server, client) = hooked::local::configs(b"hook").unwrap();
     for (config, replaced) in [(server.clone(), false), (hooked::seldom(server), true)] {
         let watch = Watch::default();
@@ -83,7 +83,7 @@ fn bare(text: &str) -> String {
 }
 
 #[test]
-fn the_readme_says_what_the_example_does() {
+fn example_readme_says_what_it_does() {
     let readme = include_str!("../../../README.md");
     let (_, snippet) = readme.split_once("```rust\n// acknowledge every tenth packet").unwrap();
     // What is left of that comment.

@@ -1,5 +1,5 @@
-//! Signatures that a client verifies with the configuration that it is given by default. A process of its own: its crypto
-//! provider, which counts, is everybody's there.
+//! Signatures that a client verifies with the configuration that it is given by default. A process of its own: its
+//! crypto provider, which counts, is everybody's there.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::LazyLock;
@@ -52,7 +52,7 @@ impl SignatureVerificationAlgorithm for Counting {
 }
 
 #[tokio::test]
-async fn a_chain_is_verified_for_two_connections_and_remembered_for_the_rest() {
+async fn verified_chain_is_checked_twice_and_then_remembered() {
     let mut provider = aws_lc_provider();
     provider.signature_verification_algorithms = ALGORITHMS;
     provider.install_default().expect("no provider before");

@@ -29,7 +29,7 @@ fn serving(ring: KeyRing, format: IdFormat) -> (Endpoint, ClientConfig) {
 }
 
 #[tokio::test]
-async fn a_server_takes_the_gateway_s_tokens_and_makes_ids_that_prove_themselves() {
+async fn retry_offload_accepts_tokens_of_the_gateway_and_issues_verifiable_ids() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
     let format = IdFormat::new(12, 1).unwrap();
     let (server, config) = serving(ring.clone(), format);
@@ -60,7 +60,7 @@ async fn a_server_takes_the_gateway_s_tokens_and_makes_ids_that_prove_themselves
 
 /// The server is dead, and the gateway says so with the token that the server gave with its ID.
 #[tokio::test]
-async fn clients_of_a_dead_server_are_told() {
+async fn reset_is_sent_to_clients_of_a_dead_server() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
     let format = IdFormat::new(12, 2).unwrap();
     let (server, config) = serving(ring.clone(), format);
@@ -76,7 +76,7 @@ async fn clients_of_a_dead_server_are_told() {
 
 /// The server was given another ring of the same epoch than the gateway: the token is a forged one there.
 #[tokio::test]
-async fn a_token_of_another_ring_is_refused() {
+async fn token_of_another_key_ring_is_refused() {
     use equic_token::{Epoch, Key};
     let ring =
         |key| KeyRing::new(Clock::Monotonic, Epoch::new(1).unwrap(), Key::from_bytes([key; 16]));

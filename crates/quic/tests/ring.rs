@@ -3,7 +3,7 @@
 use equic_quic::rustls::crypto::ring;
 
 #[test]
-fn ring_is_what_is_used_where_it_is_all_there_is() {
+fn tls_uses_ring_if_it_is_the_only_provider() {
     let used = equic_quic::default_provider().unwrap();
     let names = |random: &dyn std::fmt::Debug| format!("{random:?}");
     let (ring, other) =

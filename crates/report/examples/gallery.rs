@@ -19,8 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("bars", bars()?),
     ];
     for (name, plot) in plots {
-        plot.write_svg(folder.join(format!("{name}.svg")))?;
-        plot.write_png(folder.join(format!("{name}.png")), 1.0)?;
+        plot.write_into(&folder, name, 1.0)?;
     }
     Ok(())
 }

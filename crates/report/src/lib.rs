@@ -6,7 +6,8 @@
 //! * [`schema`]: the versioned envelope of all JSON results, with a description of the machine.
 //! * [`csv`]: rows for a spreadsheet; [`table`]: rows for a terminal; [`number`]: numbers with
 //!   units.
-//! * [`plot`]: line plots with phases, distributions and grouped bars, as SVG and PNG files.
+//! * `plot`, with the feature `plots`: line plots with phases, distributions and grouped bars, as SVG files and,
+//!   with the feature `png`, as PNG files.
 //!
 //! Start with [`stats::Sample`] and [`schema::Report`]. The crate does not print, read a clock or
 //! draw random numbers by itself: the caller passes in the time and the generator, and prints the
@@ -26,6 +27,7 @@
 pub mod csv;
 pub mod file;
 pub mod number;
+#[cfg(feature = "plots")]
 pub mod plot;
 pub mod schema;
 pub mod stats;

@@ -12,7 +12,6 @@
 //!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
 //! * [`Sample::mean_95`] is the interval of a mean, with the coverage that [`mean`](mod@mean) states.
 //! * [`Sample::median_95`] is the interval of a median; it covers 95 % or more, see [`median`](mod@median).
-//! * [`Sample::bootstrap_95`] is the percentile bootstrap (Efron 1979).
 //!
 //! Two samples: [`ranks`] says whether they differ, [`effect`] how much. [`modes`] says whether a sample
 //! is rather two.
@@ -23,15 +22,11 @@ pub mod median;
 pub mod modes;
 pub mod ranks;
 
-use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Factor that converts a median absolute deviation to an estimate of the standard deviation, for
 /// normally distributed values: 1 / (the 0.75 quantile of the standard normal distribution).
 pub const MAD_TO_SIGMA: f64 = 1.482_602_218_505_602;
-
-/// Number of resamples for a 95 % interval whose ends are stable to about two digits.
-pub const RESAMPLES: usize = 2_000;
 
 /// A sample: finite values in ascending order, and the number of values left out because they were
 /// not finite.
@@ -180,39 +175,6 @@ impl Sample {
                 (equal[0], below as f64 / total)
             })
             .collect()
-    }
-
-    /// Returns a 95 % bootstrap interval for `statistic`. It is computed on `resamples` samples of
-    /// the same size, drawn with replacement. The interval is from the 2.5th to the 97.5th
-    /// percentile of the results (type 7). Resamples without a result are ignored.
-    ///
-    /// The same generator state gives the same interval. The cost is `resamples` times drawing,
-    /// sorting and `statistic`. Returns `None` if the sample is empty, or if no resample has a
-    /// result.
-    #[must_use]
-    pub fn bootstrap_95<R: Rng + ?Sized>(
-        &self,
-        rng: &mut R,
-        resamples: usize,
-        statistic: impl Fn(&Sample) -> Option<f64>,
-    ) -> Option<Interval> {
-        if self.is_empty() {
-            return None;
-        }
-        // A `u64`, so that the draws are the same on machines of any word size.
-        let size = self.len() as u64;
-        let mut drawn = Sample { sorted: Vec::with_capacity(self.len()), left_out: 0 };
-        let results: Sample = (0..resamples)
-            .filter_map(|_| {
-                drawn.sorted.clear();
-                drawn
-                    .sorted
-                    .extend((0..size).map(|_| self.sorted[rng.random_range(0..size) as usize]));
-                drawn.sorted.sort_unstable_by(f64::total_cmp);
-                statistic(&drawn)
-            })
-            .collect();
-        Some(Interval { low: results.percentile(2.5)?, high: results.percentile(97.5)? })
     }
 
     /// Returns the usual statistics in one structure, for a result file. `None` for an empty

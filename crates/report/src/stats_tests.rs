@@ -1,8 +1,6 @@
 //! Known samples: values computed by hand, with the R expressions that give the same.
 
 use super::*;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 
 /// R: x <- c(2, 4, 4, 4, 5, 5, 7, 9)
 const X: [f64; 8] = [9.0, 4.0, 5.0, 2.0, 4.0, 7.0, 5.0, 4.0];
@@ -64,7 +62,6 @@ fn percentiles_of_nearest_rank() {
 #[test]
 fn empty_and_impossible_have_no_value() {
     let empty = Sample::default();
-    let mut rng = StdRng::seed_from_u64(1);
     for value in [
         empty.min(),
         empty.max(),
@@ -79,15 +76,12 @@ fn empty_and_impossible_have_no_value() {
         assert_eq!(value, None);
     }
     assert!(empty.ecdf().is_empty());
-    assert_eq!(empty.bootstrap_95(&mut rng, 10, Sample::median), None);
     assert_eq!(empty.summary(), None);
     let x = sample(&X);
     for p in [-0.1, 100.1, f64::NAN, f64::INFINITY] {
         assert_eq!(x.percentile(p), None);
         assert_eq!(x.nearest_rank(p), None);
     }
-    assert_eq!(x.bootstrap_95(&mut rng, 0, Sample::median), None);
-    assert_eq!(x.bootstrap_95(&mut rng, 10, |_| None), None);
     assert_eq!(sample(&[1.0]).standard_deviation(), None);
     assert_eq!(sample(&[0.0, 1.0]).harmonic_mean(), None);
 }
@@ -125,22 +119,6 @@ fn ecdf_has_one_step_per_distinct_value() {
         sample(&X).ecdf(),
         [(2.0, 0.125), (4.0, 0.5), (5.0, 0.75), (7.0, 0.875), (9.0, 1.0)]
     );
-}
-
-#[test]
-fn bootstrap_follows_the_seed_and_the_spread() {
-    let x: Sample = (0..100).map(f64::from).collect();
-    let interval =
-        |seed| x.bootstrap_95(&mut StdRng::seed_from_u64(seed), RESAMPLES, Sample::mean).unwrap();
-    assert_eq!(interval(7), interval(7));
-    assert_ne!(interval(7), interval(8));
-    // The standard error of the mean is sd / 10 = 28.87 / 10 (with the population's sd, as in
-    // resampling), so the interval is close to 49.5 -+ 1.96 * 2.887 = 43.84 .. 55.16.
-    let Interval { low, high } = interval(7);
-    assert!((low - 43.84).abs() < 0.6 && (high - 55.16).abs() < 0.6, "{low} .. {high}");
-    let constant =
-        sample(&[4.0; 9]).bootstrap_95(&mut StdRng::seed_from_u64(1), 50, Sample::median);
-    assert_eq!(constant, Some(Interval { low: 4.0, high: 4.0 }));
 }
 
 #[test]

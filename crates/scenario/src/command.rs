@@ -1,4 +1,4 @@
-//! The command line of `equic sim`. `equic` uses it for help, man pages and completions, and
+//! The command line of `equic-lab sim`. `equic` uses it for help, man pages and completions, and
 //! `equic-sim` runs it.
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub fn usage(error: &clap::Error) -> Option<String> {
     Some(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
 }
 
-/// Commands of `equic sim`.
+/// Commands of `equic-lab sim`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a scenario in virtual time
@@ -35,11 +35,11 @@ pub enum Command {
 /// Play a scenario in virtual time, with each of its seeds, and sum up
 #[derive(Args)]
 #[command(after_help = "Examples:
-  equic sim run lossy
-  equic sim run my.toml --seeds 30 --json
-  equic sim run fairness --seeds 1 --out series --qlog-dir qlog")]
+  equic-lab sim run lossy
+  equic-lab sim run my.toml --seeds 30 --json
+  equic-lab sim run fairness --seeds 1 --out series --qlog-dir qlog")]
 pub struct Run {
-    /// File, or name of a scenario from `equic sim list`
+    /// File, or name of a scenario from `equic-lab sim list`
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
     /// Run this number of seeds instead of those of the scenario
@@ -115,10 +115,10 @@ pub struct List {
 /// Play every cell of a grid with each of its seeds, over all CPUs
 #[derive(Args)]
 #[command(after_help = "Examples:
-  equic sim sweep grid.toml --out results
-  equic sim sweep grid.toml --out part3 --shard 3/8
+  equic-lab sim sweep grid.toml --out results
+  equic-lab sim sweep grid.toml --out part3 --shard 3/8
 
-The same command goes on where it was interrupted.")]
+After an interruption, the same command continues.")]
 pub struct Sweep {
     /// A scenario with a table `[grid]`
     #[arg(value_name = "GRID")]
@@ -170,7 +170,10 @@ pub struct Merge {
 }
 
 /// Compare two sweeps, cell by cell: a flow is better or worse only if the difference is larger than chance makes it
-/// (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. Exit code 0: nothing is worse. 1: something is
+/// (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. Also lists the keys in which the scenarios
+/// differ. Flows that transfer different data, or that do not complete and have a different `limit`, cannot be compared.
+/// Exit status: 0 nothing is worse; 1 something is worse; 3 nothing is worse, but some flows have too few seeds for that
+/// verdict; 4 no flow can be compared
 #[derive(Args)]
 pub struct Compare {
     /// The old result
@@ -188,7 +191,7 @@ pub struct Compare {
     /// Correct p-values for the number of cells (Holm)
     #[arg(long)]
     pub corrected: bool,
-    /// Exit with 0 whenever the results could be compared
+    /// Exit with 0 whenever at least one flow could be compared
     #[arg(long)]
     pub no_fail: bool,
     /// Print the comparison as JSON (schema equic.sim.compare/1)

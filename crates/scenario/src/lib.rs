@@ -23,7 +23,7 @@
 //! * `results/`, with the feature `results`: results of runs in virtual or real time;
 //! * `transport.rs`, with the feature `transport`: the configuration of QUIC endpoints;
 //! * `play/`, with the feature `play`: runs in virtual time, and their results;
-//! * `command.rs`, with the feature `command`: the command line of `equic sim`.
+//! * `command.rs`, with the feature `command`: the command line of `equic-lab sim`.
 
 #![forbid(unsafe_code)]
 

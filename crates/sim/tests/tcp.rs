@@ -135,7 +135,7 @@ fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
     (mean, (squares / (count - 1.0)).sqrt())
 }
 
-/// ns-3.44 takes 51.7 s with CUBIC, 47.2 s with LinuxReno (docs/simulator.md has the command) and
+/// ns-3.44 takes 51.7 s with CUBIC, 47.2 s with LinuxReno (docs/notebook/benchmarks.md has the command) and
 /// 9.4 s with BBR. Its NewReno takes 97.1 s. That one grows more slowly than ours, and LinuxReno
 /// faster, so the two are bounds.
 #[test]

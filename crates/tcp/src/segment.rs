@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_have_the_lengths_of_linux() {
+    fn segment_headers_have_the_lengths_of_linux() {
         let timestamps = Some(Timestamps { value: 7, echo: 9 });
         let mut options = Options {
             mss: Some(1_460),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused() {
+    fn segment_that_is_malformed_is_refused() {
         let mut buffer = [0; MAX_HEADER];
         let segment = Segment { flags: Flags::ACK, ..Segment::default() };
         let length = segment.write(&mut buffer);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_take_their_round_trips() {
+    fn tls_handshakes_take_their_round_trips() {
         let full = TlsConfig::default();
         let old = TlsConfig { version: TlsVersion::Tls12, ..full };
         let resumed = TlsConfig { resumption: true, ..full };
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_what_a_full_handshake_costs() {
+    fn tls_certificates_are_sent_in_full_handshakes_only() {
         let bytes = |config: TlsConfig| config.flights().iter().sum::<u64>();
         let full = TlsConfig::default();
         let less = TlsConfig { certificates: 0, ..full };

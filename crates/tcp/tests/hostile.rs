@@ -34,7 +34,7 @@ proptest! {
 /// The random steps reach connections, and much of what these can do. Otherwise the test above
 /// would prove nothing.
 #[test]
-fn hostile_segments_get_far() {
+fn hostile_segments_reach_every_state() {
     let mut state = 1u64;
     let (mut lost, mut spurious, mut ahead, mut reductions) = (0, 0, 0, 0);
     for _ in 0..200 {

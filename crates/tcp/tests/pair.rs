@@ -167,7 +167,7 @@ fn transfer(config: &TcpConfig, bytes: u64) -> Pair {
 }
 
 #[test]
-fn a_transfer_begins_with_ten_segments_and_ends() {
+fn cwnd_begins_with_ten_segments() {
     let mut pair = transfer(&reno(), 100_000);
     pair.run(at(100), &mut all_arrive);
     assert_eq!(pair.sent.len(), 10, "RFC 6928");
@@ -181,7 +181,7 @@ fn a_transfer_begins_with_ten_segments_and_ends() {
 /// The first two duplicate acknowledgements each allow a new segment, and the third indicates a
 /// loss (RFC 3042, RFC 5681 s.3.2).
 #[test]
-fn limited_transmit_and_fast_retransmit() {
+fn loss_limited_transmit_and_fast_retransmit() {
     let mut pair = transfer(&reno(), 100_000);
     pair.run(at(200), &mut lose(&[0]));
     let kinds: Vec<bool> =
@@ -196,7 +196,7 @@ fn limited_transmit_and_fast_retransmit() {
 /// A probe after two round trips detects a lost tail. The window is reduced when it turns out that
 /// the probe was needed (RFC 8985 s.7).
 #[test]
-fn a_lost_tail_is_probed_for() {
+fn loss_of_the_tail_is_probed() {
     let mut pair = Pair::new(&reno(), 50);
     pair.client.write(10 * 1_448);
     pair.run(at(1_000), &mut lose(&[9]));
@@ -216,7 +216,7 @@ fn a_lost_tail_is_probed_for() {
 
 /// RFC 6298 s.2 and s.5: the first sample, the second, and the doubling.
 #[test]
-fn the_retransmission_timer_is_the_rfcs() {
+fn rto_is_that_of_the_rfc() {
     let config = TcpConfig { tail_loss_probe: false, ..reno() };
     let mut pair = Pair::new(&config, 50);
     pair.run(at(150), &mut all_arrive);
@@ -244,7 +244,7 @@ fn the_retransmission_timer_is_the_rfcs() {
 /// The path is slow for a second. The timer expires, the segments sent before it arrive, and the
 /// window is restored (RFC 5682, RFC 3522).
 #[test]
-fn a_timeout_for_nothing_is_undone() {
+fn rto_that_was_spurious_is_undone() {
     for timestamps in [true, false] {
         let config = TcpConfig { timestamps, tail_loss_probe: false, ..reno() };
         let mut pair = transfer(&config, 500_000);
@@ -264,7 +264,7 @@ fn a_timeout_for_nothing_is_undone() {
 /// Without SACK: three duplicates, then one hole per partial acknowledgement (RFC 6582). The late
 /// acknowledgement of segments after a hole is not a round-trip sample.
 #[test]
-fn without_sack_holes_are_filled_one_by_one() {
+fn loss_without_sack_is_repaired_one_by_one() {
     let config = TcpConfig { sack: false, ..reno() };
     let mut pair = transfer(&config, 200_000);
     pair.finish(200_000, &mut lose(&[20, 22, 24]));
@@ -277,7 +277,7 @@ fn without_sack_holes_are_filled_one_by_one() {
 /// do not. It expires long before a round trip per hole is over (RFC 6582 s.4, the impatient
 /// variant).
 #[test]
-fn without_sack_many_holes_are_filled_after_a_timeout() {
+fn loss_without_sack_is_repaired_after_a_timeout() {
     let config = TcpConfig { sack: false, ..reno() };
     let mut pair = transfer(&config, 400_000);
     let lost: Vec<usize> = (80..140).step_by(2).collect();
@@ -293,7 +293,7 @@ fn without_sack_many_holes_are_filled_after_a_timeout() {
 /// RFC 5681 s.3.2 step 6: a recovery ends with the threshold as window. Data that SACK has reported
 /// does not count again when it is cumulatively acknowledged.
 #[test]
-fn a_recovery_ends_with_the_threshold() {
+fn cwnd_after_a_recovery_is_the_threshold() {
     let mut pair = transfer(&reno(), 400_000);
     let mut lost = lose(&[60]);
     for ms in 0..2_000 {
@@ -311,7 +311,7 @@ fn a_recovery_ends_with_the_threshold() {
 /// RFC 3168 s.6.1: the marks of a round trip cause one reduction. CWR ends the echo, so there is no
 /// second one.
 #[test]
-fn a_mark_reduces_the_window_once() {
+fn ecn_mark_reduces_the_window_once() {
     let mut config = reno();
     config.ecn = true;
     let mut pair = transfer(&config, 300_000);
@@ -327,7 +327,7 @@ fn a_mark_reduces_the_window_once() {
 /// The receiver's application does not read for some time. Only probes are sent beyond the window,
 /// and all data arrives in the end (RFC 9293 s.3.8.6.1).
 #[test]
-fn a_closed_window_opens_again() {
+fn flow_control_closed_window_opens_again() {
     let config = TcpConfig { receive_buffer: 20_000, ..reno() };
     let mut pair = transfer(&config, 100_000);
     pair.asleep = true;
@@ -341,7 +341,7 @@ fn a_closed_window_opens_again() {
 
 /// RFC 5681 s.4.1: after an idle time, at most the initial window is sent at once.
 #[test]
-fn after_a_pause_the_window_is_the_initial_one() {
+fn cwnd_after_a_pause_is_the_initial_one() {
     let mut pair = Pair::new(&reno(), 50);
     pair.client.write(200_000);
     pair.run(at(3_000), &mut all_arrive);
@@ -354,7 +354,7 @@ fn after_a_pause_the_window_is_the_initial_one() {
 
 /// The receive window begins small and grows with the path's capacity, before it limits the sender.
 #[test]
-fn the_receive_window_grows_with_what_is_read() {
+fn flow_control_window_grows_with_the_reader() {
     let time = |auto| {
         let config = TcpConfig { receive_auto_tuning: auto, ..reno() };
         let mut pair = transfer(&config, 5_000_000);
@@ -421,7 +421,7 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
 /// Both ends send full segments while both have gaps to report. SACK blocks are sent in segments
 /// without payload, and all data arrives.
 #[test]
-fn data_goes_both_ways_in_segments_that_fit() {
+fn segment_data_goes_both_ways() {
     let mut pair = Pair::new(&TcpConfig::default(), 20);
     pair.run(at(200), &mut all_arrive);
     pair.client.write(300_000);

@@ -21,7 +21,6 @@ use equic_transport::{
 };
 use equic_wire::packet::{Datagram, LongPacket, Packet, ParseOptions};
 use equic_wire::{Direction, StreamId};
-use rand::SeedableRng;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 const BYTES: u64 = 100_000_000;
@@ -78,7 +77,7 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
         Some((median, low, high)) => println!(
             "{what}: {median:.3} times as long, 95 % interval {low:.3} to {high:.3}, {rounds} rounds"
         ),
-        None => println!("{what}: no round"),
+        None => println!("{what}: too few rounds"),
     }
 }
 
@@ -158,8 +157,7 @@ fn calls(rounds: usize) {
 /// The median, and its 95 % interval.
 fn interval(values: Vec<f64>) -> Option<(f64, f64, f64)> {
     let sample: Sample = values.into_iter().collect();
-    let mut rng = rand::rngs::StdRng::seed_from_u64(1);
-    let interval = sample.bootstrap_95(&mut rng, 10_000, Sample::median)?;
+    let interval = sample.median_95()?;
     Some((sample.median()?, interval.low, interval.high))
 }
 

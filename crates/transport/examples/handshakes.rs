@@ -1,8 +1,8 @@
 //! Program whose instructions are counted to know what a handshake costs, and that counts what an idle connection
-//! takes: docs/performance.md.
+//! takes: docs/notebook/performance.md.
 //!
 //! Clients connect to a server in the same process, without a network and without a clock, one after the other. Each
-//! opens a stream, sends a byte, gets one back and closes, as the workload *handshakes* of `equic bench` does. All that
+//! opens a stream, sends a byte, gets one back and closes, as the workload *handshakes* of `equic-lab bench` does. All that
 //! an end does for that is called from [`client_turn`] or [`server_turn`]: valgrind counts what runs inside one of them.
 //!
 //!     cargo run --release -p equic-transport --example handshakes -- [--count N] [--resumed | --idle] \
@@ -396,7 +396,7 @@ impl Pair {
 }
 
 /// A server with a certificate that it made itself and stateless tickets, and a client that trusts it: TLS as
-/// `equic bench` has it.
+/// `equic-lab bench` has it.
 fn configs(
     mut provider: CryptoProvider,
     options: &Options,

@@ -1,18 +1,19 @@
-//! QUIC (RFC 9000, 9001, 9002) without I/O: datagrams and moments in, datagrams and moments out.
+//! QUIC (RFC 9000, 9001, 9002) without I/O: the caller supplies datagrams and the time, and sends the datagrams that
+//! the transport returns.
 //!
-//! There is no clock, thread, socket, global or random number generator inside: the same calls give the same
-//! results, which the tests and a simulator stand on. (A key that offers more than rustls asks for does so through a variable of its
-//! thread, which is empty otherwise: [`OpenTo`].) Whoever wants QUIC over UDP and tokio takes `equic-quic`,
-//! which is made of this crate.
+//! The crate uses no clock, thread, socket, global variable or random number generator of the system. The same calls
+//! give the same results, on which the tests and the simulator depend. (The only thread-local variable is that of
+//! [`OpenTo`], and is empty between calls.) For QUIC over UDP and tokio use `equic-quic`, which is built on this
+//! crate.
 //!
-//! * [`Connection`] is one end of a connection. Its documentation says in which order it is called.
-//! * [`Endpoint`] finds the connection that a datagram is for, where several share a socket, and takes new ones.
-//! * [`ClientConfig`] and [`ServerConfig`] hold the TLS of rustls, with a crypto provider of your choice, and a
-//!   [`TransportConfig`].
-//! * [`operation`]: each decision and action of a connection has a name, and can be watched or replaced by a
-//!   hook on that connection. [`congestion`]: controllers, and how to bring one. [`qlog`]: logs.
+//! * [`Connection`] is one end of a connection. Its documentation describes the order of calls.
+//! * [`Endpoint`] finds the connection of a datagram if several connections share a socket, and accepts new ones.
+//! * [`ClientConfig`] and [`ServerConfig`] have the TLS configuration of rustls, with a crypto provider of your
+//!   choice, and a [`TransportConfig`].
+//! * [`operation`]: hooks can observe or replace each decision and action of a connection. [`congestion`]: congestion
+//!   controllers, also of your own. [`qlog`]: logs. [`Violation`]: the rules that a peer can break.
 //!
-//! A client's part of the work; `examples/in_memory.rs` has both ends, and `examples/hook.rs` a hook:
+//! A client's loop; `examples/in_memory.rs` has both ends, and `examples/hook.rs` a hook:
 //!
 //! ```no_run
 //! # use std::{error::Error, net::UdpSocket, sync::Arc, time::Instant};
@@ -48,9 +49,9 @@
 //! # }
 //! ```
 //!
-//! Cargo features, on unless switched off: `qlog`, and the crypto provider `aws-lc-rs`; `ring` is another provider.
-//! A program needs one, in its rustls configuration; with neither it brings its own. `null-crypto` are connections
-//! without protection, for simulations. How it is built is in `docs/transport.md`.
+//! Cargo features: `qlog` and the crypto provider `aws-lc-rs` are enabled by default; `ring` is another provider. A
+//! rustls configuration needs a provider. Without these two features, the application supplies its own. `null-crypto`
+//! has connections without protection, for simulations. `docs/transport.md` describes the design.
 
 #![forbid(unsafe_code)]
 
@@ -59,6 +60,7 @@ pub mod congestion;
 mod connection;
 mod crypto;
 mod endpoint;
+mod lazy;
 #[cfg(feature = "null-crypto")]
 pub mod null;
 mod numbered;
@@ -69,12 +71,12 @@ pub mod qlog;
 mod ranges;
 mod received;
 mod recovery;
-mod rested;
 mod stream;
 #[cfg(test)]
 mod testing;
 mod time;
 pub mod token;
+mod violation;
 mod wall;
 
 pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
@@ -91,6 +93,7 @@ pub use stream::{
     Pieces, ReadOutcome, StreamConfig, StreamError, StreamEvent, Streams, WriteError,
 };
 pub use time::Timestamp;
+pub use violation::Violation;
 
 /// From the crate of QUIC's wire format.
 #[doc(no_inline)]

@@ -1,6 +1,6 @@
-//! Connections without protection, for simulations, measurements and fuzzers: only with the cargo feature
-//! `null-crypto`, and only for who asks for them by name. Nothing about them is secret, and anybody can forge
-//! their packets.
+//! Connections without protection, for simulations, measurements and fuzzers. They need the cargo feature
+//! `null-crypto` and a configuration that names them. Nothing about them is secret, and anyone can forge their
+//! packets.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! With [`NullKey`] and [`Message`] whoever tests a connection makes its peer's packets and handshake.
+//! A test can create the packets and the handshake of a connection's peer with [`NullKey`] and [`Message`].
 
 pub use crate::connection::InsecureNullConfig;
 pub use crate::crypto::null::{
@@ -25,8 +25,8 @@ pub use crate::crypto::null::{
 };
 use crate::crypto::{self, RETRY_TAG_LEN};
 
-/// The integrity tag of a Retry packet (RFC 9001 s.5.8), for a client whose first packet went to the connection
-/// ID `original`; `packet` is all of it but the tag.
+/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination Connection ID of the
+/// client's first packet. `packet` is the Retry packet without its tag.
 pub fn retry_tag(
     version: rustls::quic::Version,
     original: &[u8],

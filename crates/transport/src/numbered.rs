@@ -1,7 +1,7 @@
-//! Few things, each by a number.
+//! A small map with numbers as keys.
 
-/// A map from numbers to a handful of values, in the order of the numbers. It takes as much memory as they need, where a
-/// tree has room for eleven in its first node and keeps it when they are gone. Each change costs as much as there are.
+/// An ordered map from numbers to a few values. It takes only the memory that its entries need. A `BTreeMap`
+/// allocates a node for eleven entries. The cost of a change is linear in the number of entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbered<V> {
     entries: Vec<(u64, V)>,
@@ -14,7 +14,7 @@ impl<V> Default for Numbered<V> {
 }
 
 impl<V> Numbered<V> {
-    /// With one value.
+    /// Creates a map with one value.
     pub(crate) fn with(number: u64, value: V) -> Numbered<V> {
         Numbered { entries: vec![(number, value)] }
     }
@@ -23,32 +23,32 @@ impl<V> Numbered<V> {
         self.entries.binary_search_by_key(&number, |(own, _)| *own)
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if there is none.
+    /// Returns true if the map has no values.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The value with this number.
+    /// Returns the value with this number.
     pub(crate) fn get(&self, number: u64) -> Option<&V> {
         self.place(number).ok().map(|at| &self.entries[at].1)
     }
 
-    /// As [`Numbered::get`], to be changed.
+    /// Like [`Numbered::get`], for mutable access.
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         self.place(number).ok().map(|at| &mut self.entries[at].1)
     }
 
-    /// True if there is one with this number.
+    /// Returns true if there is a value with this number.
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.place(number).is_ok()
     }
 
-    /// Adds a value; returns the one that had the number before.
+    /// Inserts a value. Returns the previous value with this number.
     pub(crate) fn insert(&mut self, number: u64, value: V) -> Option<V> {
         match self.place(number) {
             Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
@@ -59,59 +59,59 @@ impl<V> Numbered<V> {
         }
     }
 
-    /// Takes a value out.
+    /// Removes and returns a value.
     pub(crate) fn remove(&mut self, number: u64) -> Option<V> {
         let at = self.place(number).ok()?;
         let (_, value) = self.entries.remove(at);
-        self.shrink();
+        self.release_spare();
         Some(value)
     }
 
-    /// Takes out the one with the lowest number.
+    /// Removes and returns the value with the lowest number.
     pub(crate) fn pop_first(&mut self) -> Option<(u64, V)> {
         let first = (!self.entries.is_empty()).then(|| self.entries.remove(0));
-        self.shrink();
+        self.release_spare();
         first
     }
 
-    /// Takes out those with numbers below `end`, from the lowest up.
+    /// Removes and returns the values with numbers below `end`, in ascending order.
     pub(crate) fn take_below(&mut self, end: u64) -> Vec<(u64, V)> {
         let rest = self.entries.split_off(self.entries.partition_point(|(own, _)| *own < end));
         std::mem::replace(&mut self.entries, rest)
     }
 
-    /// Takes all out, from the lowest up.
+    /// Removes and returns all values, in ascending order of their numbers.
     pub(crate) fn take_all(&mut self) -> Vec<(u64, V)> {
         std::mem::take(&mut self.entries)
     }
 
-    /// All, from the lowest up.
+    /// Returns all numbers and values, in ascending order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &V)> {
         self.entries.iter().map(|(number, value)| (*number, value))
     }
 
-    /// All numbers, from the lowest up.
+    /// Returns all numbers, in ascending order.
     pub(crate) fn numbers(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
         self.entries.iter().map(|(number, _)| *number)
     }
 
-    /// All values, in the order of their numbers.
+    /// Returns all values, in the order of their numbers.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// As [`Numbered::values`], to be changed.
+    /// Like [`Numbered::values`], for mutable access.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// Gives back memory that nothing is in.
-    pub(crate) fn rest(&mut self) {
+    /// Releases unused memory.
+    pub(crate) fn shrink(&mut self) {
         self.entries.shrink_to_fit();
     }
 
-    /// Memory of what is gone goes, too.
-    fn shrink(&mut self) {
+    /// Releases memory after a removal.
+    fn release_spare(&mut self) {
         if self.entries.is_empty() {
             self.entries = Vec::new();
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_map_in_the_order_of_its_numbers() {
+    fn numbered_map_is_ordered() {
         let mut rng = StdRng::seed_from_u64(1);
         let (mut numbered, mut tree) = (Numbered::default(), BTreeMap::new());
         for step in 0..20_000 {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_memory() {
+    fn numbered_map_without_entries_takes_no_memory() {
         let mut numbered = Numbered::with(3, [0; 100]);
         numbered.insert(4, [1; 100]);
         assert!(numbered.remove(3).is_some() && numbered.remove(3).is_none());

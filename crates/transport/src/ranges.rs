@@ -4,92 +4,94 @@ use std::ops::Range;
 
 /// A set of `u64` as sorted, disjoint, non-adjacent half-open ranges.
 ///
-/// Nearly every change happens at one of the ends and makes no range more or less, which costs a few
-/// comparisons; elsewhere it costs a binary search and moving what is above.
+/// Nearly every change happens at one of the ends and does not change the number of ranges. This costs a few
+/// comparisons. Other changes cost a binary search, and moving the ranges above.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RangeSet {
     ranges: Vec<(u64, u64)>,
 }
 
 impl RangeSet {
-    /// The empty set.
+    /// Returns an empty set.
     pub(crate) const fn new() -> RangeSet {
         RangeSet { ranges: Vec::new() }
     }
 
-    /// True if the set is empty.
+    /// Returns true if the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Gives back memory that has no range in it.
-    pub(crate) fn rest(&mut self) {
+    /// Releases unused memory.
+    pub(crate) fn shrink(&mut self) {
         self.ranges.shrink_to_fit();
     }
 
-    /// Number of ranges that the set consists of.
+    /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Number of numbers in the set.
+    /// Returns how many numbers are in the set.
     pub(crate) fn covered(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// The smallest number.
+    /// Returns the smallest number.
     pub(crate) fn min(&self) -> Option<u64> {
         self.ranges.first().map(|range| range.0)
     }
 
-    /// The largest number.
+    /// Returns the largest number.
     pub(crate) fn max(&self) -> Option<u64> {
         self.ranges.last().map(|range| range.1 - 1)
     }
 
-    /// The lowest range.
+    /// Returns the lowest range.
     pub(crate) fn first(&self) -> Option<Range<u64>> {
         self.ranges.first().map(|&(start, end)| start..end)
     }
 
-    /// The ranges, from the lowest up or, reversed, from the highest down.
+    /// Returns the ranges in ascending order.
     pub(crate) fn iter(
         &self,
     ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + Clone + '_ {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// True if all of `range` is in the last range: a quick look, which says nothing of those before it.
+    /// Returns true if all of `range` is in the last range. This is a quick check that does not look at the other
+    /// ranges.
     #[inline]
     pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
         self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
     }
 
-    /// True if `number` is in the set.
+    /// Returns true if `number` is in the set.
     #[inline(always)]
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.ranges.last().is_some_and(|last| number < last.1) && self.has_below_end(number)
     }
 
-    /// As [`RangeSet::contains`], of a number below the end of the last range.
+    /// Like [`RangeSet::contains`], for a number below the end of the last range.
     fn has_below_end(&self, number: u64) -> bool {
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
 
-    /// True if a number of `range`, or one next to it, is in the set: adding `range` makes no further range.
+    /// Returns true if a number of `range`, or one next to it, is in the set. Inserting `range` then adds no further
+    /// range.
     pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 < range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.end)
     }
 
-    /// True if a number of `range` is in the set.
+    /// Returns true if a number of `range` is in the set.
     pub(crate) fn intersects(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 < range.end)
     }
 
-    /// Adds so many numbers from `start` on if that is the one after the last range; returns whether it is.
+    /// Extends the last range by `count` numbers if it ends at `start`. Returns whether it does.
     #[inline]
     pub(crate) fn extend(&mut self, start: u64, count: u64) -> bool {
         match self.ranges.last_mut() {
@@ -101,12 +103,12 @@ impl RangeSet {
         }
     }
 
-    /// Adds one number; true if it was not there yet.
+    /// Inserts one number. Returns true if it was not in the set.
     pub(crate) fn insert_one(&mut self, number: u64) -> bool {
         self.insert(number..number + 1) > 0
     }
 
-    /// Adds a range; how many of its numbers were not there yet.
+    /// Inserts a range. Returns how many of its numbers were not in the set.
     pub(crate) fn insert(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
@@ -118,15 +120,15 @@ impl RangeSet {
         if range.start < last.0 {
             return self.insert_below(range);
         }
-        // It goes on where the last one ends, or repeats a part of it.
+        // It continues or overlaps the last range.
         let fresh = range.end.saturating_sub(last.1);
         last.1 += fresh;
         fresh
     }
 
-    /// Adds a range, which is not empty and begins before the last one.
+    /// Inserts a range that is not empty and begins before the last one.
     fn insert_below(&mut self, range: Range<u64>) -> u64 {
-        // Those that overlap or touch become one with it.
+        // Ranges that overlap or touch it are merged with it.
         let first = self.ranges.partition_point(|have| have.1 < range.start);
         let last = self.ranges.partition_point(|have| have.0 <= range.end);
         let touched = &self.ranges[first..last];
@@ -145,7 +147,7 @@ impl RangeSet {
         range.end - range.start - known
     }
 
-    /// Takes a range out.
+    /// Removes a range of numbers.
     pub(crate) fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() || self.ranges.is_empty() {
             return;
@@ -161,7 +163,7 @@ impl RangeSet {
         self.ranges.splice(first..last, left);
     }
 
-    /// Takes out everything below `number`.
+    /// Removes all numbers below `number`.
     pub(crate) fn remove_below(&mut self, number: u64) {
         if let Some(first) = self.ranges.first_mut()
             && first.1 > number
@@ -176,7 +178,7 @@ impl RangeSet {
         }
     }
 
-    /// Takes out the lowest range.
+    /// Removes and returns the lowest range.
     pub(crate) fn pop_min(&mut self) -> Option<Range<u64>> {
         if self.ranges.is_empty() {
             return None;
@@ -185,7 +187,7 @@ impl RangeSet {
         Some(start..end)
     }
 
-    /// The parts of `range` that are not in the set, from the lowest up.
+    /// Returns the parts of `range` that are not in the set, in ascending order.
     pub(crate) fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let first = self.ranges.partition_point(|have| have.1 <= range.start);
         let mut next = range.start;
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_a_set_of_single_numbers() {
+    fn ranges_agree_with_a_set_of_numbers() {
         let seed = 0x5eed;
         let mut rng = StdRng::seed_from_u64(seed);
         for _ in 0..300 {
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_range_comes_out_whole() {
+    fn ranges_lowest_is_removed_whole() {
         let mut set = RangeSet::new();
         set.insert(10..20);
         set.insert(1..3);

@@ -6,19 +6,19 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-/// Most ranges of packet numbers remembered and reported (RFC 9000 s.13.2.3). A packet older than all of
+/// Largest number of packet number ranges that are remembered and reported (RFC 9000 s.13.2.3). A packet below all of
 /// them counts as a duplicate.
 const RANGES: usize = 64;
 
 /// A codepoint of the IP header (RFC 3168 s.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EcnCodepoint {
-    /// Not ECN-capable.
+    /// The packet is not ECN-capable.
     #[default]
     NotEct,
     /// ECT(1).
     Ect1,
-    /// ECT(0), what this transport sends.
+    /// ECT(0), the mark that this transport sends.
     Ect0,
     /// Congestion experienced.
     Ce,
@@ -36,7 +36,7 @@ pub(crate) struct EcnCounts {
 }
 
 impl EcnCounts {
-    /// True if no packet was marked.
+    /// Returns true if no packet was marked.
     pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
@@ -54,18 +54,18 @@ impl EcnCounts {
 /// Policy on how soon and how often to acknowledge packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AckPolicy {
-    /// An acknowledgement is due once more than so many ack-eliciting packets wait for one
-    /// (draft-ietf-quic-ack-frequency s.4); RFC 9000 s.13.2.2 means 1.
+    /// An acknowledgment is due when more ack-eliciting packets than this wait for one (draft-ietf-quic-ack-frequency
+    /// s.4). RFC 9000 s.13.2.2 recommends 1.
     pub ack_eliciting_threshold: u64,
-    /// Longest time that an acknowledgement may wait.
+    /// Longest time that an acknowledgment may be delayed.
     pub max_ack_delay: Duration,
-    /// From how much reordering on it is reported at once; 0: never, 1: any
+    /// Reordering from this number of packets on is reported at once. 0: never; 1: any reordering
     /// (draft-ietf-quic-ack-frequency s.6.2).
     pub reordering_threshold: u64,
 }
 
 impl AckPolicy {
-    /// At once, as for Initial and Handshake packets (RFC 9000 s.13.2.1).
+    /// Acknowledges at once, as for Initial and Handshake packets (RFC 9000 s.13.2.1).
     pub(crate) const IMMEDIATE: AckPolicy = AckPolicy {
         ack_eliciting_threshold: 0,
         max_ack_delay: Duration::ZERO,
@@ -74,7 +74,7 @@ impl AckPolicy {
 }
 
 impl Default for AckPolicy {
-    /// RFC 9000's: every second packet, 25 ms, any reordering.
+    /// Returns the policy of RFC 9000: every second packet, 25 ms, any reordering.
     fn default() -> AckPolicy {
         AckPolicy {
             ack_eliciting_threshold: 1,
@@ -88,37 +88,37 @@ impl Default for AckPolicy {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReceivedPackets {
     ranges: RangeSet,
-    /// Numbers below are duplicates.
+    /// Packet numbers below this one count as duplicates.
     floor: u64,
     largest: Option<(u64, Timestamp)>,
-    /// The largest ack-eliciting one ("Largest Unacked").
+    /// The largest number of an ack-eliciting packet ("Largest Unacked").
     largest_eliciting: Option<u64>,
     /// The largest number in the last ACK frame sent ("Largest Acked").
     reported: Option<u64>,
-    /// Ack-eliciting packets that no ACK frame has told of.
+    /// Number of ack-eliciting packets that no ACK frame has reported.
     waiting: u64,
-    /// Time at which the first of the waiting packets must be acknowledged; none: no packet waits.
+    /// Time at which the first of the waiting packets must be acknowledged. `None` if no packet waits.
     deadline: Option<Timestamp>,
-    /// Since when an acknowledgement is due at once.
+    /// True if an acknowledgment is due at once.
     immediate: bool,
     ecn: EcnCounts,
-    /// The last packet was marked CE.
+    /// True if the last packet was marked CE.
     was_ce: bool,
 }
 
 impl ReceivedPackets {
-    /// Gives back memory that has no range in it.
-    pub(crate) fn rest(&mut self) {
-        self.ranges.rest();
+    /// Releases unused memory.
+    pub(crate) fn shrink(&mut self) {
+        self.ranges.shrink();
     }
 
-    /// True if packet `number` was received before, or is too old to tell.
+    /// Returns true if packet `number` was received before, or is too old to tell.
     #[inline(always)]
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
 
-    /// Takes in a packet that was decrypted and is no duplicate.
+    /// Records a packet that was decrypted and is no duplicate.
     pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
@@ -145,10 +145,10 @@ impl ReceivedPackets {
         self.largest_eliciting = self.largest_eliciting.max(Some(number));
         self.waiting += 1;
         self.deadline.get_or_insert_with(|| now + policy.max_ack_delay);
-        // RFC 9000 s.13.2.1: marks and reordering are told of at once; where few acknowledgements are
-        // wanted, the first mark of several is (draft-ietf-quic-ack-frequency s.6.4).
+        // RFC 9000 s.13.2.1: marks and reordering are reported at once. If the peer wants few acknowledgments, only the
+        // first of several marks is (draft-ietf-quic-ack-frequency s.6.4).
         let marked = self.was_ce && (policy.ack_eliciting_threshold <= 1 || !was_ce);
-        // Lest ranges are forgotten before they were told of.
+        // Reports ranges before they are forgotten.
         let crowded = self.ranges.len() >= RANGES * 3 / 4;
         let enough = self.waiting > policy.ack_eliciting_threshold;
         if marked || reordered || crowded || enough {
@@ -156,22 +156,22 @@ impl ReceivedPackets {
         }
     }
 
-    /// True if packet `number` shows as much reordering as the peer wants to hear of at once
-    /// (draft-ietf-quic-ack-frequency s.6.2).
+    /// Returns true if packet `number` shows reordering that must be reported at once (draft-ietf-quic-ack-frequency
+    /// s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
             return false;
         }
-        // Late, and given up by the peer already.
+        // Late, and already declared lost by the peer.
         let late =
             self.reported.is_some_and(|reported| number.saturating_add(threshold) <= reported);
         let top = self.largest_eliciting.map_or(number, |largest| largest.max(number));
-        // What the last ACK frame let the peer give up needs no telling again.
+        // Packets that the peer could declare lost by the last ACK frame need no second report.
         let from = match self.reported {
             Some(reported) => (reported + 1).saturating_sub(threshold).max(self.floor),
             None => self.floor,
         };
-        // Mostly nothing is: the last range reaches from there to the top.
+        // Usually none is missing: the last range reaches from there to the top.
         let missing = if self.ranges.ends_with(from..top) {
             None
         } else {
@@ -180,55 +180,55 @@ impl ReceivedPackets {
         late || missing.is_some_and(|gap| top - gap.start >= threshold)
     }
 
-    /// The peer asks for an acknowledgement (IMMEDIATE_ACK), or has moved to another path.
+    /// Makes an acknowledgment due, because the peer asked for it (IMMEDIATE_ACK) or uses another path.
     pub(crate) fn ask(&mut self) {
         self.immediate = true;
     }
 
-    /// True if an ACK frame is due now.
+    /// Returns true if an ACK frame is due now.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.largest.is_some()
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
-    /// True if an ACK frame would tell of anything new, if there is room for it anyway.
+    /// Returns true if an ACK frame would report anything new. It is then added to a packet with room for it.
     pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }
 
-    /// Time at which an ACK frame becomes due; none: no packet waits for one.
+    /// Returns the time at which an ACK frame becomes due, or `None` if no packet waits for one.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }
 
-    /// Ranges of packet numbers to put into an ACK frame, from the highest down; empty: nothing was received.
+    /// Returns the ranges of packet numbers for an ACK frame. Empty if nothing was received.
     pub(crate) fn ranges(&self) -> &RangeSet {
         &self.ranges
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that the ranges take.
     pub(crate) fn memory(&self) -> usize {
         self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
 
-    /// The largest number received, and when.
+    /// Returns the largest number received, and the time.
     pub(crate) fn largest(&self) -> Option<(u64, Timestamp)> {
         self.largest
     }
 
-    /// The counts for the ACK frame.
+    /// Returns the ECN counts for the ACK frame.
     pub(crate) fn ecn(&self) -> EcnCounts {
         self.ecn
     }
 
-    /// An ACK frame with all that was received was sent.
+    /// Records that an ACK frame with all ranges was sent.
     pub(crate) fn on_ack_sent(&mut self) {
         self.reported = self.largest.map(|(number, _)| number);
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
     }
 
-    /// The peer has an ACK frame that went up to `largest`: older numbers need not be told again
-    /// (RFC 9000 s.13.2.4).
+    /// Records that the peer has an ACK frame with this largest number, so that older numbers need not be reported
+    /// again (RFC 9000 s.13.2.4).
     pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_packet_or_after_the_delay() {
+    fn ack_is_due_after_two_packets_or_the_delay() {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
         assert!(!receive(&mut packets, 0, &policy));
         assert!(packets.has_news() && !packets.is_due(at(24)) && packets.is_due(at(25)));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_late_packets_and_marks_are_told_at_once() {
+    fn ack_is_immediate_for_gaps_late_packets_and_marks() {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
         receive(&mut packets, 0, &policy);
         packets.on_ack_sent();
@@ -276,7 +276,7 @@ mod tests {
 
     /// The tables of draft-ietf-quic-ack-frequency s.6.2.1.
     #[test]
-    fn reordering_thresholds_as_in_the_draft() {
+    fn ack_reordering_threshold_as_in_the_draft() {
         let three = [
             (0, false),
             (1, false),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_forgotten_is_a_duplicate() {
+    fn ack_memory_is_bounded_and_forgotten_packets_are_duplicates() {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
         for number in (0..10_000).step_by(2) {
             receive(&mut packets, number, &policy);

@@ -1,15 +1,15 @@
-//! Moments in time, handed in by the caller: this crate reads no clock.
+//! Points in time, which the caller supplies: this crate reads no clock.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A moment, in nanoseconds since a start that the caller chose and keeps to: the boot of the
-/// machine, or the start of a simulation.
+/// A point in time, in nanoseconds since a fixed start that the caller chooses, for example the boot of the machine
+/// or the start of a simulation.
 ///
-/// It is one more than the nanoseconds, so that none takes no room beside it: a connection has some twenty moments that
-/// may be none.
+/// The stored number is one more than the nanoseconds, so that `Option<Timestamp>` has the same size. A connection
+/// has some twenty of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 
@@ -17,17 +17,17 @@ impl Timestamp {
     /// The caller's start.
     pub const START: Timestamp = Timestamp(NonZeroU64::MIN);
 
-    /// So many nanoseconds after the start; the last that there is, 2^64 - 2 of them.
+    /// Returns the time this many nanoseconds after the start. The latest time is 2^64 - 2 nanoseconds after it.
     pub const fn from_nanos(nanos: u64) -> Timestamp {
         Timestamp(NonZeroU64::MIN.saturating_add(nanos))
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }
 
-    /// Time from `earlier` to this; zero if this is not after.
+    /// Returns the duration since `earlier`, or zero if `earlier` is not earlier.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// Saturates: half a millennium after the start, time stands still.
+/// Saturates at the latest time, over 500 years after the start.
 impl Add<Duration> for Timestamp {
     type Output = Timestamp;
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_saturates_at_both_ends_and_none_takes_no_room() {
+    fn timestamp_saturates_and_has_a_niche() {
         let last = Timestamp::from_nanos(u64::MAX);
         let second = Duration::from_secs(1);
         assert_eq!((last + second, Timestamp::START - second), (last, Timestamp::START));

@@ -1,4 +1,4 @@
-//! Time of day, for what endpoints share or keep: this crate reads no clock.
+//! Time of day, for the expiry of tokens. The caller supplies it: this crate reads no clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -24,7 +24,7 @@ fn sources(folder: &Path, texts: &mut Vec<String>) {
 }
 
 #[test]
-fn what_the_three_changes_touch_is_there() {
+fn contributing_names_existing_files() {
     let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let mut texts = Vec::new();
     for name in ["wire", "transport", "plugin"] {

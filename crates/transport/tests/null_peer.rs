@@ -1,6 +1,5 @@
-//! A peer that needs no keys, since there are none, and does what bytes say: by chance, and from
-//! `fuzz/seeds/connection`. `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the first seed;
-//! `EQUIC_INPUT` plays one from a file.
+//! A peer of a connection without keys that acts by random inputs, and by those in `fuzz/seeds/connection`.
+//! `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the first seed. `EQUIC_INPUT` replays one from a file.
 
 #[allow(dead_code, reason = "another test makes whole inputs with it, this one payloads alone")]
 #[path = "hostile/generator.rs"]
@@ -20,7 +19,7 @@ fn variable(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("it is a number"))
 }
 
-/// Plays it; one that fails is kept, and how to play it again is said.
+/// Plays an input. If it fails, stores it and prints how to replay it.
 fn checked(input: &[u8], name: &str) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
@@ -34,7 +33,7 @@ fn checked(input: &[u8], name: &str) -> Outcome {
 }
 
 #[test]
-fn whatever_a_peer_says() {
+fn null_peer_says_anything() {
     let (first, cases) = (variable("EQUIC_SEED", 1), variable("EQUIC_CASES", 1_000));
     eprintln!("EQUIC_SEED={first}");
     let (mut connected, mut closed, mut taken, mut placed, mut most) = (0, 0, 0, 0, 0);
@@ -76,7 +75,7 @@ fn seeds() {
 
 /// The handshake that cases begin with gets through, on both sides and in all configurations.
 #[test]
-fn the_puppet_can_shake_hands() {
+fn null_peer_can_complete_a_handshake() {
     for configuration in 0..64u8 {
         let outcome = play(&[configuration | 2]);
         assert!(outcome.connected, "configuration {configuration}: {outcome:?}");

@@ -72,7 +72,7 @@ impl Driver {
         Timestamp::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Runs until `done`, which is asked whenever something happened.
+    /// Runs until `done` returns true. It is called after each event.
     fn run(&mut self, mut done: impl FnMut(&mut Connection) -> bool) {
         let mut buffer = vec![0; 65_536];
         loop {
@@ -178,7 +178,7 @@ fn from(remote: SocketAddr) -> DatagramMeta {
 }
 
 #[test]
-fn our_client_with_quinns_server() {
+fn interop_our_client_with_quinns_server() {
     let identity = identity();
     let remote = quinn_server(&identity);
     let config = ClientConfig {
@@ -216,7 +216,7 @@ fn our_client_with_quinns_server() {
 
 /// RFC 9001 s.6.6: by themselves, when they have protected half of what they may.
 #[test]
-fn our_keys_are_updated_in_time_with_quinns_server() {
+fn key_update_in_time_with_quinns_server() {
     let identity = identity();
     let remote = quinn_server(&identity);
     let mut transport = TransportConfig { ecn: false, ..TransportConfig::default() };
@@ -282,7 +282,7 @@ fn quinn_client(
 }
 
 #[test]
-fn quinns_client_with_our_server() {
+fn interop_quinns_client_with_our_server() {
     let identity = identity();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let client = quinn_client(&identity, socket.local_addr().unwrap(), 30);

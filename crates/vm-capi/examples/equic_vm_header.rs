@@ -9,9 +9,8 @@ use cbindgen::{
 /// What stands at the top, before anything generated.
 const TOP: &str = r#"/*
  * libequic_vm: user-space eBPF that hostile bytecode cannot break. A program is C compiled by clang
- * (-target bpf -O2), from anybody. Whatever it does, it reads and writes memory of its own and
- * nothing else, ends within its budget, and reaches the host through helpers only. docs/vm.md says
- * why that holds.
+ * (-target bpf -O2), from any author. Whatever it does, it reads and writes only its own memory,
+ * ends within its budget, and reaches the host through helpers only. docs/vm.md explains why.
  *
  *        equic_vm_helpers_new(&helpers);
  *        equic_vm_helpers_add(helpers, 1, "now", 1, now, NULL);
@@ -23,14 +22,14 @@ const TOP: &str = r#"/*
  *        if (equic_vm_run(instance, on_ack, arguments, &budget, connection, &window))
  *                errx(1, "%s", equic_vm_last_error_message());
  *
- * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
- * be what its type says and live during the call: text NUL-terminated UTF-8; a handle one that this
- * library gave and that was not released yet. What programs call pointers are offsets in their
- * memory: equic_vm_instance_memory and, for helpers, equic_vm_call_memory give the bytes.
+ * Pointers. NULL is an error, or ignored where stated, and never a crash. Any other pointer must
+ * match its type and be valid during the call. Text is NUL-terminated UTF-8. A handle comes from
+ * this library and must not have been released. The pointers of programs are offsets in their
+ * memory: equic_vm_instance_memory and, for helpers, equic_vm_call_memory return the bytes.
  *
- * Threads. Helper tables and programs may be used from any thread at any time, an instance from any
- * thread, one at a time; only the call that releases a handle must be its last use. Error messages
- * belong to the thread.
+ * Threads. Helper tables and programs may be used from any thread at any time, an instance from one
+ * thread at a time. The call that releases a handle must be its last use. Each thread has its own
+ * error message.
  */"#;
 
 fn main() -> Result<(), cbindgen::Error> {

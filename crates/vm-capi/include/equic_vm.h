@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * libequic_vm: user-space eBPF that hostile bytecode cannot break. A program is C compiled by clang
- * (-target bpf -O2), from anybody. Whatever it does, it reads and writes memory of its own and
- * nothing else, ends within its budget, and reaches the host through helpers only. docs/vm.md says
- * why that holds.
+ * (-target bpf -O2), from any author. Whatever it does, it reads and writes only its own memory,
+ * ends within its budget, and reaches the host through helpers only. docs/vm.md explains why.
  *
  *        equic_vm_helpers_new(&helpers);
  *        equic_vm_helpers_add(helpers, 1, "now", 1, now, NULL);
@@ -15,14 +14,14 @@
  *        if (equic_vm_run(instance, on_ack, arguments, &budget, connection, &window))
  *                errx(1, "%s", equic_vm_last_error_message());
  *
- * Pointers. NULL is an error (or ignored, where it says so), never a crash. Any other pointer must
- * be what its type says and live during the call: text NUL-terminated UTF-8; a handle one that this
- * library gave and that was not released yet. What programs call pointers are offsets in their
- * memory: equic_vm_instance_memory and, for helpers, equic_vm_call_memory give the bytes.
+ * Pointers. NULL is an error, or ignored where stated, and never a crash. Any other pointer must
+ * match its type and be valid during the call. Text is NUL-terminated UTF-8. A handle comes from
+ * this library and must not have been released. The pointers of programs are offsets in their
+ * memory: equic_vm_instance_memory and, for helpers, equic_vm_call_memory return the bytes.
  *
- * Threads. Helper tables and programs may be used from any thread at any time, an instance from any
- * thread, one at a time; only the call that releases a handle must be its last use. Error messages
- * belong to the thread.
+ * Threads. Helper tables and programs may be used from any thread at any time, an instance from one
+ * thread at a time. The call that releases a handle must be its last use. Each thread has its own
+ * error message.
  */
 
 #ifndef EQUIC_VM_H
@@ -37,20 +36,20 @@
 #define EQUIC_VM_VERSION "0.1.0"
 
 /**
- * What a function returns. `equic_vm_last_error_message` says more: what failed, why, and what mends it. Codes are
- * only ever added, at the end.
+ * Result of a function. `equic_vm_last_error_message` returns the details: what failed, why, and what to do. New codes
+ * are added at the end, and no code is ever removed.
  */
 typedef enum equic_vm_error {
         /**
-         * It worked.
+         * The call succeeded.
          */
         EQUIC_VM_OK = 0,
         /**
-         * A pointer is NULL, a string is not UTF-8, a number makes no sense.
+         * A pointer is NULL, a string is not UTF-8, or a number is out of range.
          */
         EQUIC_VM_ERROR_INVALID_ARGUMENT = 1,
         /**
-         * The helper cannot be added: its number or name is taken, or a program was loaded with these already.
+         * The helper cannot be added: its number or name is in use, or a program was already loaded with this table.
          */
         EQUIC_VM_ERROR_HELPER_TABLE = 2,
         /**
@@ -62,15 +61,15 @@ typedef enum equic_vm_error {
          */
         EQUIC_VM_ERROR_NO_ENTRY = 4,
         /**
-         * The call ended with its budget.
+         * The call used up its budget.
          */
         EQUIC_VM_ERROR_BUDGET = 5,
         /**
-         * The call was ended by a helper.
+         * A helper ended the call.
          */
         EQUIC_VM_ERROR_HELPER = 6,
         /**
-         * The system gave no memory.
+         * The system has no memory left.
          */
         EQUIC_VM_ERROR_SYSTEM = 7,
         /**
@@ -100,10 +99,10 @@ typedef struct equic_vm_instance equic_vm_instance;
 typedef struct equic_vm_program equic_vm_program;
 
 /**
- * A helper. `data` is the pointer that `equic_vm_run` was given, `own` the one that the helper was added with;
- * `arguments` are r1 to r5, and what it writes to `result` the program finds in r0. Anything but 0 ends the call of the
- * program with EQUIC_VM_ERROR_HELPER. It must not use `call` after it has returned, leave by longjmp, or run or
- * release the instance that it is called from.
+ * A helper. `data` is the pointer given to `equic_vm_run`, and `own` the one given to `equic_vm_helpers_add`.
+ * `arguments` are r1 to r5. The value in `result` becomes r0 of the program. A result other than 0 ends the program's
+ * call with EQUIC_VM_ERROR_HELPER. A helper must not use `call` after it has returned, must not leave by longjmp, and
+ * must neither run nor release the instance that calls it.
  */
 typedef int (*equic_vm_helper_fn)(struct equic_vm_call *call,
                                   void *data,
@@ -116,7 +115,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * What went wrong last in this thread; never NULL, valid until the thread's next call that fails.
+ * Returns the message of this thread's last error. It is never NULL, and valid until the thread's next failure.
  */
 const char *equic_vm_last_error_message(void);
 
@@ -126,8 +125,8 @@ const char *equic_vm_last_error_message(void);
 enum equic_vm_error equic_vm_helpers_new(struct equic_vm_helpers **helpers);
 
 /**
- * Adds a helper: programs call it by `number`, or by `name` as an extern function. Each call takes `cost` from the
- * budget before it runs; for work that grows with its arguments it has to ask for more with `equic_vm_charge`.
+ * Adds a helper. Programs call it by `number`, or by `name` as an extern function. Each call takes `cost` from the
+ * budget before it runs. If its work grows with its arguments, the helper must charge more with `equic_vm_charge`.
  * `function` is called with `own`, from every thread that runs programs.
  */
 enum equic_vm_error equic_vm_helpers_add(struct equic_vm_helpers *helpers,
@@ -138,28 +137,28 @@ enum equic_vm_error equic_vm_helpers_add(struct equic_vm_helpers *helpers,
                                          void *own);
 
 /**
- * Releases a table. Programs that were loaded with it go on. NULL is ignored.
+ * Releases a table. Programs that were loaded with it keep their helpers. NULL is ignored.
  */
 void equic_vm_helpers_free(struct equic_vm_helpers *helpers);
 
 /**
- * For helpers: `length` bytes of the program's memory at `offset`, both as the program gave them. NULL if they are not
- * all within it. Valid until the helper returns.
+ * For helpers: returns `length` bytes of the program's memory at `offset`, both as the program passed them. Returns NULL
+ * if they are not all within the memory. The pointer is valid until the helper returns.
  */
 uint8_t *equic_vm_call_memory(struct equic_vm_call *call,
                               uint64_t offset,
                               uint64_t length);
 
 /**
- * For helpers: takes more from the budget, before the work that it is for is done. Not 0: there is not as much; the
- * helper returns, and the call of the program ends with EQUIC_VM_ERROR_BUDGET.
+ * For helpers: takes more from the budget, before doing the work. Returns 0, or another value if the budget is too
+ * small. Then the helper must return, and the program's call ends with EQUIC_VM_ERROR_BUDGET.
  */
 int equic_vm_charge(struct equic_vm_call *call,
                     uint64_t cost);
 
 /**
- * Loads an object file of clang's for BPF with these helpers. Instances have `memory` bytes, a power of two from 16 KiB
- * to 16 MiB; 0: 64 KiB. It does not matter who wrote the file.
+ * Loads an object file that clang compiled for BPF, with these helpers. Instances have `memory` bytes, a power of two
+ * from 16 KiB to 16 MiB, or 0 for 64 KiB. The file may come from an untrusted source.
  */
 enum equic_vm_error equic_vm_program_load(struct equic_vm_helpers *helpers,
                                           const void *elf,
@@ -169,31 +168,31 @@ enum equic_vm_error equic_vm_program_load(struct equic_vm_helpers *helpers,
                                           struct equic_vm_program **program);
 
 /**
- * Releases a program. Its instances go on. NULL is ignored.
+ * Releases a program. Its instances can still run. NULL is ignored.
  */
 void equic_vm_program_free(struct equic_vm_program *program);
 
 /**
- * The number of the global function of this name, for `equic_vm_run` of its instances.
+ * Returns the number of the global function with this name, for `equic_vm_run` of the program's instances.
  */
 enum equic_vm_error equic_vm_program_entry(const struct equic_vm_program *program,
                                            const char *name,
                                            uint32_t *entry);
 
 /**
- * The program's memory that is the host's: from `offset`, `length` bytes. 0 and 0 for NULL.
+ * Returns the part of the program's memory that the host may use: `length` bytes from `offset`. Both are 0 for NULL.
  */
 void equic_vm_program_free_memory(const struct equic_vm_program *program,
                                   uint64_t *offset,
                                   uint64_t *length);
 
 /**
- * 1: calls run compiled code; 0: they are interpreted.
+ * Returns 1 if calls run compiled code, or 0 if they are interpreted.
  */
 int equic_vm_program_is_compiled(const struct equic_vm_program *program);
 
 /**
- * Makes an instance, with the first values of its variables. One thread at a time may use it.
+ * Makes an instance, with the initial values of its variables. One thread at a time may use it.
  */
 enum equic_vm_error equic_vm_instance_new(const struct equic_vm_program *program,
                                           struct equic_vm_instance **instance);
@@ -204,22 +203,22 @@ enum equic_vm_error equic_vm_instance_new(const struct equic_vm_program *program
 void equic_vm_instance_free(struct equic_vm_instance *instance);
 
 /**
- * `length` bytes of its memory at `offset`. NULL if they are not all within it. Valid while the instance is there; the
- * program writes them while it runs.
+ * Returns `length` bytes of the instance's memory at `offset`, or NULL if they are not all within the memory. The
+ * pointer is valid until the instance is released. The program writes to the memory while it runs.
  */
 uint8_t *equic_vm_instance_memory(struct equic_vm_instance *instance,
                                   uint64_t offset,
                                   uint64_t length);
 
 /**
- * Its memory as it was when it was made. NULL is ignored.
+ * Resets the instance's memory to its initial state. NULL is ignored.
  */
 void equic_vm_instance_reset(struct equic_vm_instance *instance);
 
 /**
- * Runs a function: `arguments` are five words, r1 to r5; NULL: zeros. What it costs is taken from `budget`, in
- * instructions: a call that would cost more ends with EQUIC_VM_ERROR_BUDGET and a budget of 0. Helpers are given
- * `data`. What the function returns is written to `result`, which may be NULL.
+ * Runs a function. `arguments` are five words, r1 to r5, or NULL for zeros. The cost in instructions is taken from
+ * `budget`. A call that costs more ends with EQUIC_VM_ERROR_BUDGET and a budget of 0. Helpers receive `data`. The
+ * function's value is written to `result`, which may be NULL.
  */
 enum equic_vm_error equic_vm_run(struct equic_vm_instance *instance,
                                  uint32_t entry,

@@ -1,29 +1,29 @@
-//! Error codes, the thread's last message, and the boundary no panic crosses.
+//! Error codes, the thread's last message, and the boundary that no panic crosses.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a function returns. `equic_vm_last_error_message` says more: what failed, why, and what mends it. Codes are
-/// only ever added, at the end.
+/// Result of a function. `equic_vm_last_error_message` returns the details: what failed, why, and what to do. New codes
+/// are added at the end, and no code is ever removed.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_vm_error {
-    /// It worked.
+    /// The call succeeded.
     EQUIC_VM_OK = 0,
-    /// A pointer is NULL, a string is not UTF-8, a number makes no sense.
+    /// A pointer is NULL, a string is not UTF-8, or a number is out of range.
     EQUIC_VM_ERROR_INVALID_ARGUMENT = 1,
-    /// The helper cannot be added: its number or name is taken, or a program was loaded with these already.
+    /// The helper cannot be added: its number or name is in use, or a program was already loaded with this table.
     EQUIC_VM_ERROR_HELPER_TABLE = 2,
     /// The object or its code was refused.
     EQUIC_VM_ERROR_REFUSED = 3,
     /// The program has no such entry.
     EQUIC_VM_ERROR_NO_ENTRY = 4,
-    /// The call ended with its budget.
+    /// The call used up its budget.
     EQUIC_VM_ERROR_BUDGET = 5,
-    /// The call was ended by a helper.
+    /// A helper ended the call.
     EQUIC_VM_ERROR_HELPER = 6,
-    /// The system gave no memory.
+    /// The system has no memory left.
     EQUIC_VM_ERROR_SYSTEM = 7,
     /// A fault of this library. Please report it.
     EQUIC_VM_ERROR_INTERNAL = 8,
@@ -35,7 +35,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// A code and what there is to say.
+/// An error code with its message.
 pub(crate) struct Failure(pub(crate) equic_vm_error, pub(crate) String);
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -44,7 +44,7 @@ pub(crate) fn invalid(what: &str) -> Failure {
     Failure(EQUIC_VM_ERROR_INVALID_ARGUMENT, what.to_owned())
 }
 
-/// Runs a function of the library: its error becomes a code and the thread's message.
+/// Runs a function of the library. Its error becomes a code and the thread's message.
 pub(crate) fn boundary(run: impl FnOnce() -> Result<()>) -> equic_vm_error {
     let Failure(code, message) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => return EQUIC_VM_OK,
@@ -53,24 +53,24 @@ pub(crate) fn boundary(run: impl FnOnce() -> Result<()>) -> equic_vm_error {
     };
     let bytes: Vec<u8> = message.bytes().filter(|byte| *byte != 0).collect();
     let message = CString::new(bytes).unwrap_or_default();
-    // A thread that ends has no messages any more.
+    // A thread that is ending has no message.
     let _ = MESSAGE.try_with(|last| *last.borrow_mut() = message);
     code
 }
 
-/// What went wrong last in this thread; never NULL, valid until the thread's next call that fails.
+/// Returns the message of this thread's last error. It is never NULL, and valid until the thread's next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn equic_vm_last_error_message() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Where a result goes: a pointer that must be there.
+/// Checks the pointer to a result's place.
 pub(crate) unsafe fn result<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T> {
     // SAFETY: the header wants a pointer to such a thing or NULL.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid(&format!("{name} is NULL")))
 }
 
-/// A handle that must be there.
+/// Checks a handle.
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
     // SAFETY: the header wants a handle that was not released yet, or NULL.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(&format!("{name} is NULL")))

@@ -7,7 +7,7 @@ use vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::error::*;
 
-/// The host in C: a call has a pointer, which its helpers get.
+/// The host in C. A call has a pointer, which its helpers receive.
 pub(crate) struct C;
 impl HelperHost for C {
     type Data<'h> = *mut c_void;
@@ -20,7 +20,7 @@ pub struct equic_vm_helpers {
 
 pub(crate) enum Table {
     Open(Helpers<C>),
-    /// A program was loaded with them.
+    /// A program was loaded with this table.
     Shared(Arc<Helpers<C>>),
 }
 
@@ -28,14 +28,14 @@ pub(crate) enum Table {
 pub struct equic_vm_call {
     /// A `Caller` that lives until the helper returns.
     caller: *mut c_void,
-    /// The helper asked for more than the budget has.
+    /// The helper charged more than the budget has.
     overdrawn: bool,
 }
 
-/// A helper. `data` is the pointer that `equic_vm_run` was given, `own` the one that the helper was added with;
-/// `arguments` are r1 to r5, and what it writes to `result` the program finds in r0. Anything but 0 ends the call of the
-/// program with EQUIC_VM_ERROR_HELPER. It must not use `call` after it has returned, leave by longjmp, or run or
-/// release the instance that it is called from.
+/// A helper. `data` is the pointer given to `equic_vm_run`, and `own` the one given to `equic_vm_helpers_add`.
+/// `arguments` are r1 to r5. The value in `result` becomes r0 of the program. A result other than 0 ends the program's
+/// call with EQUIC_VM_ERROR_HELPER. A helper must not use `call` after it has returned, must not leave by longjmp, and
+/// must neither run nor release the instance that calls it.
 pub type equic_vm_helper_fn = Option<
     unsafe extern "C" fn(
         call: *mut equic_vm_call,
@@ -95,8 +95,8 @@ pub unsafe extern "C" fn equic_vm_helpers_new(
     })
 }
 
-/// Adds a helper: programs call it by `number`, or by `name` as an extern function. Each call takes `cost` from the
-/// budget before it runs; for work that grows with its arguments it has to ask for more with `equic_vm_charge`.
+/// Adds a helper. Programs call it by `number`, or by `name` as an extern function. Each call takes `cost` from the
+/// budget before it runs. If its work grows with its arguments, the helper must charge more with `equic_vm_charge`.
 /// `function` is called with `own`, from every thread that runs programs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_helpers_add(
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn equic_vm_helpers_add(
     })
 }
 
-/// Releases a table. Programs that were loaded with it go on. NULL is ignored.
+/// Releases a table. Programs that were loaded with it keep their helpers. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_helpers_free(helpers: *mut equic_vm_helpers) {
     if !helpers.is_null() {
@@ -134,8 +134,8 @@ pub unsafe extern "C" fn equic_vm_helpers_free(helpers: *mut equic_vm_helpers) {
     }
 }
 
-/// For helpers: `length` bytes of the program's memory at `offset`, both as the program gave them. NULL if they are not
-/// all within it. Valid until the helper returns.
+/// For helpers: returns `length` bytes of the program's memory at `offset`, both as the program passed them. Returns NULL
+/// if they are not all within the memory. The pointer is valid until the helper returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_call_memory(
     call: *mut equic_vm_call,
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn equic_vm_call_memory(
     }
 }
 
-/// For helpers: takes more from the budget, before the work that it is for is done. Not 0: there is not as much; the
-/// helper returns, and the call of the program ends with EQUIC_VM_ERROR_BUDGET.
+/// For helpers: takes more from the budget, before doing the work. Returns 0, or another value if the budget is too
+/// small. Then the helper must return, and the program's call ends with EQUIC_VM_ERROR_BUDGET.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_charge(call: *mut equic_vm_call, cost: u64) -> c_int {
     // SAFETY: the header wants the call that the helper was given.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn equic_vm_charge(call: *mut equic_vm_call, cost: u64) ->
     c_int::from(call.overdrawn)
 }
 
-/// Text of C's.
+/// Reads a C string.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     if text.is_null() {
         return Err(invalid(&format!("{name} is NULL")));

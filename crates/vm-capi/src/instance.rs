@@ -14,7 +14,7 @@ pub struct equic_vm_instance {
     entries: Vec<Entry>,
 }
 
-/// Makes an instance, with the first values of its variables. One thread at a time may use it.
+/// Makes an instance, with the initial values of its variables. One thread at a time may use it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_new(
     program: *const equic_vm_program,
@@ -41,8 +41,8 @@ pub unsafe extern "C" fn equic_vm_instance_free(instance: *mut equic_vm_instance
     }
 }
 
-/// `length` bytes of its memory at `offset`. NULL if they are not all within it. Valid while the instance is there; the
-/// program writes them while it runs.
+/// Returns `length` bytes of the instance's memory at `offset`, or NULL if they are not all within the memory. The
+/// pointer is valid until the instance is released. The program writes to the memory while it runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_memory(
     instance: *mut equic_vm_instance,
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn equic_vm_instance_memory(
     }
 }
 
-/// Its memory as it was when it was made. NULL is ignored.
+/// Resets the instance's memory to its initial state. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_reset(instance: *mut equic_vm_instance) {
     // SAFETY: see the header.
@@ -66,9 +66,9 @@ pub unsafe extern "C" fn equic_vm_instance_reset(instance: *mut equic_vm_instanc
     }
 }
 
-/// Runs a function: `arguments` are five words, r1 to r5; NULL: zeros. What it costs is taken from `budget`, in
-/// instructions: a call that would cost more ends with EQUIC_VM_ERROR_BUDGET and a budget of 0. Helpers are given
-/// `data`. What the function returns is written to `result`, which may be NULL.
+/// Runs a function. `arguments` are five words, r1 to r5, or NULL for zeros. The cost in instructions is taken from
+/// `budget`. A call that costs more ends with EQUIC_VM_ERROR_BUDGET and a budget of 0. Helpers receive `data`. The
+/// function's value is written to `result`, which may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_run(
     instance: *mut equic_vm_instance,

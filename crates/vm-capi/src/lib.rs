@@ -7,7 +7,7 @@
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "what callers must keep is said once, for all functions, at the top of the header: examples/equic_vm_header.rs"
+    reason = "the requirements on callers are stated once for all functions, at the top of the header: examples/equic_vm_header.rs"
 )]
 
 // In the header's order, which is the order of these lines.

@@ -14,8 +14,8 @@ pub struct equic_vm_program {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// Loads an object file of clang's for BPF with these helpers. Instances have `memory` bytes, a power of two from 16 KiB
-/// to 16 MiB; 0: 64 KiB. It does not matter who wrote the file.
+/// Loads an object file that clang compiled for BPF, with these helpers. Instances have `memory` bytes, a power of two
+/// from 16 KiB to 16 MiB, or 0 for 64 KiB. The file may come from an untrusted source.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_load(
     helpers: *mut equic_vm_helpers,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn equic_vm_program_load(
     })
 }
 
-/// Releases a program. Its instances go on. NULL is ignored.
+/// Releases a program. Its instances can still run. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_free(program: *mut equic_vm_program) {
     if !program.is_null() {
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn equic_vm_program_free(program: *mut equic_vm_program) {
     }
 }
 
-/// The number of the global function of this name, for `equic_vm_run` of its instances.
+/// Returns the number of the global function with this name, for `equic_vm_run` of the program's instances.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_entry(
     program: *const equic_vm_program,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn equic_vm_program_entry(
     })
 }
 
-/// The program's memory that is the host's: from `offset`, `length` bytes. 0 and 0 for NULL.
+/// Returns the part of the program's memory that the host may use: `length` bytes from `offset`. Both are 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_free_memory(
     program: *const equic_vm_program,
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn equic_vm_program_free_memory(
     }
 }
 
-/// 1: calls run compiled code; 0: they are interpreted.
+/// Returns 1 if calls run compiled code, or 0 if they are interpreted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_is_compiled(program: *const equic_vm_program) -> c_int {
     // SAFETY: see the header.

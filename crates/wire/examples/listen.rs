@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_negotiation_is_described() {
+    fn version_negotiation_is_described() {
         let packet = [0x80, 0, 0, 0, 0, 1, 0xaa, 1, 0xbb, 0, 0, 0, 1];
         let mut packets = Datagram::new(&packet, ParseOptions::default());
         let described = describe(&packets.next().unwrap());

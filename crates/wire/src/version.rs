@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_null_version_is_nobodys_and_unknown_unless_asked_for() {
+    fn version_null_is_unknown_unless_enabled() {
         let null = Version::NULL_CRYPTO;
         assert!(!null.is_reserved());
         assert!(null.0 >> 16 != 0 && null.0 >> 8 != 0x00ff_0000);

@@ -1,4 +1,4 @@
-//! noq as an endpoint of `equic interop`: what shows several paths (RFC 10069), of which noq speaks
+//! noq as an endpoint of `equic-lab interop`: what shows several paths (RFC 10069), of which noq speaks
 //! draft-ietf-quic-multipath-17 with the same code points, and plain transfers. In all else it is the quinn it was made of,
 //! which has an endpoint of its own.
 

@@ -94,7 +94,7 @@ impl Case {
         [Stack::Quic, Stack::Tcp].into_iter().chain(ns3).collect()
     }
 
-    /// As a scenario of `equic sim run`.
+    /// As a scenario of `equic-lab sim run`.
     fn scenario(&self, stack: Stack) -> String {
         let Case { flows, rate_mbit, delay_ms, loss_percent, limit, .. } = self;
         let topology = match flows {

@@ -1,4 +1,4 @@
-//! `equic sim compare`: two sweeps, flow by flow in each cell.
+//! `equic-lab sim compare`: two sweeps, flow by flow in each cell.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,8 +8,10 @@ use equic_report::stats::Sample;
 use equic_report::stats::ranks::{holm, signed_rank};
 use equic_report::table::{Cell, Column, Table, Tone};
 use equic_scenario::command::Compare;
+use equic_scenario::{Grid, Scenario};
 use serde::Serialize;
 
+use super::differ::{self, Difference};
 use super::finish::{Group, groups};
 use super::store;
 use crate::failure::{Done, Failure};
@@ -20,11 +22,13 @@ use crate::output;
 enum ComparisonVerdict {
     Worse,
     Better,
-    /// Neither better nor worse, as far as these runs tell.
+    /// The runs show neither that it is better nor that it is worse.
     Inconclusive,
     /// Every run has the same figure as the run with the same seed.
     Same,
-    /// No run of the same seed has figures in both.
+    /// So few seeds that neither `Worse` nor `Better` was possible, however large the difference is.
+    TooFewSeeds,
+    /// No run of the same seed has figures in both, or the figures are of different things.
     Incomparable,
 }
 
@@ -41,9 +45,12 @@ struct Compared {
     ratio: Option<f64>,
     /// Runs with the same seed.
     pairs: usize,
-    /// Probability of such differences if there were none; none if all are the same.
+    /// The p-value: probability of such differences if chance were their only cause. `None` if all pairs are equal.
     p: Option<f64>,
     verdict: ComparisonVerdict,
+    /// Reason for which the flow cannot be compared.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
 }
 
 #[derive(Serialize)]
@@ -51,6 +58,8 @@ struct Comparison<'a> {
     p: f64,
     effect: f64,
     corrected: bool,
+    /// Keys in which the scenarios differ.
+    differences: &'a [Difference],
     flows: &'a [Compared],
 }
 
@@ -58,74 +67,113 @@ pub(crate) fn run(args: &Compare) -> Done {
     if !(args.p > 0.0 && args.p < 1.0 && args.effect >= 0.0) {
         return Err(Failure::Usage("--p is between 0 and 1, and --effect 0 or more".to_owned()));
     }
-    let (old, new) = (load(&args.old)?, load(&args.new)?);
-    let mut compared: Vec<Compared> =
-        old.iter().filter_map(|(key, old)| Some(compare(key, old, new.get(key)?))).collect();
+    let (old, new) = (Loaded::read(&args.old)?, Loaded::read(&args.new)?);
+    let mut compared: Vec<Compared> = old
+        .flows
+        .iter()
+        .filter_map(|(key, one)| {
+            let other = new.flows.get(key)?;
+            Some(compare(key, (one, old.scenario(&key.0)?), (other, new.scenario(&key.0)?)))
+        })
+        .collect();
     if compared.is_empty() {
-        return Err(Failure::new("the results have no flow of the same cell in common"));
+        return Err(Failure::Incomparable(
+            "the results have no flow of the same cell in common".to_owned(),
+        ));
     }
-    let alone = old.len() + new.len() - 2 * compared.len();
-    judge(args, &mut compared);
+    let single = old.flows.len() + new.flows.len() - 2 * compared.len();
+    let differences = differ::differences(&old.grid, &new.grid);
+    let seeds = judge(args, &mut compared);
     let count = |verdict| compared.iter().filter(|one| one.verdict == verdict).count();
-    let worse = count(ComparisonVerdict::Worse);
     if args.json {
         let Compare { p, effect, corrected, .. } = *args;
-        output::json("equic.sim.compare/1", Comparison { p, effect, corrected, flows: &compared })?;
+        let comparison =
+            Comparison { p, effect, corrected, differences: &differences, flows: &compared };
+        output::json("equic.sim.compare/1", comparison)?;
     } else {
         print(&compared)?;
+        if let Some(table) = differ::table(&differences) {
+            output::table(&table)?;
+        }
         output::text(format_args!(
-            "{worse} worse, {} better, {} the same, {} inconclusive, {} cannot be compared, {alone} in one result alone\n",
+            "{} worse, {} better, {} the same, {} inconclusive, {} with too few seeds, {} cannot be compared, \
+             {single} in only one result\n",
+            count(ComparisonVerdict::Worse),
             count(ComparisonVerdict::Better),
             count(ComparisonVerdict::Same),
             count(ComparisonVerdict::Inconclusive),
+            count(ComparisonVerdict::TooFewSeeds),
             count(ComparisonVerdict::Incomparable),
         ))?;
     }
-    // With --corrected, the smallest p-value counts as often as there are flows.
-    let tests = compared.iter().filter(|one| one.p.is_some()).count();
-    let seeds = seeds_for(args.p, if args.corrected { tests } else { 1 });
-    let few = compared
-        .iter()
-        .filter(|one| one.verdict == ComparisonVerdict::Inconclusive && (one.pairs as u64) < seeds);
-    let few = few.count();
-    if few > 0 {
-        output::notice(format_args!(
-            "{few} inconclusive for lack of seeds: p < {} takes {seeds} or more seeds in both results",
-            args.p
-        ));
+    let (worse, few) = (count(ComparisonVerdict::Worse), count(ComparisonVerdict::TooFewSeeds));
+    let all = compared.len();
+    if count(ComparisonVerdict::Incomparable) == all {
+        return Err(Failure::Incomparable("no flow can be compared".to_owned()));
     }
-    if worse > 0 && !args.no_fail {
-        return Err(Failure::new(format!("{worse} of {} are worse", compared.len())));
+    if args.no_fail {
+        return Ok(());
+    }
+    if worse > 0 {
+        return Err(Failure::new(format!("{worse} of {all} are worse")));
+    }
+    if few > 0 {
+        return Err(Failure::Undecided(format!(
+            "{few} of {all} have too few seeds to be called worse: p < {} takes {seeds} or more seeds in both results",
+            args.p
+        )));
     }
     Ok(())
 }
 
-/// Returns the number of pairs from which on the test can give a p-value below `p` in the first of so many tests. The
-/// smallest that it gives is 2 / 2^pairs, if all differences have one sign.
+/// Returns the minimum number of pairs for which the test can give a p-value below `p`, after Holm's correction for
+/// `tests` tests. The smallest p-value is 2 / 2^pairs, if all differences have one sign.
 fn seeds_for(p: f64, tests: usize) -> u64 {
     (1..)
         .find(|pairs| 2.0_f64.powi(1 - *pairs) * (tests.max(1) as f64) < p)
         .map_or(0, |pairs| pairs as u64)
 }
 
-/// Flows by their cell and name.
-fn load(folder: &Path) -> Done<BTreeMap<(String, String), Group>> {
-    let (grid, _, runs) = store::read(folder)?;
-    let names: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
-    let groups = groups(names.len(), &runs).into_iter().map(|group| {
-        let labels = names.iter().zip(&group.labels).map(|(name, label)| format!("{name} {label}"));
-        ((labels.collect::<Vec<_>>().join(", "), group.flow[0].clone()), group)
-    });
-    Ok(groups.collect())
+/// A sweep that was read.
+struct Loaded {
+    grid: Grid,
+    /// Cells of the grid by their names.
+    cells: BTreeMap<String, usize>,
+    /// Flows by their cell and name.
+    flows: BTreeMap<(String, String), Group>,
 }
 
-fn compare((cell, flow): &(String, String), old: &Group, new: &Group) -> Compared {
+impl Loaded {
+    fn read(folder: &Path) -> Done<Loaded> {
+        let (grid, _, runs) = store::read(folder)?;
+        let names: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
+        let groups = groups(names.len(), &runs).into_iter().map(|group| {
+            let labels = names.iter().zip(&group.labels);
+            let labels = labels.map(|(name, label)| format!("{name} {label}"));
+            ((labels.collect::<Vec<_>>().join(", "), group.flow[0].clone()), group)
+        });
+        let flows = groups.collect();
+        let cells = differ::names(&grid).into_iter().enumerate().map(|(cell, name)| (name, cell));
+        Ok(Loaded { cells: cells.collect(), flows, grid })
+    }
+
+    fn scenario(&self, cell: &str) -> Option<&Scenario> {
+        self.grid.scenarios().get(*self.cells.get(cell)?)
+    }
+}
+
+fn compare(
+    (cell, flow): &(String, String),
+    (old, scenario): (&Group, &Scenario),
+    (new, other_scenario): (&Group, &Scenario),
+) -> Compared {
     let complete = old.completed == old.rows && new.completed == new.rows;
     let (figure, one, other) = if complete {
         ("completion_s", &old.completion, &new.completion)
     } else {
         ("goodput_bit_s", &old.goodput, &new.goodput)
     };
+    let obstacle = differ::obstacle(scenario, other_scenario, flow, complete);
     let by_seed: BTreeMap<u64, f64> = other.iter().copied().collect();
     let pairs: Vec<(f64, f64)> =
         one.iter().filter_map(|(seed, value)| Some((*value, *by_seed.get(seed)?))).collect();
@@ -134,6 +182,8 @@ fn compare((cell, flow): &(String, String), old: &Group, new: &Group) -> Compare
     let (old, new) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
     let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
     let differences: Vec<f64> = pairs.iter().map(|(one, other)| other - one).collect();
+    let none = pairs.is_empty().then(|| "no seed has figures in both".to_owned());
+    let why = obstacle.or(none).unwrap_or_default();
     Compared {
         cell: cell.clone(),
         flow: flow.clone(),
@@ -142,19 +192,23 @@ fn compare((cell, flow): &(String, String), old: &Group, new: &Group) -> Compare
         new,
         ratio,
         pairs: pairs.len(),
-        p: signed_rank(&differences).map(|test| test.p),
-        verdict: if pairs.is_empty() {
+        p: signed_rank(&differences).map(|test| test.p).filter(|_| why.is_empty()),
+        verdict: if !why.is_empty() {
             ComparisonVerdict::Incomparable
         } else if differences.iter().all(|difference| *difference == 0.0) {
             ComparisonVerdict::Same
         } else {
             ComparisonVerdict::Inconclusive
         },
+        why,
     }
 }
 
-fn judge(args: &Compare, compared: &mut [Compared]) {
+/// Adds the verdicts that depend on chance. Returns the number of seeds from which on each of them is possible.
+fn judge(args: &Compare, compared: &mut [Compared]) -> u64 {
     let known: Vec<f64> = compared.iter().filter_map(|one| one.p).collect();
+    // With --corrected, the smallest p-value counts as often as there are flows.
+    let seeds = seeds_for(args.p, if args.corrected { known.len() } else { 1 });
     let p = if args.corrected { holm(&known) } else { known };
     for (one, p) in compared.iter_mut().filter(|one| one.p.is_some()).zip(p) {
         one.p = Some(p);
@@ -164,8 +218,11 @@ fn judge(args: &Compare, compared: &mut [Compared]) {
             let less_is_better = one.figure == "completion_s";
             let better = (ratio < 1.0) == less_is_better;
             one.verdict = if better { ComparisonVerdict::Better } else { ComparisonVerdict::Worse };
+        } else if (one.pairs as u64) < seeds {
+            one.verdict = ComparisonVerdict::TooFewSeeds;
         }
     }
+    seeds
 }
 
 fn print(compared: &[Compared]) -> Done {
@@ -189,7 +246,12 @@ fn print(compared: &[Compared]) -> Done {
             ComparisonVerdict::Better => ("better", Tone::Good),
             ComparisonVerdict::Same => ("the same", Tone::Faint),
             ComparisonVerdict::Inconclusive => ("inconclusive", Tone::Faint),
+            ComparisonVerdict::TooFewSeeds => ("too few seeds", Tone::Warning),
             ComparisonVerdict::Incomparable => ("cannot be compared", Tone::Warning),
+        };
+        let verdict = match one.why.as_str() {
+            "" => verdict.to_owned(),
+            why => format!("{verdict}: {why}"),
         };
         table.row([
             Cell::new(one.cell.clone()),

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use equic_report::stats::Sample;
+use equic_report::number::{self, MISSING};
+use equic_report::stats::{Interval, Sample};
+use equic_report::table::{Column, Table};
 use equic_scenario::Grid;
 use equic_scenario::play::Figure;
 use parquet::basic::{Compression, ConvertedType, GzipLevel, Repetition, Type as Physical};
@@ -15,6 +17,7 @@ use parquet::schema::types::Type;
 use super::rows::{COLUMNS, Kind, column, columns, join, split};
 use super::store::{RUNS, Runs, sorted};
 use crate::failure::{Done, Failure};
+use crate::output;
 
 /// Rows of a part of a Parquet file.
 const GROUP: usize = 100_000;
@@ -41,6 +44,62 @@ pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
     let parquet = parquet(&names, &kinds, runs).map_err(wrong)?;
     equic_report::file::write(&folder.join("rows.parquet"), &parquet)?;
     Ok(equic_report::file::write(&folder.join("summary.csv"), summary(&axes, runs).as_bytes())?)
+}
+
+/// Files of the result.
+const FILES: [(&str, &str); 3] = [
+    ("rows.csv", "a row for each connection of each run"),
+    ("rows.parquet", "the same, compressed"),
+    ("summary.csv", "a row for each flow of each cell"),
+];
+/// Most rows of the table that is printed.
+const MOST_ROWS: usize = 60;
+
+/// Prints the table of the result and names its files. `what` says how many runs it is of.
+pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Done {
+    let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
+    let groups = groups(axes.len(), runs);
+    let mut columns: Vec<Column> = axes.iter().map(|axis| Column::text(*axis)).collect();
+    columns.extend([
+        Column::text("flow"),
+        Column::number("completed"),
+        Column::number("completion"),
+        Column::number("95 % interval"),
+        Column::number("goodput"),
+        Column::number("95 % interval"),
+        Column::number("lost"),
+    ]);
+    let mut table = Table::new(columns);
+    for group in groups.iter().take(MOST_ROWS) {
+        let mut cells = group.labels.clone();
+        cells.extend([group.flow[0].clone(), format!("{} of {}", group.completed, group.rows)]);
+        cells.extend(shown(&group.completion, number::seconds));
+        cells.extend(shown(&group.goodput, number::bit_rate));
+        let [lost, _] = shown(&group.loss, number::percent);
+        cells.push(lost);
+        table.row(cells);
+    }
+    output::table(&table)?;
+    if groups.len() > MOST_ROWS {
+        let rest = groups.len() - MOST_ROWS;
+        output::text(format_args!("{rest} more rows are in summary.csv\n"))?;
+    }
+    let mut text = format!("{what}; means and their intervals over seeds\n");
+    for (name, content) in FILES {
+        text += &format!("{}: {content}\n", folder.join(name).display());
+    }
+    output::text(text)
+}
+
+/// Returns the mean over seeds and its interval as text.
+fn shown(values: &[(u64, f64)], how: fn(f64) -> String) -> [String; 2] {
+    let missing = || MISSING.to_owned();
+    let Some(figure) = Figure::of(values.iter().map(|(_, value)| *value)) else {
+        return [missing(), missing()];
+    };
+    let range = |ends: Interval| format!("{} to {}", how(ends.low), how(ends.high));
+    let interval = figure.within(0.0, f64::INFINITY).interval.map(range);
+    [how(figure.mean), interval.unwrap_or_else(missing)]
 }
 
 fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Result<Vec<u8>> {
@@ -111,7 +170,7 @@ pub(super) struct Group {
     pub(super) rows: usize,
     pub(super) completed: usize,
     pub(super) failed: usize,
-    /// Of each seed, in their order: means over the connections. Completion only where one completed.
+    /// Mean completion time over the connections that completed, for each seed with such a connection. Seeds are in order.
     pub(super) completion: Vec<(u64, f64)>,
     pub(super) goodput: Vec<(u64, f64)>,
     pub(super) loss: Vec<(u64, f64)>,

@@ -1,8 +1,10 @@
-//! `equic sim sweep` and `equic sim merge`: every cell of a grid with every seed.
+//! `equic-lab sim sweep` and `equic-lab sim merge`: every cell of a grid with every seed.
 //!
-//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result.
+//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result, and its table;
+//! * `compare.rs`: two sweeps; `differ.rs`: keys in which their scenarios differ.
 
 mod compare;
+mod differ;
 mod finish;
 mod rows;
 mod store;
@@ -86,7 +88,14 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     }
     play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
     finish::finish(&args.out, &grid, &runs)?;
-    output::text(format_args!("{shown}: {}\n", args.out.join("rows.csv").display()))
+    if about.shards > 1 {
+        let out = args.out.display();
+        return output::text(format_args!(
+            "{shown}, part {}/{} of the sweep: {out}\n`equic-lab sim merge OUT {out} ...` joins all parts\n",
+            about.shard, about.shards
+        ));
+    }
+    finish::print(&args.out, &grid, &runs, &shown)
 }
 
 fn play_missing(
@@ -137,7 +146,7 @@ fn play_missing(
     match failure {
         None => Ok(()),
         Some(Failure::Failed(message)) => Err(Failure::new(format!(
-            "{message}\n  {} runs are kept: the same command goes on from there",
+            "{message}\n  {} runs are kept: the same command continues from there",
             runs.len()
         ))),
         Some(other) => Err(other),
@@ -195,5 +204,5 @@ pub(crate) fn merge(args: &Merge) -> Done {
     }
     finish::finish(&args.out, &grid, &all)?;
     let count = number::count(all.len() as u64);
-    output::text(format_args!("{count} runs: {}\n", args.out.join("rows.csv").display()))
+    finish::print(&args.out, &grid, &all, &format!("{count} runs"))
 }

@@ -77,7 +77,7 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
 }
 
 impl Store {
-    /// Makes the directory, or goes on with what is there of the same grid and part.
+    /// Creates the directory, or opens an existing one of the same grid and part to continue its runs.
     pub(crate) fn open(folder: &Path, grid: &Grid, about: &About) -> Done<(Store, Runs)> {
         std::fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
         let path = folder.join(GRID);
@@ -121,7 +121,7 @@ impl Store {
         Ok((Store { path, runs }, there))
     }
 
-    /// Adds a run. What was written stays when the process is killed.
+    /// Adds a run. Runs that were added remain if the process is killed.
     pub(crate) fn add(&mut self, run: usize, rows: &[String]) -> Done {
         let mut text = serde_json::to_string(&Line { run, rows: rows.to_vec() })?;
         text.push('\n');

@@ -1,8 +1,9 @@
 //! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
 //!
-//! [`serve`] and [`ask`] are a whole implementation; a [`Library`] is what encrypts. `equic bench endpoint
-//! tcp` is one with AWS-LC, `bench/tcp` has others. A connection has one stream, whose requests end when the
-//! client has said all: [`wire`] is a connection, [`socket`] makes sockets, [`stack`] is a client.
+//! [`serve`] and [`ask`] are a complete implementation. A [`Library`] provides the encryption.
+//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has one stream,
+//! whose requests end when the client has sent everything. [`wire`] is a connection, [`socket`]
+//! creates sockets, and [`stack`] is a client.
 
 pub mod socket;
 pub mod stack;
@@ -27,16 +28,16 @@ use wire::{Receive, Send, shared};
 pub struct Library {
     /// Name and version of the implementation.
     pub name: String,
-    /// Name of what encrypts.
+    /// Name of the cryptographic library.
     pub crypto: &'static str,
-    /// What encrypts.
+    /// The cryptographic provider.
     pub provider: CryptoProvider,
-    /// What encrypts session tickets.
+    /// The provider of session tickets.
     pub ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// What is in force on a TCP socket: there are no streams, so they have no windows, and the kernel cuts
-/// segments.
+/// Returns the settings in force on a TCP socket. Without streams, there are no stream windows, and
+/// the kernel segments the data.
 pub fn effective(
     name: String,
     crypto: Option<&'static str>,
@@ -59,10 +60,10 @@ pub fn effective(
 /// Serves until the process ends.
 ///
 /// # Errors
-/// Files or sockets that cannot be used. An error of a connection goes to standard error.
+/// Files or sockets that cannot be used. Errors of a connection are printed to standard error.
 pub async fn serve(args: &Server, library: Library) -> Result<()> {
     if args.qlog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     let socket = socket::listen(args.listen, &args.knobs)?;
     let effective = effective(library.name, Some(library.crypto), &socket, &args.knobs)?;
@@ -87,19 +88,19 @@ async fn answer(stream: TcpStream, tls: Arc<rustls::ServerConfig>) -> Result<()>
     server::answer(Send(Arc::clone(&wire)), Receive(wire)).await
 }
 
-/// Does the work of a client, and prints its answer.
+/// Runs the workload of a client, and prints its answer.
 ///
 /// # Errors
-/// Whatever keeps the work from being done.
+/// Any error that prevents the workload.
 pub async fn ask(args: &Client, library: Library) -> Result<()> {
     if args.qlog.is_some() {
-        unsupported("such logs");
+        unsupported("qlog");
     }
     // There is one stream.
     match args.work {
         Work::Download { streams: 1, .. } => {}
         Work::Download { .. } => unsupported("streams"),
-        Work::Loaded { .. } => unsupported("a second exchange beside a download"),
+        Work::Loaded { .. } => unsupported("small exchanges during a download"),
         _ => {}
     }
     let probe = socket::client(args.connect, &args.knobs)?;

@@ -1,5 +1,6 @@
-//! TCP sockets as they are asked for. SO_RCVBUF and SO_SNDBUF are set as of UDP sockets, which ends the
-//! kernel's own tuning of them; the congestion control is set, whatever the system's default is.
+//! Creates TCP sockets with the requested settings. SO_RCVBUF and SO_SNDBUF are set as for UDP
+//! sockets, which disables the kernel's automatic tuning. The congestion control is always set,
+//! whatever the system's default is.
 
 use std::net::SocketAddr;
 
@@ -8,10 +9,10 @@ use crate::{Congestion, Knobs, unsupported};
 use anyhow::{Context as _, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// A client's, that blocks.
+/// Creates a client's socket, in blocking mode.
 pub fn client(server: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     if knobs.gso.is_some() {
         unsupported("segmentation offload of a socket");
@@ -29,7 +30,7 @@ pub fn client(server: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     Ok(socket)
 }
 
-/// A server's, that does not; what it accepts inherits all that.
+/// Creates a server's socket, in non-blocking mode. Accepted sockets inherit its settings.
 pub fn listen(address: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     let socket = client(address, knobs)?;
     socket.set_reuse_address(true)?;
@@ -39,7 +40,7 @@ pub fn listen(address: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     Ok(socket)
 }
 
-/// The kernel's name.
+/// Returns the kernel's name of the algorithm.
 fn kernel(congestion: Congestion) -> &'static str {
     match congestion {
         Congestion::Cubic => "cubic",
@@ -48,7 +49,7 @@ fn kernel(congestion: Congestion) -> &'static str {
     }
 }
 
-/// Congestion control in force, as the kernel reports it.
+/// Returns the congestion control in force, as the kernel reports it.
 pub fn congestion(socket: &Socket) -> Result<Option<&'static str>> {
     let name = socket.tcp_congestion()?;
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();

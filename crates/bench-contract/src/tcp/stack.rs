@@ -1,4 +1,4 @@
-//! TCP, as [`Stack`] has it.
+//! TCP as a [`Stack`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub struct Tls {
     pub config: Arc<ClientConfig>,
     /// Name of the server.
     pub name: ServerName<'static>,
-    /// Handshakes that were not resumed.
+    /// Number of handshakes that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 
@@ -37,7 +37,7 @@ pub struct Tls {
 pub struct Open<W>(Shared<W>);
 
 impl<W> Open<W> {
-    /// Opens its stream.
+    /// Opens the only stream.
     pub fn new(wire: W) -> Open<W> {
         Open(shared(wire))
     }
@@ -52,7 +52,7 @@ impl<W> fmt::Debug for Open<W> {
 /// Connects a socket.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub async fn connect(server: SocketAddr, knobs: &Knobs) -> Result<TcpStream> {
     let socket = socket::client(server, knobs)?;
     socket.set_nonblocking(true)?;

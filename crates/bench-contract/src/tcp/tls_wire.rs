@@ -14,21 +14,21 @@ use tokio::net::TcpStream;
 
 use super::wire::Wire;
 
-/// Bytes that are read from the socket at a time. rustls by itself reads 4 KiB.
+/// Size of a read from the socket, in bytes. By default, rustls reads 4 KiB.
 const BUFFER: usize = 256 << 10;
 
 /// A connection with TLS.
 pub struct TlsWire {
     stream: TcpStream,
     tls: Connection,
-    /// Received bytes; those from `at` to `end` are not decrypted yet.
+    /// Received bytes. Those from `at` to `end` are not decrypted yet.
     buffer: Box<[u8]>,
     at: usize,
     end: usize,
 }
 
 impl TlsWire {
-    /// Makes a handshake as the client.
+    /// Runs a handshake as the client.
     pub async fn connect(
         stream: TcpStream,
         config: Arc<ClientConfig>,
@@ -38,7 +38,7 @@ impl TlsWire {
         Ok(TlsWire::handshake(stream, tls.into()).await?)
     }
 
-    /// Makes a handshake as the server.
+    /// Runs a handshake as the server.
     pub async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> Result<TlsWire> {
         let tls = ServerConnection::new(config)?;
         Ok(TlsWire::handshake(stream, tls.into()).await?)
@@ -63,7 +63,7 @@ impl TlsWire {
         }
     }
 
-    /// Sends what is encrypted.
+    /// Sends encrypted bytes.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             let mut socket = Socket { stream: Pin::new(&mut self.stream), cx };
@@ -77,19 +77,19 @@ impl TlsWire {
         Poll::Ready(Ok(()))
     }
 
-    /// Decrypts some of what has come, after a read if all of it is decrypted. Returns the number of bytes
-    /// before decryption; 0 is the end of the connection.
+    /// Decrypts received bytes. If all of them are decrypted, first reads more. Returns the number
+    /// of bytes before decryption. 0 is the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.at == self.end {
             let mut buffer = ReadBuf::new(&mut self.buffer);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
             (self.at, self.end) = (0, buffer.filled().len());
         }
-        // At the end nothing is read, by which rustls learns of it.
+        // At the end, the read returns nothing, which tells rustls of the end.
         let count = self.tls.read_tls(&mut &self.buffer[self.at..self.end])?;
         self.at += count;
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert that tells the peer, as far as it can be sent at once.
+            // Sends the alert to the peer, if it can be sent at once.
             let _ = self.poll_flush(cx);
             return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, error)));
         }
@@ -122,7 +122,7 @@ impl Wire for TlsWire {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        // What was encrypted before may have filled rustls' buffer.
+        // Earlier plaintext may have filled the buffer of rustls.
         let wrote = self.tls.writer().write(data)?;
         let flushed = self.poll_flush(cx)?;
         if wrote > 0 {
@@ -132,8 +132,9 @@ impl Wire for TlsWire {
         Poll::Ready(self.tls.writer().write(data))
     }
 
-    /// A client sends a close_notify and no FIN (RFC 8446 s.6.1). The end that closes the connection first
-    /// cannot use its port for a minute; that has to be the server, which has only one port.
+    /// A client sends a close_notify, but no FIN (RFC 8446 s.6.1). The end that closes the TCP
+    /// connection first cannot reuse its port for a minute. This must be the server, which has only
+    /// one port.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tls.send_close_notify();
         ready!(self.poll_flush(cx))?;
@@ -148,7 +149,7 @@ impl Wire for TlsWire {
     }
 }
 
-/// A socket as rustls writes to it.
+/// Adapts a socket for writes of rustls.
 struct Socket<'a, 'b> {
     stream: Pin<&'a mut TcpStream>,
     cx: &'a mut Context<'b>,

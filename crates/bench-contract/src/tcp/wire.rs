@@ -11,43 +11,43 @@ use tokio::net::TcpStream;
 
 use crate::{ReceiveStream, SendStream};
 
-/// A connection that bytes go through, with or without TLS.
+/// A connection that transfers bytes, with or without TLS.
 pub trait Wire: std::marker::Send + 'static {
-    /// Takes received bytes, and returns their number; 0 is the end.
+    /// Takes received bytes, and returns their number. 0 is the end.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(&[u8]),
     ) -> Poll<io::Result<usize>>;
 
-    /// Sends the first bytes, and returns their number.
+    /// Sends as many of the bytes as possible, and returns their number.
     fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// Sends what is left, and that there is no more.
+    /// Sends the remaining bytes, and then the end of the stream.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// The connection's socket.
+    /// Returns the connection's socket.
     fn socket(&self) -> &TcpStream;
 }
 
 /// A connection that both halves of its stream share.
 pub type Shared<W> = Arc<Mutex<W>>;
 
-/// Makes a connection that can be shared.
+/// Makes a connection shareable.
 pub fn shared<W>(wire: W) -> Shared<W> {
     Arc::new(Mutex::new(wire))
 }
 
-/// Does something with a connection at once.
+/// Runs a closure with exclusive access to a connection.
 pub fn with<W, T>(wire: &Shared<W>, act: impl FnOnce(&mut W) -> T) -> T {
     act(&mut wire.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The half to be written.
+/// The sending half of a stream.
 #[derive(Debug)]
 pub struct Send<W>(pub Shared<W>);
 
-/// The half to be read.
+/// The receiving half of a stream.
 #[derive(Debug)]
 pub struct Receive<W>(pub Shared<W>);
 

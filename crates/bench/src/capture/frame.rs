@@ -1,4 +1,4 @@
-//! Ethernet frames as packet(7) gives them: whose they are, and what of them goes over a wire.
+//! Ethernet frames from a packet(7) socket: their ports, and their form on the wire.
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
@@ -20,7 +20,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of a frame with UDP or TCP over IP; none: it is another, a fragment, or too short for its headers.
+    /// Parses a frame with UDP or TCP over IP. Returns `None` for other frames, for fragments, and
+    /// if the frame is too short for its headers.
     pub(super) fn of(frame: &[u8]) -> Option<Shape> {
         let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
         let (v6, ip) = match packet.net.as_ref()? {
@@ -37,18 +38,19 @@ impl Shape {
             }
             _ => return None,
         };
-        // All are parts of the frame.
+        // Both are slices of the frame.
         let at = |part: &[u8]| part.as_ptr().addr().checked_sub(frame.as_ptr().addr());
         Some(Shape { ip: at(ip)?, v6, transport: at(header)?, udp, source, destination })
     }
 
-    /// True if the frame is from or to one of these ports.
+    /// Returns true if the frame is from or to one of these ports.
     pub(super) fn has_port(&self, ports: &[u16]) -> bool {
         ports.contains(&self.source) || ports.contains(&self.destination)
     }
 
-    /// The frames as they would be without segmentation offload, for datagrams of `size` bytes: the kernel
-    /// hands on many of them as one. Lengths are made right; checksums are not, as elsewhere with offloads.
+    /// Returns the frames as they would be without segmentation offload, for datagrams of `size`
+    /// bytes. The kernel delivers many of them as one frame. Lengths are corrected. Checksums are
+    /// not, as usual with offloads.
     pub(super) fn segments(&self, frame: &[u8], size: usize) -> Vec<Vec<u8>> {
         let (headers, payload) = match frame.split_at_checked(self.transport + UDP) {
             Some(parts) if self.udp && size > 0 && parts.1.len() > size => parts,
@@ -57,7 +59,8 @@ impl Shape {
         let one = |payload: &[u8]| {
             let mut segment = [headers, payload].concat();
             let udp = UDP + payload.len();
-            // RFC 8200 s.3 counts what follows its header, RFC 791 s.3.1 all of it.
+            // The length in IPv6 is of the payload (RFC 8200 s.3). The length in IPv4 includes the
+            // header (RFC 791 s.3.1).
             let behind = if self.v6 { self.ip + IPV6 } else { self.ip };
             let length = self.ip + if self.v6 { 4 } else { 2 };
             put(&mut segment, length, self.transport + udp - behind);
@@ -68,7 +71,7 @@ impl Shape {
     }
 }
 
-/// A number of 16 bits in network order; datagrams are not longer.
+/// Returns a length as 16 bits in network order. A datagram is never longer.
 fn put(frame: &mut [u8], at: usize, value: usize) {
     let bytes = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
     if let Some(place) = frame.get_mut(at..at + 2) {
@@ -110,7 +113,7 @@ pub(super) mod tests {
             let shape = Shape::of(&frame).unwrap();
             assert!(shape.has_port(&[2000]) && shape.has_port(&[7, 1000]), "{shape:?}");
             assert!(!shape.has_port(&[7]) && !shape.has_port(&[]));
-            // Cut off before its ports, anywhere.
+            // Truncated at any byte before the end of its ports.
             for length in 0..shape.transport + UDP {
                 assert_eq!(Shape::of(&frame[..length]), None, "{length}");
             }

@@ -1,5 +1,5 @@
-//! Packets of an attempt in a file that Wireshark reads: what goes by a packet(7) socket in the server's
-//! network, from or to the server's ports.
+//! Captures the packets of an attempt into a pcap file: all packets from or to the server's ports
+//! that a packet(7) socket in the server's network sees.
 
 mod frame;
 
@@ -24,28 +24,29 @@ use crate::site::{Host, Site};
 use crate::{BenchError, Failure};
 use frame::Shape;
 
-/// The file in the folder of an attempt.
+/// Name of the file in the folder of an attempt.
 const FILE: &str = "packets.pcap";
-/// The most that is written of an attempt, in bytes.
+/// Maximum size of the file of an attempt, in bytes.
 pub(crate) const MOST: u64 = 100 << 20;
-/// LINKTYPE_ETHERNET of the pcap format; the loopback interface has such headers, too.
+/// LINKTYPE_ETHERNET of the pcap format. The loopback interface also has such headers.
 const ETHERNET: u32 = 1;
-/// The longest frame: of TCP with segmentation offload they may be longer than of UDP.
+/// Size of the longest frame. Frames of TCP with segmentation offload may be longer than those of
+/// UDP.
 const LONGEST: usize = 256 << 10;
-/// Bytes of virtio_net_hdr, which is before each frame.
+/// Size of virtio_net_hdr, which precedes each frame.
 const VIRTIO: usize = 10;
 /// VIRTIO_NET_HDR_GSO_UDP_L4: several datagrams, each of `gso_size` bytes.
 const GSO_UDP: u8 = 5;
 /// PACKET_OUTGOING of packet(7), and ARPHRD_LOOPBACK of netdevice(7).
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
-/// Size of the kernel's buffer of packets that we have not read yet, in bytes.
+/// Size of the kernel's buffer for packets that were not read yet, in bytes.
 const BUFFER: usize = 64 << 20;
 /// Pause between two looks for the end, in microseconds; below, the time for reading the rest after it.
 const LOOK_US: i64 = 20_000;
 const REST: Duration = Duration::from_secs(2);
 
-/// A capture at work. Dropping it ends it; what was captured stays.
+/// A running capture. Dropping it ends the capture. The captured packets stay in the file.
 #[derive(Debug)]
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
@@ -57,9 +58,9 @@ pub(crate) struct Capture {
 pub(crate) struct Caught {
     /// Packets written to the file.
     pub written: u64,
-    /// Came after the file was full.
+    /// Packets that arrived when the file was full.
     pub beyond: u64,
-    /// The kernel had no room for them; of datagrams that it hands on as one, one.
+    /// Packets for which the kernel had no space. A buffer of several datagrams counts as one.
     pub lost: u64,
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn check() -> Result<(), BenchError> {
     open().map(drop).map_err(failed)
 }
 
-/// Begins for a cell whose server is at these addresses, if its packets are wanted.
+/// Starts a capture for a cell whose server has these addresses, if the run keeps packets.
 pub(crate) fn begin(
     context: &CellContext<'_>,
     addresses: &[&str],
@@ -90,7 +91,7 @@ pub(crate) fn begin(
 }
 
 impl Capture {
-    /// Writes what is from or to these ports into a file, `snap` bytes of each packet at most.
+    /// Writes packets from or to these ports into a file, at most `snap` bytes of each packet.
     fn start(site: &Site<'_>, ports: Vec<u16>, path: &Path, snap: u32) -> io::Result<Capture> {
         let socket = match site.host {
             Host::Here(None) => open()?,
@@ -109,7 +110,8 @@ impl Capture {
         Ok(Capture { stop, thread: Some(thread) })
     }
 
-    /// Ends it, when all that has come by is written. A line for the attempt's notes.
+    /// Ends the capture, after all packets so far are written. Returns a line for the attempt's
+    /// notes.
     pub(crate) fn finish(mut self) -> String {
         match self.end() {
             Ok(Caught { written, beyond, lost }) => format!(
@@ -129,18 +131,18 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // Whatever ended the attempt is told.
+        // The attempt has failed for another reason, which is reported.
         let _ = self.end();
     }
 }
 
-/// A packet socket that hears all interfaces of the calling thread's network namespace.
+/// Opens a packet socket on all interfaces of the calling thread's network namespace.
 fn open() -> io::Result<OwnedFd> {
     let socket =
         socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, LOOK_US))?;
-    // Root may have more than net.core.rmem_max.
+    // Root may exceed net.core.rmem_max.
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)
         .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &BUFFER))?;
     let on: libc::c_int = 1;
@@ -158,7 +160,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Packets for which there was no room.
+/// Returns the number of packets for which the kernel had no space.
 fn lost(socket: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all zeros is a valid tpacket_stats, which the kernel fills in.
     let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
@@ -177,7 +179,7 @@ fn lost(socket: &OwnedFd) -> io::Result<u64> {
     Ok(stats.tp_drops.into())
 }
 
-/// Reads until it is told to stop and nothing is left.
+/// Reads packets until `stop` is set and no packet is left.
 fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> io::Result<()> {
     let mut buffer = vec![0; VIRTIO + LONGEST];
     let mut space = nix::cmsg_space!(TimeSpec);
@@ -201,12 +203,13 @@ fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> 
                 }
                 Err(Errno::EAGAIN) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
-                // Of datagrams sent as one, kernels before 6.2 do not say how long each is.
+                // Kernels before 6.2 do not report the length of each datagram that was sent in one
+                // buffer.
                 Err(Errno::EINVAL) => continue,
                 Err(error) => return Err(error.into()),
             }
         };
-        // On the loopback interface each passes twice.
+        // On the loopback interface, the socket sees each packet twice.
         let twice =
             |address: &LinkAddr| address.pkttype() == OUTGOING && address.hatype() == LOOPBACK;
         if address.as_ref().is_some_and(twice) {
@@ -218,7 +221,7 @@ fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> 
             continue;
         };
         let Some(shape) = Shape::of(frame).filter(|shape| shape.has_port(ports)) else { continue };
-        // virtio_net_hdr: flags, gso_type, hdr_len, gso_size, in the machine's order.
+        // virtio_net_hdr: flags, gso_type, hdr_len, gso_size, in native byte order.
         let several = header.get(1) == Some(&GSO_UDP);
         let size = match header {
             [_, _, _, _, low, high, ..] if several => u16::from_ne_bytes([*low, *high]),
@@ -248,7 +251,7 @@ impl Pcap {
         for word in [0, 0, snap, ETHERNET] {
             out.write_all(&word.to_le_bytes())?;
         }
-        // Should nothing come, it is a file all the same.
+        // Without any packet, it is still a valid file.
         out.flush()?;
         Ok(Pcap { out, snap, size: 24, written: 0, beyond: 0 })
     }
@@ -293,7 +296,7 @@ mod tests {
         assert_eq!([word(24), word(28), word(32), word(36)], [5, 6, 60, 1062]);
         assert_eq!(bytes[40..100], frame[..60]);
         assert_eq!([word(100), word(104), word(108), word(112)], [5, 7, 30, 30]);
-        // Nothing after the first that did not fit: there would be a hole.
+        // After the first packet that did not fit, no packet is written, so that the file has no gap.
         file.size = MOST - 75;
         file.add(TimeSpec::new(6, 0), &frame).unwrap();
         file.add(TimeSpec::new(6, 0), &[]).unwrap();

@@ -1,6 +1,7 @@
-//! Slow copies: on AMD's Zen 3 and 4 `rep movsb`, which glibc before 2.40 takes for anything above some
-//! kilobytes, crawls when source and destination lie alike in their pages (glibc's bug 30994). Records of
-//! TLS over TCP are copied so, datagrams are too short for it: it looks as if TCP were slow.
+//! Detects slow copies. glibc before 2.40 uses `rep movsb` for copies above a few kilobytes. On
+//! AMD's Zen 3 and 4, this instruction is very slow if source and destination have similar offsets
+//! in their pages (glibc bug 30994). TLS records over TCP are copied that way. Datagrams are too
+//! short for it, so TCP appears slower than it is.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +11,12 @@ use super::{Finding, finding};
 
 /// The environment variable.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
-/// Setting of glibc that is needed: copies by vector instructions, however long they are.
+/// Value that makes glibc copy by vector instructions at any length.
 pub const WITHOUT_REP_MOVSB: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000";
-/// The first release that does without.
+/// The first release of glibc without this bug.
 const MENDED: (u32, u32) = (2, 40);
 
-/// The C library of this machine, such as `glibc 2.36`; none: it is another one.
+/// Returns the C library of this machine, such as `glibc 2.36`. `None` if it is not glibc.
 pub(super) fn library() -> Option<String> {
     let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -32,7 +33,7 @@ pub(super) fn slow(root: &Path, library: Option<&str>, tunables: Option<&str>) -
         let found = lines.find(|(field, _)| field.trim() == name);
         found.is_some_and(|(_, value)| value.split_whitespace().any(|one| one == word))
     };
-    // Zen 3 is the first with fsrm.
+    // Zen 3 is the first generation with the CPU flag fsrm.
     let is_slow = says("vendor_id", "AuthenticAMD") && says("flags", "fsrm");
     let is_set = tunables.is_some_and(|set| set.contains("x86_rep_movsb_threshold"));
     (is_old && is_slow && !is_set).then(|| {

@@ -1,4 +1,5 @@
-//! Implementations beside ours, where each was measured with itself: the tables of docs/bench-transport.md.
+//! Compares implementations with ours, if each was measured with itself: the tables of
+//! docs/notebook/bench-transport.md.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -9,14 +10,14 @@ use super::summary::{Estimate, Row, Summary};
 /// Factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// True if a place is shown here: ours is there, beside others, and nobody met anybody else. Where there is TCP, it is
-/// what others are compared with.
+/// Returns true if this table is used for a place: ours and at least one other were measured, each
+/// only with itself. If TCP was measured, others are compared with TCP instead.
 pub(super) fn shows(rows: &[Row]) -> bool {
     let others = rows.iter().filter(|row| row.key.client != crate::registry::OURS);
     others.count() > 0 && rows.iter().all(|row| row.beside.is_some() && row.to_tcp.is_none())
 }
 
-/// The table of a place.
+/// Returns the table of a place.
 pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
@@ -39,13 +40,19 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
         Column::text("notes"),
     ])
     .title(format!("{place}: each with itself ({})", show::ARROWS));
+    let reference = rows.iter().find(|row| row.key.client == reference);
+    let reference_is_doubted = reference.is_some_and(Row::clock_is_doubted);
     for row in rows {
         let beside = row.beside.as_ref();
         let [mut value, spread] = both(row.value, scale);
+        value = show::marked(value, row.clock_is_doubted());
         if let Some(disturbed) = &row.disturbed {
             value = format!("{} (disturbed)", scale.show(disturbed.median));
         }
-        let [ratio, ratio_spread] = both(beside.and_then(|one| one.value), TIMES);
+        let ratio = beside.and_then(|one| one.value);
+        let depends = ratio.is_some() && (row.clock_is_doubted() || reference_is_doubted);
+        let [ratio, ratio_spread] = both(ratio, TIMES);
+        let ratio = show::marked(ratio, depends);
         let [cpu_ratio, cpu_spread] = both(beside.and_then(|one| one.cpu_ratio), TIMES);
         let median = |estimate: Option<Estimate>| both(estimate, cpu)[0].clone();
         let rss = row.medians.server_peak_rss;
@@ -68,7 +75,7 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
     table
 }
 
-/// The median and the interval.
+/// Returns the median and the interval as text.
 fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
     estimate.map_or_else(
         || [MISSING.to_owned(), String::new()],
@@ -76,8 +83,8 @@ fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
     )
 }
 
-/// Settings that were in force at the client of each implementation that is shown here, and the payload that its sending
-/// end sent; none: none is.
+/// Returns a table of the settings in force at the client of each implementation in these tables,
+/// and of the payload that its sending end sent. `None` if there is no such implementation.
 pub(super) fn effective(summary: &Summary) -> Option<Table> {
     let swept = |row: &Row| !row.key.point.is_empty();
     let is_sweep = summary.tables().filter(|rows| shows(rows)).flatten().any(swept);

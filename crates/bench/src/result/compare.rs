@@ -1,4 +1,4 @@
-//! Comparison of two results: what got better, what got worse, and what cannot be told.
+//! Compares two results: which cells are better, worse, equal, or undecided.
 //!
 //! A cell is better or worse only if the difference is larger than chance makes it (p < 0.05) *and* large
 //! enough to matter (at least 1 %). Unpaired samples are tested by Mann and Whitney, and the change is the
@@ -30,20 +30,20 @@ use super::summary::{Row, Summary};
 use super::{ResultError, summarise};
 use crate::record::Key;
 
-/// The version of the shape of a comparison.
+/// Version of the schema of a comparison.
 pub const COMPARISON: &str = "equic.bench.compare/1";
 
 /// Rule that decides a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The p-value has to be under it.
+    /// Maximum p-value of a difference.
     pub p: f64,
-    /// The least effect: 0.01 is 1 %.
+    /// Minimum size of a difference: 0.01 is 1 %.
     pub effect: f64,
     /// The bound of an equivalence: a cell whose interval lies within it has no difference. 0.05 is 5 %.
     pub same: f64,
-    /// True if p-values are corrected for the number of cells (Holm): of all cells together then no more
-    /// than `p` are wrongly called.
+    /// True if p-values are corrected for the number of cells (Holm). Then the probability that any
+    /// cell is wrongly called different is at most `p`.
     pub corrected: bool,
 }
 
@@ -57,15 +57,15 @@ impl Default for Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparisonVerdict {
-    /// Worse, or it fails where it did not.
+    /// Worse, or it fails although it did not before.
     Worse,
     /// Better, or it no longer fails.
     Better,
     /// The interval of the change lies within the rule's bound of equivalence.
     Same,
-    /// None of these can be said.
+    /// None of the above.
     Inconclusive,
-    /// So few rounds that neither `Worse` nor `Better` was possible, however large the difference is.
+    /// Fewer rounds than `Worse` or `Better` needs, however large the difference is.
     TooFewRounds,
     /// Only one result has figures, and nothing failed.
     Incomparable,
@@ -74,16 +74,17 @@ pub enum ComparisonVerdict {
 /// The change of a cell: new divided by old.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Of pairs the median of the rounds' quotients, otherwise the median of all quotients. 1.02 is 2 % more.
+    /// The median of the rounds' quotients if rounds are paired, otherwise the median of all
+    /// quotients. 1.02 is 2 % more.
     pub value: f64,
-    /// Interval in which it lies with 95 % confidence or more; none: too few rounds.
+    /// Interval in which the change lies with a confidence of 95 % or more. `None`: too few rounds.
     pub interval: Option<Interval>,
 }
 
 /// A cell in both results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Cell, by the names of the old result.
+    /// The cell, with the names in the old result.
     #[serde(flatten)]
     pub key: Key,
     /// Unit of the medians.
@@ -96,30 +97,38 @@ pub struct Compared {
     pub old_count: usize,
     /// Number of new figures.
     pub new_count: usize,
-    /// Rounds that failed in the old result, of how many.
+    /// Number of failed rounds in the old result, and of all its rounds.
     pub old_failed: (usize, usize),
-    /// Rounds that failed in the new result, of how many.
+    /// Number of failed rounds in the new result, and of all its rounds.
     pub new_failed: (usize, usize),
     /// New divided by old.
     pub ratio: Option<Change>,
     /// True if figures are compared round by round, as pairs.
     pub paired: bool,
-    /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test of pairs.
+    /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test for
+    /// pairs.
     pub p: Option<f64>,
-    /// Mann-Whitney, also where pairs decide.
+    /// The p-value of Mann-Whitney. Also computed if pairs decide.
     pub mann_whitney_p: Option<f64>,
     /// `p` corrected for the number of cells (Holm).
     pub corrected_p: Option<f64>,
-    /// The least p-value that this number of rounds can give, corrected as the rule says.
+    /// The smallest p-value that this number of rounds can give, corrected if the rule says so.
     pub least_p: Option<f64>,
-    /// With [`ComparisonVerdict::TooFewRounds`]: the rounds that a verdict takes, in each result.
+    /// With [`ComparisonVerdict::TooFewRounds`]: number of rounds that a verdict needs in each
+    /// result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<usize>,
-    /// New CPU time divided by old, both ends together; it decides nothing.
+    /// True if a client's clock is doubted in the old result, in at least half of the rounds: the verdict depends on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old_clock_doubted: bool,
+    /// The same of the new result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub new_clock_doubted: bool,
+    /// New CPU time of both ends, divided by the old. It has no influence on the verdict.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
     pub verdict: ComparisonVerdict,
-    /// Reason for the verdict, where figures do not show it.
+    /// Reason for the verdict, if the figures do not show it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -127,36 +136,36 @@ pub struct Compared {
 /// Two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Names of the results.
+    /// Name of the old result.
     pub old: String,
-    /// See `old`.
+    /// Name of the new result.
     pub new: String,
     /// Rule that decides the verdicts.
     pub rule: Rule,
     /// True if figures are compared round by round, as pairs.
     pub paired: bool,
-    /// Notes on the comparison: another machine, cells that only one result has.
+    /// Notes, such as that the results are from different machines.
     pub notes: Vec<String>,
-    /// One for each cell that either has.
+    /// A cell for each that is in at least one result.
     pub cells: Vec<Compared>,
 }
 
 impl Comparison {
-    /// Number of cells that have this verdict.
+    /// Returns the number of cells with this verdict.
     #[must_use]
     pub fn count(&self, verdict: ComparisonVerdict) -> usize {
         self.cells.iter().filter(|cell| cell.verdict == verdict).count()
     }
 }
 
-/// Implementation of the old result, and the one of the new that stands for it: within one run, `("equic-old",
-/// "equic")` compares two builds that ran interleaved.
+/// An implementation of the old result, and the one of the new result that it is compared with.
+/// Within one run, `("equic-old", "equic")` compares two builds that ran interleaved.
 pub type Renamed = (String, String);
 
 /// Reads a result: a run's folder, its `samples.jsonl`, or a `result.json`.
 ///
 /// # Errors
-/// [`ResultError`]; a `result.json` without our extension has no samples and cannot be compared.
+/// [`ResultError`]. A `result.json` without our extension has no samples and cannot be compared.
 pub fn load(path: &Path) -> Result<Summary, ResultError> {
     if path.is_dir() {
         return Ok(summarise(&Run::read(path)?));
@@ -171,15 +180,17 @@ pub fn load(path: &Path) -> Result<Summary, ResultError> {
     let wrong = |reason: String| ResultError::Json { path: path.to_owned(), reason };
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if value.get("equic").is_none() {
-        return Err(wrong("it has no samples (`equic`): was it written by `equic bench`?".into()));
+        return Err(wrong(
+            "it has no samples (`equic`): was it written by `equic-lab bench`?".into(),
+        ));
     }
     let file: RunnerFile<Summary> =
         serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
     Ok(file.equic)
 }
 
-/// Compares. With `renamed` cells of the old name in `old` meet those of the new name in `new`, and all
-/// others are left out.
+/// Compares two results. With `renamed`, compares only cells of the old name in `old` with those of
+/// the new name in `new`.
 #[must_use]
 pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Rule) -> Comparison {
     let same_run = (old.started, old.ended, &old.rows) == (new.started, new.ended, &new.rows);
@@ -213,7 +224,7 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     Comparison { old: old.name.clone(), new: new.name.clone(), rule, paired, notes, cells }
 }
 
-/// Description of the machine, by which two machines are told apart.
+/// Returns the description of the machine, which distinguishes machines.
 fn machine(summary: &Summary) -> &Value {
     &summary.manifest["machine"]
 }
@@ -252,6 +263,8 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         corrected_p: None,
         least_p: None,
         rounds_needed: None,
+        old_clock_doubted: old.clock_is_doubted(),
+        new_clock_doubted: new.clock_is_doubted(),
         cpu: cpu(old).zip(cpu(new)).map(|(old, new)| new / old),
         verdict: ComparisonVerdict::Incomparable,
         why: String::new(),
@@ -274,7 +287,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         compared.ratio =
             sample.median().map(|value| Change { value, interval: sample.median_95() });
         let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        // None: all pairs are equal.
+        // `None`: all pairs are equal.
         compared.p = Some(signed_rank(&logarithms).map_or(1.0, |test| test.p));
         compared.least_p = Some(least_signed_rank(sample.len()));
     } else {
@@ -287,9 +300,9 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
     compared
 }
 
-/// A cell that fails more is worse whatever its figures are.
+/// A cell that fails more often is worse, whatever its figures are.
 fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
-    // A busy machine is no failure of the implementations.
+    // A busy machine is not a failure of the implementations.
     let rate = |row: &Row| {
         let failed = row.failed().saturating_sub(row.disturbed_rounds());
         (failed, row.rounds.saturating_sub(row.failed()))
@@ -301,7 +314,8 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
         let verdict = if is > was { ComparisonVerdict::Worse } else { ComparisonVerdict::Better };
         return (verdict, why());
     }
-    // A cell that failed now and then before may fail each time by chance.
+    // A cell with some failures before may now fail in every round, without a change of its failure
+    // rate.
     let sound = old.measured > 0 && a == 0;
     let busy = |row: &Row| {
         let only_noise = row.failed() == row.disturbed_rounds();
@@ -323,7 +337,8 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     (ComparisonVerdict::Inconclusive, why)
 }
 
-/// Fisher's exact test (1922), two-sided: whether `a` of `a + b` and `c` of `c + d` differ.
+/// Fisher's exact test (1922), two-sided: the p-value of the difference between `a` of `a + b` and
+/// `c` of `c + d`.
 fn fisher(a: usize, b: usize, c: usize, d: usize) -> f64 {
     let ln = |n: usize| -> f64 { (2..=n).map(|i| (i as f64).ln()).sum() };
     let (first, second, marked) = (a + b, c + d, a + c);
@@ -356,20 +371,22 @@ fn alone(row: &Row, old: bool) -> Compared {
         corrected_p: None,
         least_p: None,
         rounds_needed: None,
+        old_clock_doubted: old && row.clock_is_doubted(),
+        new_clock_doubted: !old && row.clock_is_doubted(),
         cpu: None,
         verdict: ComparisonVerdict::Incomparable,
         why: format!("only in the {} result", if old { "old" } else { "new" }),
     }
 }
 
-/// Verdicts by figures, for cells whose failures have not decided.
+/// Adds verdicts by figures to cells whose verdict does not follow from failures.
 fn judge(cells: &mut [Compared], rule: Rule) {
     let tested: Vec<usize> = (0..cells.len()).filter(|i| cells[*i].p.is_some()).collect();
     let corrected = |read: fn(&Compared) -> Option<f64>, cells: &[Compared]| {
         holm(&tested.iter().filter_map(|i| read(&cells[*i])).collect::<Vec<f64>>())
     };
     let p = corrected(|cell| cell.p, cells);
-    // What the correction leaves where every cell differs as much as it can.
+    // The corrected p-values if each cell had its largest possible difference.
     let least = corrected(|cell| cell.least_p, cells);
     let count = tested.len();
     for ((index, p), least) in tested.into_iter().zip(p).zip(least) {
@@ -384,7 +401,7 @@ fn judge(cells: &mut [Compared], rule: Rule) {
         else {
             continue;
         };
-        // 1 % more is as much as 1 % less, whichever of the two is called old.
+        // An increase of 1 % is as large as the opposite decrease, whichever result is called old.
         let effect = change.value.ln().abs();
         if p < rule.p && effect >= (1.0 + rule.effect).ln() {
             let less_is_better = matches!(&*cell.unit, "s" | "B");
@@ -394,7 +411,7 @@ fn judge(cells: &mut [Compared], rule: Rule) {
         } else if cell.why.is_empty()
             && change.interval.is_some_and(|interval| is_within(interval, rule.same))
         {
-            // Where one fails more often than the other, equal figures are not all there is to say.
+            // If one of them fails more often, equal figures do not make them the same.
             cell.verdict = ComparisonVerdict::Same;
         } else if least >= rule.p {
             cell.verdict = ComparisonVerdict::TooFewRounds;
@@ -404,18 +421,20 @@ fn judge(cells: &mut [Compared], rule: Rule) {
     }
 }
 
-/// True if an interval of quotients holds no difference above the bound, in either direction.
+/// Returns true if an interval of quotients contains no difference above the bound, in either
+/// direction.
 fn is_within(interval: Interval, bound: f64) -> bool {
     let most = 1.0 + bound;
     interval.low >= 1.0 / most && interval.high <= most
 }
 
-/// Returns the fewest rounds that can give a p-value below this. Returns `None` where 10,000 cannot.
+/// Returns the smallest number of rounds that can give a p-value below this. Returns `None` if
+/// 10,000 rounds cannot.
 fn rounds_needed(paired: bool, p: f64) -> Option<usize> {
     let least = |rounds: &usize| match paired {
         true => least_signed_rank(*rounds),
         false => least_mann_whitney(*rounds, *rounds),
     };
-    // The most rounds that a run has.
+    // Maximum number of rounds of a run.
     (1..=10_000).find(|rounds| least(rounds) < p)
 }

@@ -1,4 +1,4 @@
-//! A comparison on a terminal.
+//! Formats a comparison for a terminal.
 
 use equic_report::number::{MISSING, change};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -7,7 +7,7 @@ use super::compare::{Compared, Comparison, ComparisonVerdict};
 use super::show::{self, Scale};
 use super::summary::Place;
 
-/// A table for each place.
+/// Returns a table for each place.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> Vec<Table> {
     let same = comparison.rule.same;
@@ -41,8 +41,9 @@ fn table(cells: &[Compared], same: f64) -> Table {
     ])
     .title(cells.first().map(|cell| show::place(&place(cell))).unwrap_or_default());
     for cell in cells {
-        let median =
-            |value: Option<f64>| value.map_or_else(|| MISSING.into(), |one| scale.show(one));
+        let median = |value: Option<f64>, doubted: bool| {
+            value.map_or_else(|| MISSING.into(), |one| show::marked(scale.show(one), doubted))
+        };
         let percent = |ratio: f64| change(1.0, ratio);
         let (effect, interval) = match cell.ratio {
             Some(ratio) => (
@@ -57,8 +58,8 @@ fn table(cells: &[Compared], same: f64) -> Table {
         table.row([
             Cell::new(&cell.key.client),
             Cell::new(&cell.key.server),
-            Cell::new(median(cell.old)),
-            Cell::new(median(cell.new)),
+            Cell::new(median(cell.old, cell.old_clock_doubted)),
+            Cell::new(median(cell.new, cell.new_clock_doubted)),
             Cell::new(effect).tone(Tone::Strong),
             Cell::new(interval),
             Cell::new(cell.p.map_or_else(|| MISSING.to_owned(), probability)),
@@ -74,8 +75,8 @@ fn probability(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-/// The header of the change. It is no quotient of the medians in the columns before it, and may have another
-/// sign than their difference.
+/// Returns the header of the change. The change is not the quotient of the medians in the columns
+/// before it, and may have the opposite sign of their difference.
 fn change_title(cells: &[Compared]) -> &'static str {
     let mut changed = cells.iter().filter(|cell| cell.ratio.is_some()).map(|cell| cell.paired);
     match (changed.clone().any(|paired| paired), changed.all(|paired| paired)) {
@@ -97,6 +98,10 @@ fn verdict(cell: &Compared, same: f64) -> Cell {
         ComparisonVerdict::TooFewRounds => (too_few(cell), Tone::Warning),
         ComparisonVerdict::Incomparable => ("cannot be compared".to_owned(), Tone::Warning),
     };
+    let doubted = cell.old_clock_doubted || cell.new_clock_doubted;
+    let compared = cell.verdict != ComparisonVerdict::Incomparable;
+    let text = show::marked(text, doubted && compared);
+    let tone = if doubted && tone == Tone::Good { Tone::Warning } else { tone };
     let text = if cell.why.is_empty() { text } else { format!("{text}: {}", cell.why) };
     Cell::new(text).tone(tone)
 }
@@ -109,7 +114,7 @@ fn too_few(cell: &Compared) -> String {
     }
 }
 
-/// A part of 1 in percent, without digits that say nothing.
+/// Formats a share of 1 in percent, without insignificant digits.
 fn percent_text(part: f64) -> String {
     format!("{} %", (part * 1e6).round() / 1e4)
 }

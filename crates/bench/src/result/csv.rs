@@ -1,4 +1,4 @@
-//! `samples.csv` and `summary.csv`: the same for a spreadsheet or a statistics program.
+//! Writes `samples.csv` and `summary.csv`, for a spreadsheet or a statistics program.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::summary::{Row, Summary};
 use super::{ResultError, show};
 use crate::record::{End, Failure, Figures, Record, WhyNot};
 
-/// A line of `samples.csv`: an attempt. What was not measured is empty.
+/// A line of `samples.csv`: an attempt. Fields that were not measured are empty.
 #[derive(Serialize)]
 struct Sample<'a> {
     workload: &'a str,
@@ -53,11 +53,12 @@ struct Sample<'a> {
     steal: f64,
     foreign: f64,
     too_noisy: bool,
+    clock_doubt: String,
     logs: Option<&'a str>,
 }
 
 impl<'a> Sample<'a> {
-    /// `ended`: it says how its round ended.
+    /// `ended` is true if the record is the outcome of its round.
     fn new(record: &'a Record, ended: bool) -> Sample<'a> {
         let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
             End::Measured { figures } => ("measured", None, "", Some(figures)),
@@ -108,6 +109,9 @@ impl<'a> Sample<'a> {
             steal: record.noise.steal,
             foreign: record.noise.foreign,
             too_noisy: record.noise.too_much,
+            clock_doubt: harmless(
+                figures.and_then(|figures| figures.clock_doubt.as_deref()).unwrap_or_default(),
+            ),
             logs: record.logs.as_deref(),
         }
     }
@@ -149,6 +153,8 @@ struct Line<'a> {
     to_tcp_median: Option<f64>,
     to_tcp_low_95: Option<f64>,
     to_tcp_high_95: Option<f64>,
+    clock_doubted: usize,
+    to_tcp_clock_doubted: bool,
     trouble: String,
 }
 
@@ -191,18 +197,20 @@ impl<'a> Line<'a> {
             to_tcp_median: row.to_tcp.map(|ratio| ratio.median),
             to_tcp_low_95: row.to_tcp.and_then(|ratio| ratio.interval).map(|ends| ends.low),
             to_tcp_high_95: row.to_tcp.and_then(|ratio| ratio.interval).map(|ends| ends.high),
+            clock_doubted: row.marks.clock_doubted,
+            to_tcp_clock_doubted: row.marks.tcp_clock_doubted,
             trouble: show::trouble(row).unwrap_or_default(),
         }
     }
 }
 
-/// Text from other programs, changed so that no spreadsheet takes it for a formula.
+/// Changes text from other programs so that no spreadsheet interprets it as a formula.
 fn harmless(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Writes both files into a folder: every attempt, and every cell.
+/// Writes both files into a folder: one with every attempt, and one with every cell.
 ///
 /// # Errors
 /// [`ResultError::Csv`].

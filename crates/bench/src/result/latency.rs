@@ -1,4 +1,4 @@
-//! Latency under load: a table for each place where small exchanges ran beside a bulk download.
+//! Latency under load: a table for each place with small exchanges during a bulk download.
 
 use equic_report::table::{Cell, Column, Table, Tone};
 
@@ -8,16 +8,16 @@ use super::summary::{Estimate, Row, Summary, UnderLoad};
 /// Factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// A column, and the cell of a row in it.
+/// A column, and the format of its cells.
 pub(super) struct Shown {
     pub head: &'static str,
-    /// Whether less is better; `None` for intervals.
+    /// True if less is better. `None` for intervals.
     pub less: Option<bool>,
     pub scale: Scale,
     pub read: fn(Estimate, &UnderLoad, Scale) -> String,
 }
 
-/// The columns behind client and server.
+/// Returns the columns after client and server.
 pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let largest = |read: fn(&UnderLoad) -> f64| {
         rows.iter().filter_map(|row| row.latency.as_ref()).map(read).fold(0.0, f64::max)
@@ -28,13 +28,13 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let shown = |head, less, scale, read| Shown { head, less, scale, read };
     let (less, more) = (Some(true), Some(false));
     vec![
-        shown("alone, median", less, unloaded, |_, one, scale| {
+        shown("without, median", less, unloaded, |_, one, scale| {
             scale.show(one.unloaded_median.median)
         }),
         shown("99 %", less, unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
-        shown("beside, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
+        shown("during, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
         shown("99 %", less, loaded, |p99, _, scale| scale.show(p99.median)),
-        shown("beside to alone, 99 %", less, TIMES, |_, one, scale| {
+        shown("during to without, 99 %", less, TIMES, |_, one, scale| {
             scale.show(one.p99_ratio.median)
         }),
         shown("95 % interval", None, TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),
@@ -44,7 +44,14 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// The unit of the header, and which figures are better.
+    /// Returns the text of a row's cell. All of these figures depend on the client's clock.
+    pub(super) fn show(&self, row: &Row, p99: Estimate, latency: &UnderLoad) -> String {
+        let is_figure = self.less.is_some();
+        let text = (self.read)(p99, latency, self.scale);
+        show::marked(text, is_figure && row.clock_is_doubted())
+    }
+
+    /// Returns the unit of the header, with an arrow that shows which figures are better.
     pub(super) fn unit(&self) -> String {
         match self.less {
             Some(less) => show::better(self.scale.unit, less),
@@ -53,18 +60,18 @@ impl Shown {
     }
 }
 
-/// The title of a place's table.
+/// Returns the title of a place's table.
 pub(super) fn title(rows: &[Row]) -> String {
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
-    format!("{place}: alone, and beside it")
+    format!("{place}: without and during the download")
 }
 
-/// Rows that have such times.
+/// Returns the rows with such times.
 pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, Estimate, &UnderLoad)> {
     rows.iter().filter_map(|row| Some((row, row.value?, row.latency.as_ref()?)))
 }
 
-/// The tables of a summary.
+/// Returns the tables of a summary.
 pub(super) fn tables(summary: &Summary) -> Vec<Table> {
     summary.tables().filter_map(table).collect()
 }
@@ -78,7 +85,7 @@ fn table(rows: &[Row]) -> Option<Table> {
         let mut cells = vec![Cell::new(&row.key.client), Cell::new(&row.key.server)];
         cells.extend(shown.iter().map(|column| {
             let tone = if column.scale == TIMES { Tone::Strong } else { Tone::Normal };
-            Cell::new((column.read)(p99, one, column.scale)).tone(tone)
+            Cell::new(column.show(row, p99, one)).tone(tone)
         }));
         table.row(cells);
     }

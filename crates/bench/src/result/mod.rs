@@ -1,13 +1,15 @@
-//! From the samples of a run to figures, files, tables and a page.
+//! Turns the samples of a run into figures, files, tables and a page.
 //!
-//! * [`read`]: `samples.jsonl`, and the plan and manifest beside it. [`summarise`](mod@summarise): what
-//!   they say of each cell ([`Summary`]).
-//! * [`tables`](mod@tables), `beside`, `latency`: for a terminal. [`runner`]: `result.json` for the Interop Runner's web page,
-//!   with the summary in it. [`csv`]: for a spreadsheet. [`html`]: a page that needs nothing else.
-//! * [`compare`](mod@compare): two results. [`tumi8`]: the data of "QUIC on the Highway". [`profile`], [`profiles`],
-//!   [`parts`]: where CPU time goes, in four parts; [`shares`]: the same by groups of functions.
+//! * [`read`]: reads `samples.jsonl`, and the plan and manifest next to it.
+//!   [`summarise`](mod@summarise): computes the figures of each cell ([`Summary`]).
+//! * [`tables`](mod@tables), `beside`, `latency`: tables for a terminal. [`runner`]: `result.json`
+//!   for the Interop Runner's web page, which contains the summary. [`csv`]: files for a
+//!   spreadsheet. [`html`]: a self-contained page.
+//! * [`compare`](mod@compare): compares two results. [`tumi8`]: the data of "QUIC on the Highway".
+//!   [`profile`], [`profiles`], [`parts`]: division of CPU time into four parts. [`shares`]:
+//!   division by groups of functions.
 //!
-//! [`write()`] makes all files of a run from its samples, as often as one likes.
+//! [`write()`] creates all files of a run from its samples. It can be repeated at any time.
 
 mod beside;
 pub mod compare;
@@ -41,7 +43,7 @@ pub use summarise::summarise;
 pub use summary::{Estimate, Row, Summary};
 pub use tables::tables;
 
-/// Reason for which a result cannot be read or written.
+/// Reason that a result cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultError {
@@ -54,7 +56,7 @@ pub enum ResultError {
         #[source]
         source: io::Error,
     },
-    /// A folder cannot be made.
+    /// A folder cannot be created.
     #[error("cannot make {}: {source}", path.display())]
     Folder {
         /// The folder.
@@ -63,7 +65,7 @@ pub enum ResultError {
         #[source]
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// The file has no valid sample.
     #[error("{} has no sample that can be read: {reason}", path.display())]
     Samples {
         /// The file.
@@ -71,7 +73,7 @@ pub enum ResultError {
         /// Defect of the file.
         reason: String,
     },
-    /// It is not what it should be.
+    /// The file is not valid JSON of the expected schema.
     #[error("{} cannot be read: {reason}", path.display())]
     Json {
         /// The file.
@@ -90,16 +92,16 @@ pub enum ResultError {
     Plot(#[from] PlotError),
 }
 
-/// The folder of plots in the folder of a run.
+/// Name of the folder of plots in the folder of a run.
 pub const PLOTS: &str = "plots";
-/// Pixels of a PNG for each pixel of its SVG: sharp in print.
+/// Pixels of a PNG file for each pixel of its SVG file, so that it is sharp in print.
 const SHARP: f32 = 2.0;
 
-/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and the plots
-/// (as SVG files) there, each file as a whole.
+/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and
+/// the plots (as SVG files) there. Each file is replaced atomically.
 ///
 /// # Errors
-/// [`ResultError`]; the samples are never touched.
+/// [`ResultError`]. The samples are never changed.
 pub fn write(dir: &Path) -> Result<Summary, ResultError> {
     let run = Run::read(dir)?;
     let summary = summarise(&run);
@@ -125,12 +127,12 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
 /// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
 ///
 /// # Errors
-/// [`PlotError`]: they need a font of the machine. The SVG files do not.
+/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need neither.
 pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {
         let (width, height) = plot.size;
-        // The least and the most that a PNG may have, less a pixel for rounding.
+        // Minimum and maximum size of a PNG file, with a margin of one pixel for rounding.
         let least = (MIN_SIDE as f32 + 1.0) / width.min(height);
         let most = (MAX_SIDE as f32 - 1.0) / width.max(height);
         let file = dir.join(PLOTS).join(format!("{}.png", plot.name));

@@ -1,4 +1,5 @@
-//! Division of CPU time: that of the scored runs, divided as the samples of another run fell.
+//! Division of CPU time. The CPU time of the scored runs is divided in the proportions of samples
+//! from another run.
 
 use equic_report::table::{Cell, Column, Table};
 
@@ -7,25 +8,25 @@ use super::profiles::Profiled;
 use super::show::{self, Scale};
 use super::summary::{Row, Summary};
 
-/// The parts, in their order.
+/// Names of the parts, in order.
 pub const PARTS: [&str; 4] = ["crypto", "packet I/O", "protocol", "other"];
 
-/// An end of a pair of which samples were taken.
+/// A sampled end of a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// The pair.
     pub row: &'a Row,
     /// `client` or `server`.
     pub end: &'static str,
-    /// Its CPU time, as [`Row::server_cpu`] has it.
+    /// Its CPU time, in the unit of [`Row::server_cpu`].
     pub total: f64,
     /// CPU time of each of [`PARTS`].
     pub parts: [f64; 4],
-    /// Number of samples that the division is based on.
+    /// Number of samples of the division.
     pub samples: u64,
 }
 
-/// Both ends of the rows that were profiled and have figures.
+/// Returns both ends of the rows that were profiled and have figures.
 pub fn parts<'a>(rows: &[&'a Row], profiles: &[Profiled]) -> Vec<Parts<'a>> {
     let mut all = Vec::new();
     for row in rows {
@@ -47,13 +48,13 @@ pub fn parts<'a>(rows: &[&'a Row], profiles: &[Profiled]) -> Vec<Parts<'a>> {
     all
 }
 
-/// The share of each of [`PARTS`]; of no samples nothing.
+/// Returns the share of each of [`PARTS`], or zeros without samples.
 pub fn shares(split: Split) -> [f64; 4] {
     let total = split.total().max(1) as f64;
     [split.crypto, split.packet_io, split.protocol, split.other].map(|count| count as f64 / total)
 }
 
-/// A table for each place where something was profiled.
+/// Returns a table for each place with a profile.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let place = |rows: &[Row]| {

@@ -1,4 +1,5 @@
-//! The profiles of a run: where the CPU time of each cell went, one [`Profiled`] a line of `profiles.jsonl`.
+//! The profiles of a run: divisions of the CPU time of each cell. Each [`Profiled`] is a line of
+//! `profiles.jsonl`.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,7 +11,7 @@ use super::ResultError;
 use super::profile::{Groups, Split};
 use crate::record::Key;
 
-/// The file in the folder of a run.
+/// Name of the file in the folder of a run.
 pub const PROFILES: &str = "profiles.jsonl";
 
 /// Division of the CPU time of a cell's ends.
@@ -19,23 +20,23 @@ pub struct Profiled {
     /// Cell that was profiled.
     #[serde(flatten)]
     pub key: Key,
-    /// The server's.
+    /// Samples of the server in four parts.
     pub server_split: Split,
-    /// The client's.
+    /// Samples of the client in four parts.
     pub client_split: Split,
-    /// Samples of the server by groups of functions; nothing in runs of before there were groups.
+    /// Samples of the server by groups of functions. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub server_groups: Groups,
-    /// The same of the client.
+    /// Samples of the client by groups of functions.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub client_groups: Groups,
 }
 
-/// Adds a profile to a run's folder: `profiles.jsonl`, which everything else reads. Half a line, where the
-/// disk was full or the program was killed, goes.
+/// Adds a profile to `profiles.jsonl` in a run's folder. Removes an incomplete last line, which a
+/// full disk or a killed program left.
 ///
 /// # Errors
-/// [`ResultError::Write`] when the file cannot be written.
+/// [`ResultError::Write`] if the file cannot be written.
 pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     let path = dir.join(PROFILES);
     let mut line = serde_json::to_vec(profiled)
@@ -55,8 +56,8 @@ pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     write().map_err(|source| equic_report::WriteError { path: path.clone(), source }.into())
 }
 
-/// Lines of [`Profiled`]; none when there is no such file. A cut last line is left out. Of several of a cell
-/// the last counts: it was taken again.
+/// Reads lines of [`Profiled`]. Returns none if the file does not exist. Skips an incomplete last
+/// line. If a cell was profiled more than once, the last profile counts.
 pub(super) fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! Reading of the files that a run left in its folder.
+//! Reads the files in the folder of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,29 +11,29 @@ use super::ResultError;
 use super::profiles::{PROFILES, Profiled, profiles};
 use crate::Record;
 
-/// The file of records in a run's folder.
+/// Name of the file of records in a run's folder.
 pub const SAMPLES: &str = "samples.jsonl";
 
-/// A run as its folder has it.
+/// A run, as stored in its folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// Folder of the run.
     pub dir: PathBuf,
     /// All records, in the order they were written.
     pub records: Vec<Record>,
-    /// Lines that are no records.
+    /// Lines that are not records.
     pub unreadable: Vec<Unreadable>,
-    /// `profiles.jsonl`; empty without one.
+    /// Contents of `profiles.jsonl`. Empty if the file does not exist.
     pub profiles: Vec<Profiled>,
-    /// True if the last line was cut off: the run was killed while it wrote.
+    /// True if the last line is incomplete because the run was killed.
     pub cut: bool,
-    /// `plan.json` without its list of cells; null without one.
+    /// Contents of `plan.json` without its list of cells. Null if the file does not exist.
     pub plan: Value,
-    /// `manifest.json`; null without one.
+    /// Contents of `manifest.json`. Null if the file does not exist.
     pub manifest: Value,
 }
 
-/// A line of `samples.jsonl` that is no record.
+/// A line of `samples.jsonl` that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
     /// Number of the line, counted from 1.
@@ -48,17 +48,19 @@ pub struct About {
     /// Address of the implementation's source or home page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// Its version, as the plan or the program itself says.
+    /// Its version, according to the plan or to the program itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
 }
 
 impl Run {
-    /// Reads a folder. Lines that are no records are kept apart; a last line without its end is no error.
+    /// Reads a folder. Lines that are not records are returned separately. An incomplete last line
+    /// is not an error.
     ///
     /// # Errors
-    /// [`ResultError::Read`] when a file cannot be read, [`ResultError::Samples`] when no line of
-    /// `samples.jsonl` is a record, [`ResultError::Json`] when `plan.json` or `manifest.json` is none.
+    /// [`ResultError::Read`] if a file cannot be read. [`ResultError::Samples`] if no line of
+    /// `samples.jsonl` is a record. [`ResultError::Json`] if `plan.json` or `manifest.json` is
+    /// invalid.
     pub fn read(dir: &Path) -> Result<Run, ResultError> {
         let path = dir.join(SAMPLES);
         let bytes =
@@ -73,7 +75,7 @@ impl Run {
         }
         run.plan = json(&dir.join("plan.json"))?;
         if let Value::Object(plan) = &mut run.plan {
-            // As many as attempts, and in the samples anyway.
+            // The list of cells is as long as that of the attempts, and the samples have it anyway.
             plan.remove("cells");
         }
         run.manifest = json(&dir.join("manifest.json"))?;
@@ -81,7 +83,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The records of `samples.jsonl`.
+    /// Parses the records of `samples.jsonl`.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Run {
         let mut run = Run::default();
@@ -106,8 +108,9 @@ impl Run {
         run
     }
 
-    /// The records that say how rounds ended: of each round the last attempt, without warm-up and what was
-    /// thrown away. An attempt that is there twice (a run that was resumed) counts as it was last.
+    /// Returns the records of the outcomes of rounds: the last attempt of each round, without the
+    /// warm-up and without discarded attempts. If an attempt is in the file twice because a run was
+    /// resumed, its last record counts.
     #[must_use]
     pub fn counted(&self) -> Vec<&Record> {
         let mut last: BTreeMap<_, &Record> = BTreeMap::new();
@@ -121,15 +124,15 @@ impl Run {
         last.into_values().collect()
     }
 
-    /// A number that the manifest or the plan has: what resampling begins with.
+    /// Returns the seed of random choices, from the manifest or the plan.
     #[must_use]
     pub fn seed(&self) -> u64 {
         let places = [&self.manifest["seed"], &self.plan["options"]["seed"]];
         places.iter().find_map(|seed| seed.as_u64()).unwrap_or(1)
     }
 
-    /// Descriptions of the implementations: from the plan's or the manifest's `implementations` (a map,
-    /// or a list with `name`), and from the output of the programs.
+    /// Returns descriptions of the implementations: from `implementations` in the plan or the
+    /// manifest (a map, or a list with `name`), and from the output of the programs.
     #[must_use]
     pub fn implementations(&self) -> BTreeMap<String, About> {
         let mut all: BTreeMap<String, About> = BTreeMap::new();
@@ -162,7 +165,7 @@ impl Run {
     }
 }
 
-/// The entries of a map, or of a list whose items have a `name`.
+/// Returns the entries of a map, or of a list whose items have a `name`.
 fn listed(value: Option<&Value>) -> Vec<(String, Map<String, Value>)> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     match value {
@@ -177,7 +180,7 @@ fn listed(value: Option<&Value>) -> Vec<(String, Map<String, Value>)> {
     }
 }
 
-/// A JSON file; null when there is none.
+/// Reads a JSON file. Returns null if it does not exist.
 fn json(path: &Path) -> Result<Value, ResultError> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ResultError::Json {

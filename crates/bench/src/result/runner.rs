@@ -1,9 +1,11 @@
-//! `result.json` as the QUIC Interop Runner writes it, for its web page
-//! (<https://github.com/quic-interop/quic-interop-runner>: `_export_results` in interop.py, web/script.js).
+//! Writes `result.json` in the format of the QUIC Interop Runner, for its web page
+//! (<https://github.com/quic-interop/quic-interop-runner>: `_export_results` in interop.py,
+//! web/script.js).
 //!
-//! Fields that the page reads: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`, `servers`, `urls`,
-//! `tests` (by abbreviation), and `results` and `measurements`, lists of a list for each pair, client by
-//! client and in it server by server. It does not look at other fields: ours is `equic`.
+//! The page reads these fields: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`,
+//! `servers`, `urls`, `tests` (by abbreviation), and `results` and `measurements`. The last two
+//! have a list for each pair, ordered by client and then by server. The page ignores other fields,
+//! such as our `equic`.
 
 use std::collections::BTreeMap;
 
@@ -12,33 +14,33 @@ use serde::{Deserialize, Serialize};
 use super::show;
 use super::summary::{Row, Summary};
 
-/// The version of QUIC that the Interop Runner names.
+/// Version of QUIC, as the Interop Runner names it.
 const QUIC_VERSION: &str = "0x1";
 
-/// The file. Generic in the extension, so that what the Interop Runner wrote can be read too.
+/// The file. It is generic in the extension, so that files of the Interop Runner can be read, too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunnerFile<E> {
-    /// Seconds since 1970-01-01 UTC.
+    /// Start time in seconds since 1970-01-01 UTC.
     pub start_time: f64,
-    /// Seconds since 1970-01-01 UTC.
+    /// End time in seconds since 1970-01-01 UTC.
     pub end_time: f64,
     /// Folder of this file and the logs, below `logs/quic/` of the web server: `log_dir/server_client/test`.
     pub log_dir: String,
-    /// Columns.
+    /// Names of the servers: the columns.
     pub servers: Vec<String>,
-    /// Rows.
+    /// Names of the clients: the rows.
     pub clients: Vec<String>,
-    /// Address of each implementation's source or home page, by name.
+    /// URL of each implementation's source or home page, by name.
     pub urls: BTreeMap<String, String>,
     /// Tests and measurements, by abbreviation.
     pub tests: BTreeMap<String, Test>,
     /// The version of QUIC.
     pub quic_version: String,
-    /// Tests that have no number, for each pair.
+    /// Tests without a number, for each pair.
     pub results: Vec<Vec<Outcome>>,
     /// Measurements, for each pair.
     pub measurements: Vec<Vec<RunnerMeasurement>>,
-    /// Data of our own, which the Interop Runner does not know.
+    /// Our extension, which the Interop Runner ignores.
     pub equic: E,
 }
 
@@ -58,20 +60,20 @@ pub struct Outcome {
     pub abbr: String,
     /// Name.
     pub name: String,
-    /// Outcome of the test; null: it was not run.
+    /// Outcome of the test. Null: it did not run.
     pub result: Option<TestResult>,
 }
 
 /// Outcome of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerMeasurement {
-    /// Name: the last part of the logs' path.
+    /// Name, which is the last part of the path of logs.
     pub name: String,
-    /// Abbreviation; letters and digits, for the page makes CSS selectors of it.
+    /// Abbreviation. Only letters and digits, because the page uses it in CSS selectors.
     pub abbr: String,
     /// Verdict on the measurement.
     pub result: TestResult,
-    /// `9559 (± 12) kbps`: mean and standard deviation; empty when there is none.
+    /// Mean and standard deviation, such as `9559 (± 12) kbps`. Empty without a figure.
     pub details: String,
 }
 
@@ -79,15 +81,15 @@ pub struct RunnerMeasurement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TestResult {
-    /// Every round gave a figure.
+    /// Every round has a figure.
     Succeeded,
-    /// A round did not.
+    /// At least one round failed.
     Failed,
-    /// An end does not do it.
+    /// An end does not support it.
     Unsupported,
 }
 
-/// The file of a run. `E` is [`Summary`] when it is written.
+/// Returns the file of a run.
 #[must_use]
 pub fn runner_file(summary: &Summary) -> RunnerFile<&Summary> {
     let names = |name: fn(&Row) -> &String| {
@@ -150,14 +152,18 @@ fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
         (TestResult::Succeeded, Some(value)) => {
             let (unit, factor) = unit(&row.unit);
             let (mean, deviation) = (value.mean * factor, value.deviation * factor);
-            format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}")
+            // The page shows the text as it is.
+            let mark = if row.clock_is_doubted() { show::CLOCK_DOUBTED } else { "" };
+            let separator = if mark.is_empty() { "" } else { ", " };
+            format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}{separator}{mark}")
         }
         _ => String::new(),
     };
     RunnerMeasurement { name: row.key.workload.clone(), abbr: abbr.to_owned(), result, details }
 }
 
-/// The Interop Runner shows whole numbers, and goodput in kbps.
+/// Returns the unit and the factor for the Interop Runner, which shows whole numbers, and goodput
+/// in kbps.
 fn unit(unit: &str) -> (&str, f64) {
     match unit {
         "bit/s" => ("kbps", 1e-3),
@@ -167,7 +173,7 @@ fn unit(unit: &str) -> (&str, f64) {
     }
 }
 
-/// Each table with an abbreviation of its own: the Interop Runner's where there is one.
+/// Gives each table a unique abbreviation: the Interop Runner's if it has one.
 fn abbreviated<'a>(tables: impl Iterator<Item = &'a [Row]>) -> Vec<(String, &'a [Row])> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let abbreviation = |workload: &str| match workload {

@@ -7,7 +7,8 @@ use super::profiles::Profiled;
 use super::show::{self, Scale};
 use super::summary::{Row, Summary};
 
-/// Share of each group in the samples of an end, 0 to 1, in the order of [`Group::ALL`]; none without samples.
+/// Returns the share of each group in the samples of an end, from 0 to 1, in the order of
+/// [`Group::ALL`]. `None` without samples.
 #[must_use]
 pub fn shares(groups: &Groups) -> Option<[f64; Group::ALL.len()]> {
     let total: u64 = groups.values().sum();
@@ -15,7 +16,7 @@ pub fn shares(groups: &Groups) -> Option<[f64; Group::ALL.len()]> {
     (total > 0).then(|| Group::ALL.map(share))
 }
 
-/// A table for each pair of which samples were taken.
+/// Returns a table for each pair that was sampled.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let of = |profile: &Profiled| {
@@ -45,7 +46,7 @@ fn table(row: &Row, profile: &Profiled) -> Option<Table> {
         let mut cells = vec![Cell::new(group.name())];
         for (share, total) in [(client, row.client_cpu), (server, row.server_cpu)] {
             cells.push(Cell::new(format!("{:.1}", 100.0 * share)));
-            // Without a figure of the scored runs there is nothing to divide.
+            // Without a figure of the scored runs, there is no CPU time to divide.
             let time = total.map(|total| cpu.show(total.median * share));
             cells.push(Cell::new(time.unwrap_or_default()));
         }

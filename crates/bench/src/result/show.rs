@@ -1,4 +1,4 @@
-//! Wording of figures and places, the same on a terminal and on a page.
+//! Formats figures and places, for terminals and pages.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// One for all rows of a table: by the largest median.
+    /// Returns the scale for all rows of a table, by the largest median.
     #[must_use]
     pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Scale {
         let mut unit = "";
@@ -35,7 +35,7 @@ impl Scale {
         Scale::for_value(unit, largest)
     }
 
-    /// Scale that shows `largest` well.
+    /// Returns a scale that is suitable for values up to `largest`.
     #[must_use]
     pub fn for_value(unit: &str, largest: f64) -> Scale {
         let scale = |unit, factor, digits| Scale { unit, factor, digits };
@@ -53,7 +53,7 @@ impl Scale {
         }
     }
 
-    /// One for CPU time: seconds for each 10^9 bytes, or microseconds for each completion.
+    /// Returns the scale of CPU time: seconds per 10^9 bytes, or microseconds per completion.
     #[must_use]
     pub fn cpu(unit: &str) -> Scale {
         match unit {
@@ -62,32 +62,32 @@ impl Scale {
         }
     }
 
-    /// That of the rows of a table.
+    /// Returns the scale of CPU time for the rows of a table.
     #[must_use]
     pub fn cpu_of(rows: &[Row]) -> Scale {
         let unit = rows.iter().find(|row| !row.unit.is_empty()).map_or("", Row::cpu_unit);
         Scale::cpu(unit)
     }
 
-    /// A figure without its unit.
+    /// Formats a figure without its unit.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         format!("{:.*}", self.digits, value * self.factor)
     }
 
-    /// Text of a figure with its unit.
+    /// Formats a figure with its unit.
     #[must_use]
     pub fn with_unit(&self, value: f64) -> String {
         format!("{} {}", self.show(value), self.unit)
     }
 
-    /// `low to high`.
+    /// Formats a range as `low to high`.
     #[must_use]
     pub fn range(&self, low: f64, high: f64) -> String {
         format!("{} to {}", self.show(low), self.show(high))
     }
 
-    /// The interval of an estimate, or a dash if it has none.
+    /// Formats the interval of an estimate. A dash stands for no interval.
     #[must_use]
     pub fn interval(&self, estimate: &Estimate) -> String {
         let shown = |interval: Interval| self.range(interval.low, interval.high);
@@ -95,33 +95,33 @@ impl Scale {
     }
 }
 
-/// Buffers and windows, in the unit in which they are set.
+/// Scale of buffers and windows.
 pub const MEBIBYTES: Scale = Scale { unit: "MiB", factor: 1.0 / (1024.0 * 1024.0), digits: 1 };
-/// Memory of a process.
+/// Scale of the memory of a process.
 pub const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
-/// Meaning of the arrows in headers.
+/// Explanation of the arrows in headers.
 pub const ARROWS: &str = "\u{2191} more is better, \u{2193} less is better";
 
-/// The unit of a header with an arrow that says which figures are better.
+/// Returns the unit of a header, with an arrow that shows which figures are better.
 #[must_use]
 pub fn better(unit: &str, less: bool) -> String {
     let arrow = if less { '\u{2193}' } else { '\u{2191}' };
     if unit.is_empty() { arrow.to_string() } else { format!("{unit} {arrow}") }
 }
 
-/// True if less is better for the figures of a table.
+/// Returns true if less is better for the figures of a table.
 #[must_use]
 pub fn less_is_better(rows: &[Row]) -> bool {
     rows.iter().any(Row::less_is_better)
 }
 
-/// The title of an axis: the unit, and which figures are better.
+/// Returns the title of an axis: the unit, and which figures are better.
 #[must_use]
 pub fn axis(unit: &str, less: bool) -> String {
     format!("{unit} ({} is better)", if less { "less" } else { "more" })
 }
 
-/// Name of what figures are divided by: the implementation, or its client and server.
+/// Returns the name of the reference of ratios: the implementation, or its client and server.
 #[must_use]
 pub fn reference(rows: &[Row]) -> Option<String> {
     let pair = rows.iter().find_map(|row| row.tcp.as_deref())?;
@@ -131,13 +131,13 @@ pub fn reference(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// A number of datagrams: whole, or with a prefix.
+/// Formats a number of datagrams: without decimals, or with a prefix.
 #[must_use]
 pub fn count(count: f64) -> String {
     if count < 1e3 { format!("{count:.0}") } else { number::si(count, "").trim().to_owned() }
 }
 
-/// Title of a workload.
+/// Returns the title of a workload.
 #[must_use]
 pub fn workload(name: &str) -> &str {
     match name {
@@ -150,20 +150,20 @@ pub fn workload(name: &str) -> &str {
         "resumed" => "Resumed handshakes",
         "requests" => "HTTP/3 requests",
         "ttfb" => "Time to first byte",
-        "loaded" => "1 KB beside a bulk download, 99th percentile",
+        "loaded" => "1 KB during a bulk download, 99th percentile",
         "idle" => "Memory of idle connections",
         other => other,
     }
 }
 
-/// `rcvbuf=106496, gso=on`; nothing without a sweep.
+/// Formats a point as `rcvbuf=106496, gso=on`. Empty without a sweep.
 #[must_use]
 pub fn point(point: &BTreeMap<String, String>) -> String {
     let words: Vec<String> = point.iter().map(|(knob, value)| format!("{knob}={value}")).collect();
     words.join(", ")
 }
 
-/// The title of a table.
+/// Returns the title of a table.
 #[must_use]
 pub fn place(place: &Place<'_>) -> String {
     let mut title =
@@ -175,7 +175,7 @@ pub fn place(place: &Place<'_>) -> String {
     title
 }
 
-/// Title of a protocol.
+/// Returns the title of a protocol.
 #[must_use]
 pub fn protocol(name: &str) -> &str {
     match name {
@@ -188,7 +188,7 @@ pub fn protocol(name: &str) -> &str {
     }
 }
 
-/// Wording of a failure, in a word or two.
+/// Returns a failure in a word or two.
 #[must_use]
 pub const fn failure(failure: Failure) -> &'static str {
     match failure {
@@ -204,14 +204,15 @@ pub const fn failure(failure: Failure) -> &'static str {
     }
 }
 
-/// That a client of full handshakes did not verify each certificate chain, as it remembers valid ones.
+/// Returns a note if a client of full handshakes caches valid certificate chains and did not verify
+/// each of them.
 #[must_use]
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
     Some(format!("chains remembered, {verified:.0} verified"))
 }
 
-/// That there are only figures of a busy machine, with the options that accept them.
+/// Returns a note if all figures are from a busy machine, with the options that accept them.
 #[must_use]
 pub fn disturbed(row: &Row) -> Option<String> {
     let one = row.disturbed.as_ref()?;
@@ -226,20 +227,37 @@ pub fn disturbed(row: &Row) -> Option<String> {
     ))
 }
 
-/// What has to be known of the rounds that were measured, most important first.
+/// Mark of a figure that depends on a doubted clock.
+pub const CLOCK_DOUBTED: &str = "clock doubted";
+
+/// Adds the mark to the text of a figure that depends on a doubted clock.
+#[must_use]
+pub fn marked(text: String, doubted: bool) -> String {
+    if doubted { format!("{text} ({CLOCK_DOUBTED})") } else { text }
+}
+
+/// Returns notes on the measured rounds, most important first.
 #[must_use]
 pub fn marks(row: &Row) -> Vec<String> {
-    let Marks { cpu_with_start, clock_doubted, clock_doubt, server_restless, server_killed } =
-        &row.marks;
+    let Marks {
+        cpu_with_start,
+        clock_doubted,
+        clock_doubt,
+        tcp_clock_doubted,
+        server_restless,
+        server_killed,
+    } = &row.marks;
     let of = |count: &usize| match *count == row.measured {
         true => String::new(),
         false => format!(" ({count} of {})", row.measured),
     };
     let mut marks = Vec::new();
-    // A round of which chance made the process slow is none of the client's fault.
-    if 2 * *clock_doubted > row.measured {
+    if row.clock_is_doubted() {
         let why = clock_doubt.as_deref().unwrap_or_default();
-        marks.push(format!("clock doubted{}: {why}", of(clock_doubted)));
+        marks.push(format!("{CLOCK_DOUBTED}{}: {why}", of(clock_doubted)));
+    }
+    if *tcp_clock_doubted {
+        marks.push(format!("{CLOCK_DOUBTED} of {}", row.tcp.as_deref().unwrap_or_default()));
     }
     if *server_restless > 0 {
         marks.push(format!("server never idle{}", of(server_restless)));
@@ -253,7 +271,7 @@ pub fn marks(row: &Row) -> Vec<String> {
     marks
 }
 
-/// Text of a cell of the matrix beside its figure: `3 of 5 failed: crashed`.
+/// Returns the text that follows a figure in the matrix, such as `3 of 5 failed: crashed`.
 #[must_use]
 pub fn trouble(row: &Row) -> Option<String> {
     let failed = row.failed();

@@ -1,4 +1,4 @@
-//! From records to what they say.
+//! Computes a summary from records.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
 use crate::watch::Bounds;
 
-/// Under this a sample is said to have two modes.
+/// Maximum p-value of two modes.
 const TWO_MODES: f64 = 0.05;
-/// TCP with TLS: what ratios are to.
+/// TCP with TLS, the reference of ratios.
 const TCP: &str = "perf-tcp";
-/// The order of tables; others come behind.
+/// Order of the tables. Other workloads follow.
 const WORKLOADS: [&str; 11] = [
     "download",
     "upload",
@@ -36,7 +36,7 @@ const WORKLOADS: [&str; 11] = [
     "idle",
 ];
 
-/// Summary of a run. The same records give the same summary.
+/// Summarises a run. The same records give the same summary.
 #[must_use]
 pub fn summarise(run: &Run) -> Summary {
     let seed = run.seed();
@@ -90,15 +90,15 @@ pub fn summarise(run: &Run) -> Summary {
     }
 }
 
-/// The bounds beyond which an attempt of the run counted as disturbed.
+/// Returns the bounds above which an attempt of the run counted as disturbed.
 fn bounds(run: &Run) -> Bounds {
     let of = &run.plan["options"]["bounds"];
-    // Those of `equic bench run`, for samples without a plan.
+    // The defaults of `equic-lab bench run`, for samples without a plan.
     let usual = Bounds { steal: 0.05, foreign: 0.1 };
     serde_json::from_value(of.clone()).unwrap_or(usual)
 }
 
-/// Adds to a row without figures those of a busy machine.
+/// Adds the figures of a busy machine to a row without figures.
 fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
     let figures = || records.iter().filter_map(|record| record.disturbed());
     let Some(unit) = figures().map(|one| one.unit.clone()).next() else { return };
@@ -106,7 +106,7 @@ fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
     let Some(median) = values.median() else { return };
     let most = |read: fn(&Record) -> f64| records.iter().map(|one| read(one)).fold(0.0, f64::max);
     let (foreign, steal) = (most(|one| one.noise.foreign), most(|one| one.noise.steal));
-    // A bound that all of them keep, in steps of 5 %.
+    // A bound that accepts all of them, in steps of 5 %.
     let option = |name: &str, part: f64, bound: f64| {
         let percent = ((part * 20.0).ceil() * 5.0).min(100.0);
         (part > bound).then(|| format!("{name} {percent:.0}"))
@@ -134,7 +134,8 @@ impl Numbers {
             })
             .collect();
         let unit = measured.first().map(|(_, figures)| figures.unit.clone()).unwrap_or_default();
-        // Figures of different units are no sample: a broken runner must not look like a slow stack.
+        // Figures of different units must not be mixed: a defective runner must not look like a slow
+        // stack.
         let (measured, other): (Vec<_>, Vec<_>) = measured
             .into_iter()
             .partition(|(_, figures)| figures.unit == unit && figures.is_sound());
@@ -213,23 +214,23 @@ impl Numbers {
     }
 }
 
-/// Ratios within rounds to TCP with TLS at the same place. Of several such pairs it is the first
-/// whose client is its server.
+/// Adds ratios within rounds to TCP with TLS at the same place. If there are several such pairs,
+/// the first one whose client is also its server is the reference.
 fn relate_to_tcp(rows: &mut [Row]) {
     let key = |row: &Row| {
         (row.key.workload.clone(), row.key.path.clone(), row.key.point.clone(), row.unit.clone())
     };
-    let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>)> = BTreeMap::new();
+    let mut baselines: BTreeMap<_, (String, BTreeMap<i64, f64>, bool)> = BTreeMap::new();
     let is_tcp = |row: &&Row| row.key.protocol == TCP && row.measured > 0;
     let (own, mixed): (Vec<&Row>, Vec<&Row>) =
         rows.iter().filter(is_tcp).partition(|row| row.key.client == row.key.server);
     for row in own.into_iter().chain(mixed) {
         let name = format!("{}>{}", row.key.client, row.key.server);
         let values = row.points.iter().map(|point| (point.round, point.value)).collect();
-        baselines.entry(key(row)).or_insert((name, values));
+        baselines.entry(key(row)).or_insert((name, values, row.clock_is_doubted()));
     }
     for row in rows.iter_mut().filter(|row| row.key.protocol != TCP) {
-        let Some((name, values)) = baselines.get(&key(row)) else { continue };
+        let Some((name, values, doubted)) = baselines.get(&key(row)) else { continue };
         let ratios: Sample = row
             .points
             .iter()
@@ -237,10 +238,11 @@ fn relate_to_tcp(rows: &mut [Row]) {
             .collect();
         row.to_tcp = estimate(&ratios);
         row.tcp = row.to_tcp.map(|_| name.clone());
+        row.marks.tcp_clock_doubted = row.to_tcp.is_some() && *doubted;
     }
 }
 
-/// CPU time of an end; none if no more was used than the start takes.
+/// Returns the CPU time of an end. `None` if it used no more than its start needs.
 fn cpu_time(points: &[RoundFigure], read: fn(&RoundFigure) -> f64) -> Option<Estimate> {
     estimate(&points.iter().map(read).collect()).filter(|cpu| cpu.median > 0.0)
 }
@@ -251,13 +253,15 @@ fn marks(measured: &[(&Record, &Figures)]) -> Marks {
         cpu_with_start: count(|one| one.client_start_cpu_seconds.is_none()),
         clock_doubted: count(|one| one.clock_doubt.is_some()),
         clock_doubt: measured.iter().find_map(|(_, one)| one.clock_doubt.clone()),
+        // `relate_to_tcp` sets it.
+        tcp_clock_doubted: false,
         server_restless: count(|one| one.server_restless),
         server_killed: count(|one| one.server_killed),
     }
 }
 
-/// Ratios within rounds to ours, of implementations that were measured with themselves: a machine that gets slower meets
-/// both.
+/// Adds ratios within rounds to ours, for implementations that were measured with themselves. A
+/// machine that becomes slower affects both figures of a round.
 fn relate_to_ours(rows: &mut [Row]) {
     let cpu = |point: &RoundFigure| point.server_cpu + point.client_cpu;
     for rows in rows.chunk_by_mut(|a, b| a.place() == b.place()) {
@@ -280,7 +284,7 @@ fn relate_to_ours(rows: &mut [Row]) {
     }
 }
 
-/// Estimates of exchanges beside a bulk download; none if there was none.
+/// Returns estimates of small exchanges during a bulk download. `None` without such exchanges.
 fn under_load(measured: &[(&Record, &Figures)]) -> Option<UnderLoad> {
     let of = |read: &dyn Fn(&Latency, f64) -> f64| {
         let values = measured.iter().filter_map(|(_, figures)| {
@@ -297,7 +301,7 @@ fn under_load(measured: &[(&Record, &Figures)]) -> Option<UnderLoad> {
     })
 }
 
-/// The median of a sample and how sure it is; none for an empty one.
+/// Returns the median of a sample and its uncertainty. `None` for an empty sample.
 pub fn estimate(sample: &Sample) -> Option<Estimate> {
     Some(Estimate {
         n: sample.len(),
@@ -326,7 +330,8 @@ fn faults(records: &[&Record]) -> Vec<Fault> {
     faults.into_values().collect()
 }
 
-/// A text without its numbers: `6 of 9 bytes` and `7 of 9 bytes` are the same trouble.
+/// Replaces the numbers in a text, so that `6 of 9 bytes` and `7 of 9 bytes` count as the same
+/// failure.
 fn alike(why: &str) -> String {
     let mut alike = String::with_capacity(why.len());
     for c in why.chars() {
@@ -361,7 +366,7 @@ fn medians(measured: &[(&Record, &Figures)]) -> Medians {
     }
 }
 
-/// The order of rows: tables by workload, protocol, path and point, in a table ours first.
+/// Order of rows: tables by workload, protocol, path and point. In a table, ours is first.
 fn order(a: &Key, b: &Key) -> Ordering {
     let workload = |key: &Key| {
         WORKLOADS.iter().position(|name| *name == key.workload).unwrap_or(WORKLOADS.len())
@@ -377,7 +382,7 @@ fn order(a: &Key, b: &Key) -> Ordering {
         .then_with(|| name(&a.server).cmp(&name(&b.server)))
 }
 
-/// Numbers by size, all else by name.
+/// Compares numbers by value, and everything else by name.
 fn points(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Ordering {
     a.keys().cmp(b.keys()).then_with(|| {
         let values = a.values().zip(b.values());

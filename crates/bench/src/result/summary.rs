@@ -1,4 +1,4 @@
-//! Summary of a run, cell by cell: the shape of it. `summarise.rs` makes it.
+//! Types of the summary of a run, cell by cell. `summarise.rs` computes it.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::read::{About, Unreadable};
 use crate::Effective;
 use crate::record::{Failure, Key};
 
-/// The version of this shape: the extension object of `result.json`.
+/// Version of the schema, which is the extension object of `result.json`.
 pub const SUMMARY: &str = "equic.bench.summary/1";
 
-/// All that a run says.
+/// Summary of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// [`SUMMARY`].
     pub schema: String,
-    /// Name of the run: that of its folder.
+    /// Name of the run, which is the name of its folder.
     pub name: String,
     /// Time at which the first attempt began, in seconds since 1970-01-01 UTC.
     pub started: f64,
@@ -27,18 +27,18 @@ pub struct Summary {
     pub ended: f64,
     /// Seed of resampling.
     pub seed: u64,
-    /// Attempts in all: with warm-up and those that were made again.
+    /// Number of all attempts, including the warm-up and repeated ones.
     pub attempts: usize,
-    /// True if the last line of the samples was cut off.
+    /// True if the last line of the samples is incomplete.
     pub cut: bool,
-    /// Lines that are no records.
+    /// Lines that are not records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// Implementations that took part, by name.
+    /// The implementations, by name.
     pub implementations: BTreeMap<String, About>,
-    /// One for each cell, in the order of tables.
+    /// A row for each cell, in the order of tables.
     pub rows: Vec<Row>,
-    /// Division of CPU time, by a run of its own that is in no figure.
+    /// Divisions of CPU time. They come from separate attempts, whose figures do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profiled>,
     /// The run's plan, without its cells.
@@ -49,7 +49,7 @@ pub struct Summary {
     pub manifest: Value,
 }
 
-/// Identity of a table: its cells differ in client and server alone.
+/// Identity of a table. Its cells differ only in client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     /// See [`Key`].
@@ -65,150 +65,158 @@ pub struct Place<'a> {
 /// A cell over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Cell that the figures are of.
+    /// The cell.
     #[serde(flatten)]
     pub key: Key,
-    /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`; empty when nothing was measured.
+    /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`. Empty without a figure.
     pub unit: String,
-    /// Rounds that were run.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Rounds that gave a figure.
+    /// Number of rounds with a figure.
     pub measured: usize,
-    /// Attempts of all rounds: more than `rounds` when some were made again.
+    /// Number of attempts of all rounds. It exceeds `rounds` if attempts were repeated.
     pub attempts: usize,
-    /// Measured although the machine was busier than the run's bounds.
+    /// Number of figures that were measured although the machine was busier than the run's bounds
+    /// allow.
     pub noisy: usize,
-    /// Reason for which an end does not support the cell; none: both do.
+    /// Reason that an end does not support the cell. `None`: both support it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
-    /// Failures.
+    /// The failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
     /// Figures of a busy machine, if there are no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<Disturbed>,
-    /// What a reader has to know of the rounds that were measured.
+    /// Notes on the measured rounds.
     #[serde(default)]
     pub marks: Marks,
-    /// The workload's own figure, in `unit`.
+    /// The figure of the workload, in `unit`.
     pub value: Option<Estimate>,
-    /// CPU seconds of the server for each 10^9 bytes of `bit/s`, else for each completion; without the start of the
-    /// process, see [`Marks::cpu_with_start`].
+    /// CPU seconds of the server, without the start of the process (but see
+    /// [`Marks::cpu_with_start`]): per 10^9 bytes for `bit/s`, otherwise per completion.
     pub server_cpu: Option<Estimate>,
-    /// The same of the client.
+    /// The same for the client.
     pub client_cpu: Option<Estimate>,
-    /// The handshake of a single connection, in seconds.
+    /// Duration of the handshake in seconds, for workloads with one connection.
     pub handshake: Option<Estimate>,
-    /// Small exchanges beside a bulk download and without it; none: that was not measured.
+    /// Small exchanges without and during a bulk download. `None`: the workload has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<UnderLoad>,
-    /// From the start of the client process to its end, in seconds.
+    /// Time from the start of the client process to its end, in seconds.
     pub process: Option<Estimate>,
     /// `value` as a multiple of that of TCP with TLS in the same round.
     pub to_tcp: Option<Estimate>,
-    /// Pair that `to_tcp` compares with, `client>server`.
+    /// The pair that `to_tcp` compares with, as `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
-    /// Comparison with ours; none: it was not measured with itself, or ours was not.
+    /// Comparison with ours. `None`: the implementation was not measured with itself, or ours was
+    /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
-    /// That the figures are rather two.
+    /// Set if the figures have two modes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
-    /// Medians of the rest.
+    /// Medians of the other figures.
     pub medians: Medians,
-    /// Settings in force at the client in the last round, by its own account.
+    /// Settings in force at the client in the last round, as it reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// Settings in force at the server in the last round, by its own account.
+    /// Settings in force at the server in the last round, as it reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
-    /// Every figure.
+    /// The figures of all rounds.
     pub points: Vec<RoundFigure>,
 }
 
-/// An implementation with itself beside ours with itself, at the same place.
+/// Comparison of an implementation with ours at the same place, each measured with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
     /// CPU time of both ends together, in the unit of [`Row::server_cpu`].
     pub cpu: Option<Estimate>,
-    /// The figure as a multiple of ours in the same round; none for ours.
+    /// The figure as a multiple of ours in the same round. `None` for ours.
     pub value: Option<Estimate>,
-    /// `cpu` as a multiple of ours in the same round; none for ours.
+    /// `cpu` as a multiple of ours in the same round. `None` for ours.
     pub cpu_ratio: Option<Estimate>,
 }
 
-/// Latency under load: times of small exchanges without a bulk download on the connection, and with one. `value` of
-/// the row is the 99th percentile with it.
+/// Latency under load: times of small exchanges without and during a bulk download on the same
+/// connection. `value` of the row is the 99th percentile during the download.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnderLoad {
-    /// Medians of exchanges without it, in seconds.
+    /// Medians of exchanges without the download, in seconds.
     pub unloaded_median: Estimate,
-    /// 99th percentiles of exchanges without it, in seconds.
+    /// 99th percentiles of exchanges without the download, in seconds.
     pub unloaded_p99: Estimate,
-    /// Medians of exchanges with it, in seconds.
+    /// Medians of exchanges during the download, in seconds.
     pub loaded_median: Estimate,
-    /// The 99th percentile with it as a multiple of that without it in the same attempt.
+    /// The 99th percentile during the download, as a multiple of that without it in the same
+    /// attempt.
     pub p99_ratio: Estimate,
     /// Goodput of the bulk download, in bit/s.
     pub bulk: Estimate,
 }
 
-/// A median and all that says how sure it is. Units are those of the figure.
+/// A median with its uncertainty, in the unit of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Number of figures.
     pub n: usize,
     /// The median.
     pub median: f64,
-    /// Interval in which the median lies with 95 % confidence or more; none: fewer than 6 figures have none.
+    /// Interval in which the median lies with a confidence of 95 % or more. `None` for fewer than 6
+    /// figures.
     #[serde(default)]
     pub interval: Option<Interval>,
     /// Median absolute deviation, not scaled.
     pub mad: f64,
-    /// The smallest.
+    /// The smallest figure.
     pub min: f64,
-    /// The largest.
+    /// The largest figure.
     pub max: f64,
-    /// The mean, as the Interop Runner shows.
+    /// The mean, which the Interop Runner shows.
     pub mean: f64,
-    /// The standard deviation, as the Interop Runner shows; 0 for one figure.
+    /// The standard deviation, which the Interop Runner shows. 0 for one figure.
     pub deviation: f64,
 }
 
-/// Figures that do not count, because the machine was too busy with others: the first of each round.
+/// Figures that do not count because the machine was too busy: those of the first attempt of each
+/// round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disturbed {
     /// Number of rounds.
     pub n: usize,
     /// The median, in the row's unit.
     pub median: f64,
-    /// The most that others used in any of these rounds, 0 to 1.
+    /// The largest share of CPU time that other programs used in these rounds, from 0 to 1.
     pub foreign: f64,
-    /// The most that the hypervisor took, 0 to 1.
+    /// The largest share of CPU time that the hypervisor took in these rounds, from 0 to 1.
     pub steal: f64,
-    /// Options of a run that accepts such figures.
+    /// Options of a run that accept such figures.
     pub accept: String,
 }
 
-/// Rounds of a cell that were measured, and have to be read with care.
+/// Notes on the rounds of a cell: numbers of rounds whose figures need care.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Marks {
-    /// CPU time includes the start of the client, because that was not measured.
+    /// Rounds in which CPU time includes the start of the client, because it was not measured.
     pub cpu_with_start: usize,
-    /// The client's clock does not agree with what the runner saw.
+    /// Rounds in which the client's clock does not agree with what the runner saw.
     pub clock_doubted: usize,
-    /// Why, the first time.
+    /// Reason of the first doubt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-    /// The server used CPU time although no client was there.
+    /// True if the clock of the client that [`Row::to_tcp`] compares with is doubted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tcp_clock_doubted: bool,
+    /// Rounds in which the server used CPU time without any client.
     pub server_restless: usize,
-    /// The server did not end when it was asked to, and was killed.
+    /// Rounds in which the server did not end after SIGTERM, and was killed.
     pub server_killed: usize,
 }
 
-/// Something that went wrong: its kind, how often it happened and when.
+/// A failure: its kind, its reason and its rounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Kind of failure.
@@ -217,49 +225,49 @@ pub struct Fault {
     pub why: String,
     /// Rounds in which it happened.
     pub rounds: Vec<i64>,
-    /// Logs of the first time, relative to the run's folder.
+    /// Logs of the first such failure, relative to the run's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
 
-/// Two modes (Hartigan's dip test under 0.05).
+/// Two modes of a sample (Hartigan's dip test, p below 0.05).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Modes {
-    /// The probability that one mode gives such a sample.
+    /// Probability of such a sample if the distribution has only one mode.
     pub p: f64,
     /// Median of the lower half, by 2-means.
     pub low: f64,
     /// Number of figures in the lower half.
     pub low_count: usize,
-    /// Median of the upper.
+    /// Median of the upper half, by 2-means.
     pub high: f64,
     /// Number of figures in the upper half.
     pub high_count: usize,
 }
 
-/// Medians of what has no interval; none where nothing was counted.
+/// Medians of figures without an interval. `None` if they were not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Medians {
-    /// Bytes.
+    /// Peak memory of the server, in bytes.
     pub server_peak_rss: Option<f64>,
-    /// Bytes.
+    /// Peak memory of the client, in bytes.
     pub client_peak_rss: Option<f64>,
-    /// Datagrams that found a full buffer at the server.
+    /// Datagrams that the server dropped because a receive buffer was full.
     pub server_udp_drops: Option<f64>,
-    /// At the client.
+    /// The same for the client.
     pub client_udp_drops: Option<f64>,
-    /// Packets that the kernel dropped before any socket.
+    /// Packets that the kernel dropped before they reached a socket.
     pub softnet_drops: Option<f64>,
-    /// Datagrams for each system call.
+    /// Datagrams per sending system call of the server.
     pub server_packets_per_send: Option<f64>,
-    /// Datagrams for each system call.
+    /// Datagrams per receiving system call of the client.
     pub client_packets_per_receive: Option<f64>,
-    /// Certificate chains that the client verified, where it remembers the rest.
+    /// Certificate chains that the client verified, if it caches valid ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<f64>,
-    /// Part of all CPU time that the hypervisor took, 0 to 1.
+    /// Share of all CPU time that the hypervisor took, from 0 to 1.
     pub steal: Option<f64>,
-    /// Part of all CPU time that went elsewhere, 0 to 1.
+    /// Share of all CPU time that other programs used, from 0 to 1.
     pub foreign: Option<f64>,
 }
 
@@ -279,7 +287,7 @@ pub struct RoundFigure {
 }
 
 impl Row {
-    /// Table that the row is in.
+    /// Returns the table that the row belongs to.
     #[must_use]
     pub fn place(&self) -> Place<'_> {
         Place {
@@ -290,14 +298,15 @@ impl Row {
         }
     }
 
-    /// True if both ends are of the same implementation.
+    /// Returns true if both ends are of the same implementation.
     #[must_use]
     pub fn is_with_itself(&self) -> bool {
         self.key.client == self.key.server
     }
 
-    /// The largest UDP payload that the end which sends the bytes was able to send, by its own account; none: it does
-    /// not tell. The other end sends little else than acknowledgements, and need not find a larger one.
+    /// Returns the largest UDP payload that the sending end can send, as it reports it. `None`: it
+    /// does not report it. The other end sends little more than acknowledgements, and need not
+    /// discover a larger one.
     #[must_use]
     pub fn sent_payload(&self) -> Option<u64> {
         let uploads = self.key.workload == "upload";
@@ -305,26 +314,36 @@ impl Row {
         sender.as_ref().map(|one| one.max_payload).filter(|bytes| *bytes > 0)
     }
 
-    /// Rounds whose every attempt was disturbed: they say nothing of the implementations.
+    /// Returns true if the figure depends on a client's clock that does not agree with what the
+    /// runner saw, in at least half of the measured rounds. In fewer rounds, the process may have
+    /// been slow for another reason, and the median does not depend on them.
+    #[must_use]
+    pub fn clock_is_doubted(&self) -> bool {
+        self.marks.clock_doubted > 0 && 2 * self.marks.clock_doubted >= self.measured
+    }
+
+    /// Returns the number of rounds in which each attempt was disturbed. They say nothing about the
+    /// implementations.
     #[must_use]
     pub fn disturbed_rounds(&self) -> usize {
         let noisy = self.faults.iter().filter(|fault| fault.failure == Failure::Noisy);
         noisy.map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Rounds that went wrong.
+    /// Returns the number of failed rounds.
     #[must_use]
     pub fn failed(&self) -> usize {
         self.faults.iter().map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Unit whose scale of CPU time is shown: beside a bulk download that time is for its bytes.
+    /// Returns the unit that determines the scale of CPU time. During a bulk download, CPU time is
+    /// per byte.
     #[must_use]
     pub fn cpu_unit(&self) -> &str {
         if self.latency.is_some() { "bit/s" } else { &self.unit }
     }
 
-    /// True if smaller figures are better.
+    /// Returns true if smaller figures are better.
     #[must_use]
     pub fn less_is_better(&self) -> bool {
         matches!(&*self.unit, "s" | "B")
@@ -332,12 +351,12 @@ impl Row {
 }
 
 impl Summary {
-    /// The rows of each table.
+    /// Returns the rows of each table.
     pub fn tables(&self) -> impl Iterator<Item = &[Row]> {
         self.rows.chunk_by(|a, b| a.place() == b.place())
     }
 
-    /// Rows that have failures.
+    /// Returns the rows with failures.
     pub fn failing(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| !row.faults.is_empty())
     }

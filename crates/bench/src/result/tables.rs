@@ -1,4 +1,4 @@
-//! The result on a terminal.
+//! Formats the result for a terminal.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -7,8 +7,8 @@ use super::beside;
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary};
 
-/// For each place a matrix of clients and servers and a list of the pairs with all that is known of them;
-/// then where CPU time went, and what failed.
+/// Returns for each place a matrix of clients and servers and a list of the pairs with all their
+/// figures, then the division of CPU time, and the failures.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);
@@ -21,15 +21,16 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
-/// For each place with pairs of different ends a matrix of the medians: a row for each client, a column for
-/// each server.
+/// Returns a matrix of medians for each place that has pairs of different implementations: a row
+/// for each client, a column for each server.
 #[must_use]
 pub fn matrices(summary: &Summary) -> Vec<Table> {
     let mixed = |rows: &&[Row]| rows.iter().any(|row| row.key.client != row.key.server);
     summary.tables().filter(mixed).map(matrix).collect()
 }
 
-/// For each place a list of the pairs; where all of them are implementations with themselves, beside ours.
+/// Returns a list of the pairs for each place. If all pairs are implementations with themselves, it
+/// compares them with ours.
 #[must_use]
 pub fn lists(summary: &Summary) -> Vec<Table> {
     let table = |rows| if beside::shows(rows) { beside::table(rows, notes) } else { list(rows) };
@@ -53,7 +54,7 @@ fn matrix(rows: &[Row]) -> Table {
         cells.extend(servers.iter().map(|server| {
             let pair =
                 rows.iter().find(|row| row.key.client == client && row.key.server == *server);
-            // No such row: they do not speak the same.
+            // Without a row, the pair shares no protocol.
             pair.map_or_else(|| Cell::new("").tone(Tone::Faint), |row| short(row, scale))
         }));
         table.row(cells);
@@ -61,7 +62,7 @@ fn matrix(rows: &[Row]) -> Table {
     table
 }
 
-/// Clients and servers of a table, in its order.
+/// Returns the clients and servers of a table, in its order.
 pub(super) fn ends(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
     let (mut clients, mut servers): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for row in rows {
@@ -71,7 +72,7 @@ pub(super) fn ends(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
             }
         }
     }
-    // The clients are in order; servers as they came may not be when pairs are missing.
+    // The clients are in order. Servers may not be if pairs are missing.
     servers.sort_by_key(|name| (*name != crate::registry::OURS, *name));
     (clients, servers)
 }
@@ -82,10 +83,16 @@ fn short(row: &Row, scale: Scale) -> Cell {
         return Cell::new(text).tone(Tone::Warning);
     }
     match (row.value, show::trouble(row)) {
-        (Some(value), None) => Cell::new(scale.show(value.median)).tone(Tone::Strong),
-        (Some(value), Some(_)) => {
-            let text = format!("{} ({}/{})", scale.show(value.median), row.measured, row.rounds);
-            Cell::new(text).tone(Tone::Bad)
+        (Some(value), trouble) => {
+            let doubted = row.clock_is_doubted();
+            let text = show::marked(scale.show(value.median), doubted);
+            match trouble {
+                Some(_) => {
+                    Cell::new(format!("{text} ({}/{})", row.measured, row.rounds)).tone(Tone::Bad)
+                }
+                None if doubted => Cell::new(text).tone(Tone::Warning),
+                None => Cell::new(text).tone(Tone::Strong),
+            }
         }
         (None, Some(trouble)) => Cell::new(trouble).tone(Tone::Bad),
         (None, None) => Cell::new("does not").tone(Tone::Faint),
@@ -147,7 +154,7 @@ fn figures(value: &Estimate, scale: Scale) -> [Cell; 4] {
     ]
 }
 
-/// Notes on a row: in words, most important first.
+/// Returns notes on a row, most important first.
 fn notes(row: &Row, scale: Scale) -> Cell {
     let mut notes: Vec<String> = show::disturbed(row).into_iter().collect();
     let mut tone = Tone::Warning;
@@ -178,7 +185,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
 }
 
-/// Table of failures and their reasons; none when nothing failed.
+/// Returns a table of failures and their reasons. `None` without failures.
 #[must_use]
 pub fn failures(summary: &Summary) -> Option<Table> {
     let mut table = Table::new([

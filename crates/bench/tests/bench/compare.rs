@@ -98,7 +98,7 @@ fn what_is_the_same_is_seldom_called_different() {
     }
     // 5 % of 51, and less for the least effect; three standard errors are 9 %.
     assert!(called <= all * 14 / 100, "{called} of {all}");
-    // With itself nothing is.
+    // A result is not worse than itself.
     let one = made(&small(1));
     let compared = compare(&one, &one, None, Rule::default());
     assert!(compared.paired && compared.notes.is_empty());
@@ -319,7 +319,7 @@ fn rounds_of_one_run_are_pairs() {
     assert!(one.p.unwrap() < 0.001 && one.mann_whitney_p.unwrap() > 0.05, "{one:?}");
     let apart = verdict(&old, &new, "bit/s");
     assert_eq!(apart.verdict, ComparisonVerdict::Inconclusive);
-    // Nobody of that name: no cells.
+    // No implementation has that name: no cells.
     let nobody = ("x".to_owned(), "y".to_owned());
     assert!(compare(&both, &both, Some(&nobody), Rule::default()).cells.is_empty());
 }
@@ -358,6 +358,6 @@ fn folders_and_files_are_the_same_result() {
     let other = dir.path().join("other.json");
     std::fs::write(&other, r#"{"start_time": 1, "measurements": []}"#).unwrap();
     let error = load(&other).unwrap_err().to_string();
-    assert!(error.contains("other.json") && error.contains("equic bench"), "{error}");
+    assert!(error.contains("other.json") && error.contains("equic-lab bench"), "{error}");
     assert!(load(&dir.path().join("absent")).is_err());
 }

@@ -278,7 +278,7 @@ fn manifest(seed: u64) -> serde_json::Value {
         "created": "2026-11-21T08:33:20Z",
         "version": "0.1.0",
         "seed": seed,
-        "command": ["equic", "bench", "run", "--impl", "tier1", "--path", "veth-plain,loopback"],
+        "command": ["equic-lab", "bench", "run", "--impl", "tier1", "--path", "veth-plain,loopback"],
         "machine": {"kernel": "6.18.5", "architecture": "x86_64", "cpu_model": "AMD EPYC 7543",
                     "cores": 2, "memory_bytes": 8_589_934_592_u64},
         "cpu_flags": ["sse2", "aes", "pclmulqdq", "avx2", "vaes"],

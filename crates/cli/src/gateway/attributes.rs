@@ -95,7 +95,7 @@ pub(super) mod tests {
         match fsetxattr(&file, name, value, XattrFlags::empty()) {
             Ok(()) => true,
             Err(Errno::OPNOTSUPP) => {
-                assert!(!crate::ci::in_ci(), "temporary files have no attribute {name}");
+                assert!(!equic_testing::ci::in_ci(), "temporary files have no attribute {name}");
                 eprintln!("SKIPPED: temporary files have no attribute {name}");
                 false
             }

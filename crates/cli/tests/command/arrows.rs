@@ -72,32 +72,71 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "equic-cli",
+        "equic-command",
         &[
             "equic-console",
-            "equic-experiments",
-            "equic-harness",
             "equic-gateway",
+            "equic-http3",
             "equic-net",
             "equic-plugin",
             "equic-plugin-kit",
             "equic-quic",
+            "equic-transport",
+        ],
+    ),
+    ("equic-testing", &["equic-lab"]),
+    (
+        "equic-cli",
+        &[
+            "equic-command",
+            "equic-console",
+            "equic-gateway",
             "equic-http3",
-            "equic-load",
+            "equic-net",
+            "equic-plugin",
+            "equic-plugin-kit",
+            "equic-quic",
             "equic-report",
-            "equic-scenario",
-            "equic-sim",
-            "equic-lab",
-            "equic-interop",
-            "equic-bench",
-            "equic-bench-contract",
             "equic-token",
             "equic-transport",
             "equic-wire",
-            "libequic",
+            // Of tests, as `the_product_needs_nothing_of_the_laboratory` holds.
+            "equic-bench",
+            "equic-lab",
+            "equic-load",
+            "equic-scenario",
+            "equic-testing",
+        ],
+    ),
+    (
+        "equic-lab-cli",
+        &[
+            "equic-bench",
+            "equic-bench-contract",
+            "equic-command",
+            "equic-console",
+            "equic-experiments",
+            "equic-gateway",
+            "equic-harness",
+            "equic-http3",
+            "equic-interop",
+            "equic-lab",
+            "equic-load",
+            "equic-net",
+            "equic-plugin",
+            "equic-plugin-kit",
+            "equic-quic",
+            "equic-report",
+            "equic-scenario",
+            "equic-sim",
+            "equic-testing",
+            "equic-wire",
         ],
     ),
 ];
+
+/// Features of what packages and benchmarks run.
+const SHIPPED: &str = "boringssl,png";
 
 /// The packages of the workspace, as their manifests are; it needs nothing that is not in the tree.
 fn packages() -> Vec<Value> {
@@ -138,6 +177,68 @@ fn nothing_points_back() {
     }
 }
 
+/// Crates that `equic` must not be built of: the laboratory's, and those of others that only it needs.
+const LABORATORY: &[&str] = &[
+    "equic-bench",
+    "equic-bench-contract",
+    "equic-experiments",
+    "equic-gateway-model",
+    "equic-harness",
+    "equic-interop",
+    "equic-lab",
+    "equic-lab-cli",
+    "equic-load",
+    "equic-scenario",
+    "equic-sim",
+    "equic-tcp",
+    "equic-testing",
+    // Other QUIC stacks, and plots.
+    "h3-quinn",
+    "quinn",
+    "quinn-proto",
+    "resvg",
+    "svg",
+];
+
+/// What an operator runs has no flood, no other QUIC stack, no plots and no experiments in it.
+#[test]
+fn the_product_needs_nothing_of_the_laboratory() {
+    // By the manifests of the workspace: what `equic` and its libraries are built of.
+    let packages = packages();
+    let mut needed = BTreeSet::from(["equic-cli"]);
+    loop {
+        let before = needed.len();
+        for (name, other, how) in inner_dependencies(&packages) {
+            if how["kind"] != "dev" && needed.contains(name) {
+                needed.insert(other);
+            }
+        }
+        if needed.len() == before {
+            break;
+        }
+    }
+    assert!(needed.contains("equic-gateway") && needed.len() > 10, "{needed:?}");
+    let wrong: Vec<_> = LABORATORY.iter().filter(|name| needed.contains(*name)).collect();
+    assert!(wrong.is_empty(), "equic-cli needs {wrong:?}");
+    // The crates of others, too.
+    let crates = |package: &str, features: &str| -> BTreeSet<String> {
+        let of = ["--package", package, "--features", features];
+        let tree = tree(&[&of[..], &["--edges", "normal,build"]].concat());
+        tree.iter().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    };
+    let product = crates("equic-cli", "boringssl");
+    let wrong: Vec<_> = LABORATORY.iter().filter(|name| product.contains(**name)).collect();
+    assert!(wrong.is_empty(), "equic-cli is built of {wrong:?}");
+    // These names are crates: the laboratory has them, but for the model and the helpers of tests.
+    let lab = crates("equic-lab-cli", SHIPPED);
+    for name in LABORATORY
+        .iter()
+        .filter(|name| !["equic-gateway-model", "equic-testing", "equic-tcp"].contains(name))
+    {
+        assert!(lab.contains(*name), "equic-lab-cli is not built of {name}");
+    }
+}
+
 /// Output of `cargo tree`: each crate that is compiled for this machine, and its features there.
 /// Only crates that a build has downloaded are asked for, not those that only other systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
@@ -158,7 +259,7 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
-    for package in ["equic-cli", "libequic", "equic-quic", "equic-http3"] {
+    for package in ["equic-cli", "equic-lab-cli", "libequic", "equic-quic", "equic-http3"] {
         for more in [&[][..], &["--all-features"]] {
             let tree = shipped(&[&["--package", package], more].concat());
             assert!(tree.iter().any(|line| line.starts_with("equic-wire ")), "{tree:#?}");
@@ -170,7 +271,7 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     let wire = |line: &String| line.starts_with("equic-wire ") && line.contains("null-crypto");
     assert!(tree.iter().any(wire), "{tree:#?}");
     // `make build`, and with it the package, builds the workspace as it is: no member may have it on.
-    let tree = shipped(&["--workspace"]);
+    let tree = shipped(&["--workspace", "--features", SHIPPED]);
     assert!(!has_it(&tree), "{tree:#?}");
     // That was this system's graph. Only our own crates can turn the feature on, and what one of them
     // wants of another it wants on every system.
@@ -205,7 +306,7 @@ fn a_program_has_one_crypto_provider() {
         let has = |name: &&str| tree.iter().any(|line| line.starts_with(&format!("{name} v")));
         ["aws-lc-rs", "ring"].into_iter().filter(has).collect()
     };
-    for package in ["equic-cli", "equic-quic", "equic-transport", "equic-http3"] {
+    for package in ["equic-cli", "equic-lab-cli", "equic-quic", "equic-transport", "equic-http3"] {
         assert_eq!(providers(&["--package", package]), ["aws-lc-rs"], "{package}");
     }
     // Whoever wants another one, or brings one, gets rid of it.
@@ -248,9 +349,9 @@ fn the_simulator_has_the_versions_that_all_have() {
     assert!(other.is_empty(), "other versions than in Cargo.lock: {other:?}");
 }
 
-/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC
-/// (docs/decisions/0018-aws-lc.md), besides which the command has BoringSSL's AES-GCM for packets alone
-/// (docs/decisions/0065-boringssl-for-packets.md), libraries have that where they are asked to, and what needs no cryptography has none.
+/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC (docs/decisions/0018-aws-lc.md). In
+/// packages, the command also has BoringSSL's AES-GCM, for packets only (docs/decisions/0065-boringssl-for-packets.md). Crates have
+/// that only with the feature `boringssl`, and what needs no cryptography has no provider.
 #[test]
 fn what_is_shipped_has_one_crypto_provider() {
     let providers = |args: &[&str]| -> Vec<String> {
@@ -264,24 +365,98 @@ fn what_is_shipped_has_one_crypto_provider() {
     };
     let packets = cfg!(target_arch = "x86_64").then_some("boring-sys");
     let command: Vec<&str> = ["aws-lc-rs"].into_iter().chain(packets).collect();
-    assert_eq!(providers(&["--package", "equic-cli"]), command);
-    assert_eq!(providers(&["--package", "equic-cli", "--no-default-features"]), ["aws-lc-rs"]);
+    for package in ["equic-cli", "equic-lab-cli"] {
+        assert_eq!(providers(&["--package", package, "--features", "boringssl"]), command);
+        assert_eq!(providers(&["--package", package]), ["aws-lc-rs"]);
+    }
     assert_eq!(providers(&["--package", "equic-quic"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
     // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
-    assert_eq!(providers(&["--workspace"]), command);
+    assert_eq!(providers(&["--workspace", "--features", SHIPPED]), command);
+    assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
+}
+
+/// PNG files are a fifth of the compile time, so only what is shipped can draw them.
+#[test]
+fn plots_are_svg_files_unless_png_is_asked_for() {
+    let has_png = |args: &[&str]| tree(args).iter().any(|line| line.starts_with("resvg v"));
+    assert!(has_png(&["--workspace", "--features", SHIPPED]));
+    assert!(!has_png(&["--workspace"]));
+}
+
+/// Returns the lines of the Makefile and of the scripts that call cargo. Continued lines are joined.
+fn calls_of_cargo() -> Vec<(String, String)> {
+    let mut files = vec![format!("{ROOT}/Makefile"), format!("{ROOT}/packaging/install.mk")];
+    for file in std::fs::read_dir(format!("{ROOT}/scripts")).expect("there are scripts") {
+        files.push(file.expect("it is readable").path().to_string_lossy().into_owned());
+    }
+    let scripts = files.into_iter().filter(|file| !file.ends_with(".py"));
+    let mut calls = Vec::new();
+    for file in scripts {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        let text = text.replace("\\\n", " ");
+        let lines =
+            text.lines().filter(|line| line.contains("cargo ") || line.contains("$(CARGO) "));
+        calls.extend(lines.map(|line| (file.clone(), line.to_owned())));
+    }
+    calls
+}
+
+/// A build of the workspace with other features would compile most of it once more.
+#[test]
+fn scripts_build_the_workspace_with_the_same_features() {
+    let calls = calls_of_cargo();
+    let whole = calls.iter().filter(|(_, line)| line.contains("--workspace"));
+    let whole: Vec<_> = whole.filter(|(_, line)| !line.trim_start().starts_with('#')).collect();
+    assert!(whole.len() > 10, "{whole:#?}");
+    for (file, line) in whole {
+        let same = line.contains(&format!("--features {SHIPPED} ")) || line.contains("$(FEATURES)");
+        assert!(same, "{file}: {line}");
+    }
+}
+
+/// `make demo` compiles what it runs: no other stacks, no benchmarks, no second crypto library, no PNG files.
+#[test]
+fn the_demo_compiles_what_it_runs() {
+    let calls = calls_of_cargo();
+    let demo = calls.iter().find(|(_, line)| line.contains("--profile demo"));
+    let (_, line) = demo.expect("the Makefile builds the demo");
+    let build = line.split_once("--locked ").expect("what follows selects packages and features").1;
+    let arguments: Vec<&str> =
+        build.split_whitespace().chain(["--edges", "normal,build"]).collect();
+    let names = |tree: &BTreeSet<String>| -> BTreeSet<String> {
+        tree.iter().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    };
+    let (demo, all) =
+        (names(&tree(&arguments)), names(&tree(&["--workspace", "--features", SHIPPED])));
+    let unwanted = [
+        "boring-sys",
+        "equic-bench",
+        "equic-bench-contract",
+        "equic-interop",
+        "equic-scenario",
+        "flate2",
+        "h3-quinn",
+        "quinn",
+        "resvg",
+    ];
+    for name in unwanted {
+        assert!(all.contains(name), "{name} has another name now: change it here");
+        assert!(!demo.contains(name), "{name} is compiled for the demo: {demo:#?}");
+    }
+    assert!(demo.contains("equic-experiments") && demo.contains("equic-gateway"), "{demo:#?}");
 }
 
 /// Tests compile the crates of the build again if one of their own dependencies asks for more features of
 /// what these depend on: minutes, and what is tested is not what is shipped.
 #[test]
 fn what_is_tested_is_compiled_as_what_is_shipped() {
-    let build = tree(&["--workspace", "--edges", "normal,build"]);
-    let tests = tree(&["--workspace", "--edges", "normal,build,dev"]);
+    let build = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build"]);
+    let tests = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build,dev"]);
     let twice: Vec<&String> = build.difference(&tests).collect();
     assert!(
         twice.is_empty(),
-        "tests have other features of these: let crates/cli/Cargo.toml ask for them, too: {twice:#?}"
+        "tests have other features of these: let lab/cli/Cargo.toml ask for them, too: {twice:#?}"
     );
     assert!(build.len() > 100 && tests.len() > build.len());
 }

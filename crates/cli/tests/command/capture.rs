@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use pcap_parser::traits::{PcapNGPacketBlock as _, PcapReaderIterator as _};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 
-use crate::common::{EQUIC, Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{EQUIC, Running, equic, equic_lab_in, eventually, lab, unique, v4};
 
 /// A packet of a file: bytes, length of the frame and comment.
 type Packet = (Vec<u8>, u32, String);
@@ -66,8 +66,8 @@ fn dropped_packets_are_captured_with_their_reasons() {
         capture
     };
     let to = format!("{}:443", v4(server));
-    let garbage = ["lab", "flood", "garbage", "--target", &to, "--packets", "30"];
-    let flood = || equic_in(client, &[&garbage[..], &["--duration", "10s"]].concat()).ok();
+    let garbage = ["net", "flood", "garbage", "--target", &to, "--packets", "30"];
+    let flood = || equic_lab_in(client, &[&garbage[..], &["--duration", "10s"]].concat()).ok();
 
     let mut capture = start(&["--count", "10", "--reason", "denied", "--source", &source]);
     let second = equic(&[&["gateway", "capture", "--write", "-"], &target[..]].concat());

@@ -310,7 +310,7 @@ fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
     // Tests may run under nohup(1), which gateways heed.
-    let run = ["--default-signal=HUP", EQUIC, "gateway", "run", "-i", "eth0", "-p", "443"];
+    let run = ["--default-signal=HUP", EQUIC.path(), "gateway", "run", "-i", "eth0", "-p", "443"];
     let gateway = Running::start(
         lab.server().command("env"),
         &[&run[..], &["--json", "--name", &name]].concat(),

@@ -1,6 +1,8 @@
 //! A gateway from the first attachment to the last, through the command alone.
 
-use crate::common::{EQUIC, ROOT, Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{
+    EQUIC, ROOT, Running, equic, equic_in, equic_lab_in, eventually, lab, unique, v4,
+};
 use equic_lab::Namespace;
 use serde_json::{Value, json};
 
@@ -76,7 +78,7 @@ fn run_steer_and_detach() {
     // Garbage that looks like packets of a connection: it passes, until its sender is denied.
     let target_address = format!("{}:443", v4(server));
     let garbage = [
-        "lab",
+        "net",
         "flood",
         "garbage",
         "--target",
@@ -87,7 +89,7 @@ fn run_steer_and_detach() {
         "10s",
         "--json",
     ];
-    let sent = equic_in(client, &garbage).json_lines();
+    let sent = equic_lab_in(client, &garbage).json_lines();
     assert_eq!(sent.last().unwrap()["report"]["sent"], 50);
     eventually("50 packets are seen", || {
         (verdicts(&status(name), "established") == 50).then_some(())
@@ -95,7 +97,7 @@ fn run_steer_and_detach() {
     let source = v4(client).to_string();
     let denied = equic(&[&["gateway", "deny", &source, "--for", "10m"], &target[..]].concat()).ok();
     assert_eq!(denied, format!("denied: {source}/32 for 10m\n"));
-    equic_in(client, &garbage).ok();
+    equic_lab_in(client, &garbage).ok();
     eventually("50 packets are denied", || (verdicts(&status(name), "denied") == 50).then_some(()));
     let lists = equic(&[&["gateway", "lists", "--json"], &target[..]].concat()).json();
     let entry = &lists["entries"][0];
@@ -294,7 +296,7 @@ fn a_dry_run_drops_nothing_and_its_events_say_so() {
     let target = format!("{}:443", v4(server));
     // Too small for a short header packet.
     let flood = [
-        "lab",
+        "net",
         "flood",
         "garbage",
         "--target",
@@ -306,7 +308,7 @@ fn a_dry_run_drops_nothing_and_its_events_say_so() {
         "--duration",
         "10s",
     ];
-    equic_in(client, &flood).ok();
+    equic_lab_in(client, &flood).ok();
     let drop = gateway.event("drop");
     let packet = &drop["packet"];
     assert_eq!(

@@ -1,11 +1,11 @@
-//! `get` and `lab load` against servers that do not answer, or not as they should.
+//! `get` and `equic-lab net load` against servers that do not answer, or not as they should.
 
 use std::sync::Arc;
 
 use quinn::{Endpoint, VarInt};
 use serde_json::Value;
 
-use crate::common::equic;
+use crate::common::{equic, equic_lab};
 
 /// Status 200 and three bytes of content.
 const OK: &[u8] = &[1, 3, 0, 0, 0xd9, 0, 3, b'o', b'k', b'\n'];
@@ -141,12 +141,12 @@ fn load_repeats_what_a_server_did_not_process() {
         _ => Act::Answer(OK),
     };
     let (_runtime, url) = serve(act);
-    let load = ["lab", "load", "well", "--insecure", "--json", "--requests", "2", "--count", "20"];
-    let done = equic(&[&load[..], &[&url]].concat()).json();
+    let load = ["net", "load", "well", "--insecure", "--json", "--requests", "2", "--count", "20"];
+    let done = equic_lab(&[&load[..], &[&url]].concat()).json();
     let summary = &done["summary"];
     assert_eq!((&summary["ok"], &summary["refused"]), (&20.into(), &0.into()), "{done}");
     let (_runtime, url) = serve(|_| Act::Reset(REQUEST_REJECTED));
-    let done = equic(&[&load[..], &[&url]].concat()).json();
+    let done = equic_lab(&[&load[..], &[&url]].concat()).json();
     let summary = &done["summary"];
     assert_eq!((&summary["ok"], &summary["refused"]), (&0.into(), &20.into()), "{done}");
 }

@@ -6,18 +6,8 @@
 
 mod arrows;
 mod author;
-mod bench;
-mod bench_endpoint;
-mod bench_endpoint_tcp;
-mod bench_extras;
-mod bench_list;
-mod bench_results;
-mod bench_run;
-mod bench_transport;
-mod bench_trouble;
+mod book;
 mod capture;
-#[path = "../common/mod.rs"]
-mod common;
 mod config;
 mod daemon;
 mod exchange;
@@ -27,21 +17,18 @@ mod first_plugin;
 mod gateway;
 mod get;
 mod help;
-mod interop;
-mod interop_list;
-mod lab_run;
+mod hostile_server;
 mod manual;
 mod metrics;
+mod moved;
 mod moves;
-mod nsquic;
 mod plugin;
-mod plugin_limits;
 mod qlog;
 mod reload_keys;
-mod reproduce_plugins;
 mod scripts;
 mod serve;
 mod service;
-mod sim;
 mod usage;
 mod watch;
+
+use equic_testing as common;

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::common::{
-    EQUIC, PATIENCE, ROOT, Running, equic, equic_in, eventually, finish, lab, unique, v4,
+    EQUIC, EQUIC_LAB, PATIENCE, ROOT, Running, equic, equic_in, equic_lab_in, eventually, finish,
+    lab, unique, v4,
 };
 use equic_lab::Namespace;
 use serde_json::{Value, json};
@@ -120,7 +121,7 @@ fn count_run_time() -> std::os::fd::OwnedFd {
 }
 
 fn flood(kind: &str, target: &str, rest: &[&'static str]) -> Vec<String> {
-    let args = ["lab", "flood", kind, "--target", target, "--json"];
+    let args = ["net", "flood", kind, "--target", target, "--json"];
     args.iter().chain(rest).map(|arg| (*arg).to_owned()).collect()
 }
 
@@ -198,10 +199,10 @@ fn prometheus_scrapes_board_and_alerts_work() {
     // So many packets, and no more: the counters say the same to the packet.
     let target = format!("{}:443", v4(server));
     let garbage = flood("garbage", &target, &["--packets", "70", "--duration", "20s"]);
-    equic_in(lab.client(1), &strs(&garbage)).ok();
+    equic_lab_in(lab.client(1), &strs(&garbage)).ok();
     let initials =
         flood("initial", &target, &["--packets", "400", "--pps", "1000", "--duration", "20s"]);
-    equic_in(lab.client(0), &strs(&initials)).ok();
+    equic_lab_in(lab.client(0), &strs(&initials)).ok();
     let status = eventually("all have been judged", || {
         let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
         (status["services"][0]["packets"].as_u64()? >= 470).then_some(status)
@@ -244,7 +245,7 @@ fn prometheus_scrapes_board_and_alerts_work() {
 /// Under an attack, so that there are drops and new connections.
 fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
-    let _flood = Running::start(lab.client(0).command(EQUIC), &strs(&flood));
+    let _flood = Running::start(lab.client(0).command(EQUIC_LAB), &strs(&flood));
     for (title, expression) in board() {
         let expression = expression
             .replace("$instance", ".*")
@@ -494,7 +495,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     // One packet, so that the kernel has something to say of the program's runs.
     let target = format!("{}:443", v4(server));
     let one = flood("garbage", &target, &["--packets", "5", "--duration", "20s"]);
-    equic_in(lab.client(0), &strs(&one)).ok();
+    equic_lab_in(lab.client(0), &strs(&one)).ok();
     let scrape = || get(server, OF_RUN, "/metrics").expect("it answers");
     let answer = scrape();
     assert_eq!(answer.status, 200, "{answer:?}");

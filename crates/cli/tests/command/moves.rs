@@ -299,7 +299,7 @@ fn interface_on_top_of_an_unprotected_one_is_reported() {
 fn later(host: &equic_lab::Namespace) -> Command {
     let mut command = host.command("unshare");
     command.args(["--time", "--monotonic", "1000000", "--boottime", "1000000"]);
-    command.args(["--fork", "--kill-child", EQUIC]);
+    command.args(["--fork", "--kill-child", EQUIC.path()]);
     command
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{EQUIC, ROOT, Running, equic, finish};
+use crate::common::{EQUIC, Running, equic};
 use serde_json::Value;
 
 /// The records of a JSON text sequence (RFC 7464).
@@ -78,32 +78,6 @@ fn a_file_is_no_longer_than_it_may_be() {
     assert_eq!(records.iter().filter(|one| one["name"] == "loglevel:warning").count(), 1);
 }
 
-/// A folder of the QUIC Interop Runner's may not be there yet.
-#[test]
-fn an_endpoint_of_the_runner_writes_where_it_is_told() {
-    let out = tempfile::tempdir().unwrap();
-    let to = out.path().to_str().unwrap();
-    let list = format!("{ROOT}/interop/implementations.json");
-    let run = ["interop", "--impl", "equic", "--only", "handshake", "--out", to];
-    equic(&[&run[..], &["--implementations-file", &list]].concat()).ok();
-    let mut found = Vec::new();
-    let mut folders = vec![out.path().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "sqlog") {
-                let kind = |record: &Value| record["trace"]["vantage_point"]["type"].clone();
-                assert!(path.parent().unwrap().ends_with("qlog"), "{}", path.display());
-                found.push(kind(&records(&path)[0]).as_str().unwrap().to_owned());
-            }
-        }
-    }
-    found.sort();
-    assert_eq!(found, ["client", "server"]);
-}
-
 /// Before anything starts, in one line.
 #[test]
 fn a_folder_that_cannot_be_written() {
@@ -111,18 +85,9 @@ fn a_folder_that_cannot_be_written() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     for wrong in ["/nonexistent/qlog", "/proc", file.to_str().unwrap()] {
-        let mut endpoint = Command::new(EQUIC);
-        // Made if missing, where that can be.
-        let qlog = if wrong == "/nonexistent/qlog" { "/proc/qlog" } else { wrong };
-        endpoint.arg("interop-endpoint").envs([
-            ("ROLE", "server"),
-            ("TESTCASE", "handshake"),
-            ("QLOGDIR", qlog),
-        ]);
         let serve = ["serve", "--listen", "127.0.0.1:0", "--qlog-dir", wrong];
         let get = ["get", "--qlog-dir", wrong, "https://127.0.0.1:1/"];
-        let outs = [(equic(&serve), wrong), (equic(&get), wrong), (finish(endpoint), qlog)];
-        for (out, wrong) in outs {
+        for out in [equic(&serve), equic(&get)] {
             assert!(out.code == Some(1) && out.stdout.is_empty(), "{out:?}");
             assert!(out.stderr.contains(wrong) && out.stderr.lines().count() == 1, "{out:?}");
             assert!(out.stderr.contains("folder"), "{out:?}");

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::{ROOT, ci, finish, root};
@@ -136,7 +137,7 @@ fn nothing_is_skipped_where_ci_is_set() {
 /// Every test that says it was skipped has asked whether it may be, in every crate.
 #[test]
 fn no_test_is_skipped_without_asking() {
-    let mut folders = vec![std::path::PathBuf::from(ROOT).join("crates")];
+    let mut folders = ["crates", "lab"].map(|name| Path::new(ROOT).join(name)).to_vec();
     let (mut asked, mut wrong) = (0, Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -230,6 +231,25 @@ fn the_guard_says_what_it_cannot_compare_with() {
     assert!(out.stderr.contains("there is no commit no-such-commit"), "{out:?}");
 }
 
+/// `make` alone shows what a visitor needs, and `make help-lab` the rest.
+#[test]
+fn make_shows_its_targets_on_one_screen() {
+    let make = |target: &str| {
+        let mut command = Command::new("make");
+        command.args(["--no-print-directory", "-C", ROOT, target]);
+        finish(command).ok()
+    };
+    let (first, lab) = (make("help"), make("help-lab"));
+    assert!(first.lines().count() <= 30, "{first}");
+    for target in ["demo", "test", "build", "help-lab", "deb"] {
+        assert!(first.contains(&format!("  make {target} ")), "{first}");
+    }
+    for target in ["bench-transport", "reproduce-gateway", "bench-guard"] {
+        assert!(lab.contains(&format!("  make {target} ")), "{lab}");
+        assert!(!first.contains(&format!("  make {target} ")), "{first}");
+    }
+}
+
 /// Every suite of `make test` is compiled with assertions and overflow checks, and nothing takes them away again. Tests named
 /// `suite_is_compiled_with_assertions` look at what was compiled.
 #[test]
@@ -238,6 +258,8 @@ fn suites_run_with_assertions() {
     let scripts = folder.path().join("scripts");
     std::fs::create_dir(&scripts).unwrap();
     std::fs::copy(format!("{ROOT}/scripts/test.sh"), scripts.join("test.sh")).unwrap();
+    std::fs::create_dir(folder.path().join(".ci")).unwrap();
+    std::fs::copy(format!("{ROOT}/.ci/cargo.toml"), folder.path().join(".ci/cargo.toml")).unwrap();
     for (name, text) in [("toolchain.sh", "exit 0"), ("suites.sh", "env; printf '%s\\n' \"$@\"")] {
         let path = scripts.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -245,6 +267,7 @@ fn suites_run_with_assertions() {
     }
     let mut command = Command::new("bash");
     command.arg(scripts.join("test.sh")).env_clear().envs([("PATH", "/usr/bin:/bin")]);
+    command.env("HOME", folder.path());
     let out = finish(command);
     assert_eq!(out.code, Some(0), "{out:?}");
     let lines: Vec<&str> = out.stdout.lines().collect();

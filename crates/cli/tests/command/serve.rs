@@ -9,7 +9,10 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::common::{EQUIC, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{
+    EQUIC, EQUIC_LAB, PATIENCE, Running, equic, equic_in, equic_lab, equic_lab_in, eventually, lab,
+    unique, v4,
+};
 use serde_json::Value;
 
 fn serve(command: Command, rest: &[&str]) -> (Running, Value) {
@@ -282,7 +285,7 @@ fn a_cas_certificate_as_a_servers_own_is_explained() {
     let (server, ready) = made("ca", rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
     let out = get(&ready, ["--ca", &path("ca.pem")]);
     assert_eq!(out.code, Some(1), "{out:?}");
-    for word in ["a CA's certificate", "--pin FINGERPRINT", "CA:FALSE"] {
+    for word in ["a CA certificate", "--pin FINGERPRINT", "CA:FALSE"] {
         assert!(out.stderr.contains(word), "{word}: {out:?}");
     }
     assert_eq!(get(&ready, ["--pin", text(&ready, "fingerprint")]).ok(), "ok\n");
@@ -298,7 +301,7 @@ fn the_application_can_have_quotas_too() {
     let (server, ready) = serve(Command::new(EQUIC), &quota);
     let url = format!("https://{}/health", text(&ready, "address"));
     let load = [
-        "lab",
+        "net",
         "load",
         "parallel",
         &url,
@@ -311,7 +314,7 @@ fn the_application_can_have_quotas_too() {
         "20s",
         "--json",
     ];
-    let loaded = equic(&load).json_lines();
+    let loaded = equic_lab(&load).json_lines();
     let summary = &loaded.last().unwrap()["summary"];
     assert_eq!(summary["ok"], 2, "{summary}");
     assert!(summary["refused"].as_u64().unwrap() > 0, "{summary}");
@@ -329,7 +332,7 @@ fn a_server_attaches_its_own_gateway() {
     assert_eq!(ready["gateway"]["attached"][0]["interface"], "eth0");
     let url = format!("https://{}:{}/health", v4(lab.server()), ready["port"]);
     let load = [
-        "lab",
+        "net",
         "load",
         "parallel",
         &url,
@@ -342,7 +345,7 @@ fn a_server_attaches_its_own_gateway() {
         "3s",
         "--json",
     ];
-    let loaded = equic_in(lab.client(0), &load).json_lines();
+    let loaded = equic_lab_in(lab.client(0), &load).json_lines();
     let summary = &loaded.last().unwrap()["summary"];
     assert_eq!(summary["ok"], 3, "{summary}");
     let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
@@ -367,7 +370,7 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
     assert_eq!(text(&ready["gateway"], "service"), "quic");
     let url = format!("https://{}/health", v4(lab.server()));
     let hold = [
-        "lab",
+        "net",
         "load",
         "parallel",
         &url,
@@ -378,7 +381,7 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
         "5s",
         "--json",
     ];
-    let clients = Running::start(lab.client(0).command(EQUIC), &hold);
+    let clients = Running::start(lab.client(0).command(EQUIC_LAB), &hold);
     let source = v4(lab.client(0)).to_string();
     let connections = || {
         let sources = equic(&["gateway", "sources", "--json", "--gateway", name]).json();
@@ -404,36 +407,11 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
     assert!(gateway.terminate().success());
 }
 
-#[test]
-fn labs_come_and_go() {
-    if !crate::common::root("labs_come_and_go") {
-        return;
-    }
-    let name = format!("cli-up-{}", std::process::id());
-    let keeper =
-        Running::start(Command::new(EQUIC), &["lab", "up", &name, "--clients", "1", "--json"]);
-    let up = keeper.event("up");
-    let id = text(&up["lab"], "id").to_owned();
-    let list = equic(&["lab", "list", "--json"]).json();
-    let labs = list["labs"].as_array().unwrap();
-    assert!(
-        labs.iter().any(|lab| lab["lab"]["id"] == id.as_str() && lab["alive"] == true),
-        "{list}"
-    );
-    let inside = equic(&["lab", "exec", &format!("{name}/c0"), "--", "ip", "-br", "address"]).ok();
-    assert!(inside.contains("eth0"), "{inside}");
-    let code = equic(&["lab", "exec", &format!("{name}/server"), "--", "sh", "-c", "exit 7"]);
-    assert_eq!(code.code, Some(7));
-    assert!(equic(&["lab", "down", &name]).ok().contains(&id));
-    keeper.event("down");
-    assert!(!equic(&["lab", "list"]).ok().contains(&id));
-}
-
 /// Files of many responses are open at once; the soft limit of many systems, 1,024, is soon reached.
 #[test]
 fn a_low_limit_of_descriptors_is_raised() {
     let mut command = Command::new("prlimit");
-    command.args(["--nofile=256:4096", EQUIC]);
+    command.args(["--nofile=256:4096", EQUIC.path()]);
     let (server, ready) = serve(command, &["--listen", "127.0.0.1:0", "--retry-threshold", "0"]);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", ready["pid"])).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
@@ -455,36 +433,6 @@ fn a_threshold_is_a_number_or_off() {
     let (_, option) = help.split_once("--retry-threshold <N>").expect("it is an option");
     let (_, default) = option.split_once("[default: ").expect("it has a default");
     assert!(default.starts_with("100]"), "{default:.40}");
-}
-
-/// The server on quinn that `lab bench --forged` measures: who has shown nothing is answered with a Retry, and whoever
-/// follows it is served.
-#[test]
-fn a_server_on_quinn_asks_everybody_for_proof() {
-    let mut command = Command::new(EQUIC);
-    command.args(["lab", "quinn"]);
-    let server = Running::start(command, &["--listen", "127.0.0.1:0", "--receive-buffer", "1MB"]);
-    let ready = server.event("ready");
-    assert_eq!(text(&ready, "schema"), "equic.lab.quinn/1");
-
-    let initials = equic_lab::flood::InitialFactory::new("localhost", &["h3"]).expect("a name");
-    let mut initial = Vec::new();
-    initials.write(&mut rand::rng(), &mut initial).expect("it is made");
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
-    for _ in 0..2 {
-        socket.send_to(&initial, text(&ready, "address")).expect("it is sent");
-        let mut answer = [0; 2_000];
-        let length = socket.recv(&mut answer).expect("an answer");
-        // Version 1, type Retry (RFC 9000 s.17.2.5), and nothing behind it.
-        assert_eq!((answer[0] >> 4, &answer[1..5]), (0xf, &[0, 0, 0, 1][..]));
-        assert!(length < 300, "{length}");
-    }
-
-    let url = |path: &str| format!("https://{}{path}", text(&ready, "address"));
-    let get = |path| equic(&["get", "--pin", text(&ready, "fingerprint"), "--json", &url(path)]);
-    assert_eq!(get("/bytes/100000").json()["bytes"], 100_000);
-    assert_eq!(get("/nothing").code, Some(1));
 }
 
 /// At the socket, too, a server's address says which service it is.

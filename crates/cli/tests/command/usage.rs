@@ -105,9 +105,6 @@ fn wrong_usage() {
         (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several URLs"),
         (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
         (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hex digits"),
-        (&["lab", "flood", "initial", "--target", "10.77.0.1:443"], USAGE, "--duration"),
-        (&["lab", "exec", "server"], USAGE, "<CMD>"),
-        (&["lab", "up", "x", "--client-prefix", "10.0.0.0/8"], USAGE, "0=10.77.200.0/24"),
     ]);
 }
 
@@ -147,23 +144,6 @@ fn what_cannot_be_done() {
         (&["get", "http://localhost/"], FAILED, "must begin with https://"),
         (&["get", "https://localhost:1/", "--timeout", "1ms"], FAILED, "https://localhost:1"),
         (&["get", "https://localhost:1/", "--ca", &missing], FAILED, "cannot read"),
-        (&["lab", "down", "no-such-lab"], FAILED, "no lab `no-such-lab`"),
-        (&["lab", "exec", "no-such-host", "--", "true"], FAILED, "no host `no-such-host`"),
-        (
-            &["lab", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
-            FAILED,
-            "refused: this thread",
-        ),
-        (
-            &["lab", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
-            FAILED,
-            "`sudo equic lab up NAME`",
-        ),
-        (
-            &["lab", "load", "well", "https://[::1]:1/", "--clients", "0"],
-            FAILED,
-            "at least one of: clients",
-        ),
     ]);
 }
 
@@ -189,7 +169,7 @@ fn what_root_cannot_do_either() {
             "is not the gateway's program",
         ),
         (
-            &["gateway", "run", "-i", "lo", "-p", "443", "--object", crate::common::EQUIC],
+            &["gateway", "run", "-i", "lo", "-p", "443", "--object", crate::common::EQUIC.path()],
             FAILED,
             "is not the gateway's program",
         ),

@@ -6,7 +6,9 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{EQUIC, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4};
+use crate::common::{
+    EQUIC, EQUIC_LAB, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4,
+};
 use equic_lab::{Lab, Namespace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -171,8 +173,8 @@ fn gateway(host: &Namespace, name: &str) -> Running {
 fn flood(lab: &Lab) -> Running {
     let target = format!("{}:443", v4(lab.server()));
     let args =
-        ["lab", "flood", "initial", "--pps", "500", "--duration", "300s", "--json", "--target"];
-    Running::start(lab.client(0).command(EQUIC), &[&args[..], &[&target]].concat())
+        ["net", "flood", "initial", "--pps", "500", "--duration", "300s", "--json", "--target"];
+    Running::start(lab.client(0).command(EQUIC_LAB), &[&args[..], &[&target]].concat())
 }
 
 fn lists(name: &str) -> Vec<Value> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Running, equic_in, eventually};
+use crate::common::{Running, equic_lab_in, eventually};
 use crate::stage::{Peer, TestStage};
 
 fn config(text: &str) -> tempfile::NamedTempFile {
@@ -103,9 +103,9 @@ fn nobody_is_banned_for_what_others_forge() {
     let (attacker, victim) = (stage.host(0), stage.host(1));
     let target = stage.target(attacker.v4()).to_string();
     let flood = |rest: &[&str]| {
-        let args = ["lab", "flood", "initial", "--target", &target, "--packets", "200"];
+        let args = ["net", "flood", "initial", "--target", &target, "--packets", "200"];
         let args = [&args[..], &["--duration", "30s"], rest].concat();
-        equic_in(&attacker.namespace, &args).ok();
+        equic_lab_in(&attacker.namespace, &args).ok();
     };
     flood(&["--spoof", &format!("{}/32", victim.v4())]);
     eventually("the forged ones are refused", || {

@@ -236,7 +236,7 @@ fn pins_that_do_not_fit_are_refused_and_stay() {
 fn public_equic(dir: &Path) -> PathBuf {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let copy = dir.join("equic");
-    std::fs::copy(EQUIC, &copy).expect("it can be copied");
+    std::fs::copy(EQUIC.path(), &copy).expect("it can be copied");
     copy
 }
 

@@ -7,7 +7,7 @@
 //! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of
 //! QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without privileges),
 //! [`honest`] (clients that come meanwhile), [`bystander`] (traffic that is none of its business),
-//! [`readme`] (its commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
+//! [`readme`] and [`tutorials`] (their commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
 //!
 //! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
 //! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI` is set.
@@ -15,8 +15,6 @@
 mod attack;
 mod bans;
 mod bystander;
-#[path = "../common/mod.rs"]
-mod common;
 mod crash;
 mod flood;
 mod foreign;
@@ -34,5 +32,8 @@ mod readme;
 mod resets;
 mod retry;
 mod stage;
+mod tutorials;
 mod versions;
 mod wiring;
+
+use equic_testing as common;

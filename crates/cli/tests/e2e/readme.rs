@@ -13,10 +13,7 @@ use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
 fn commands() -> Vec<String> {
     let text = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
     let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
-    indented
-        .filter(|line| line.starts_with("equic ") && !line.starts_with("equic sim "))
-        .map(str::to_owned)
-        .collect()
+    indented.filter(|line| line.starts_with("equic ")).map(str::to_owned).collect()
 }
 
 /// A line of the README for a shell, in which `equic` is the command that was built.

@@ -103,7 +103,7 @@ impl Example {
     /// Starts it in the lab on port 443, and waits until it listens.
     pub(crate) fn start(self, stage: &TestStage) -> Server {
         let program = match self {
-            Quinn => Path::new(EQUIC).with_file_name("examples").join("quinn"),
+            Quinn => Path::new(EQUIC.path()).with_file_name("examples").join("quinn"),
             S2nQuic => built("debug/serve-s2n-quic"),
             Quiche => built("debug/serve-quiche"),
             QuicGo => built("serve-quic-go"),

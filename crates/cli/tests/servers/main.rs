@@ -6,8 +6,6 @@
 //! docs show in Python. `scripts/examples.sh` builds the servers and runs this; plain `cargo test` does not.
 
 mod client;
-#[path = "../common/mod.rs"]
-mod common;
 mod example;
 mod ids;
 mod lines;
@@ -16,6 +14,8 @@ mod scenario;
 #[allow(dead_code, reason = "shared with the tests end to end, which use all of it")]
 #[path = "../e2e/stage.rs"]
 mod stage;
+
+use equic_testing as common;
 
 /// Where `make test` compiles this, it has assertions and overflow checks.
 #[test]

@@ -1,4 +1,4 @@
-//! The lines of Python in docs/bench-results.md, with pandas and matplotlib as
+//! The lines of Python in docs/notebook/bench-output.md, with pandas and matplotlib as
 //! `examples/samples/requirements.txt` says: what they print is what the report says.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use equic_bench::{End, Figures, Key, Noise, RECORDS, Record, WhyNot};
 
-use crate::common::{ROOT, equic};
+use crate::common::{ROOT, equic_lab};
 use crate::example::built;
 
 /// Speeds in Gbit/s by round and attempt, of which some do not count.
@@ -86,7 +86,8 @@ fn medians(csv: &str, client: &str, value: &str, scale: f64) -> BTreeMap<String,
 
 #[test]
 fn the_lines_in_the_docs_give_the_reports_figures() {
-    let docs = std::fs::read_to_string(Path::new(ROOT).join("docs/bench-results.md")).unwrap();
+    let docs =
+        std::fs::read_to_string(Path::new(ROOT).join("docs/notebook/bench-output.md")).unwrap();
     let (_, rest) = docs.split_once("```python\n").expect("lines of Python");
     let (lines, _) = rest.split_once("```").expect("they end");
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +102,7 @@ fn the_lines_in_the_docs_give_the_reports_figures() {
     assert!(out.status.success(), "{out:?}");
     let plotted = medians(&String::from_utf8(out.stdout).unwrap(), "pair", "gbits", 1.0);
 
-    equic(&["bench", "report", folder.path().to_str().unwrap()]).ok();
+    equic_lab(&["bench", "report", folder.path().to_str().unwrap()]).ok();
     let summary = std::fs::read_to_string(folder.path().join("summary.csv")).unwrap();
     let reported = medians(&summary, "client", "median", 1e-9);
     assert_eq!(reported.keys().collect::<Vec<_>>(), ["equic", "quinn"]);

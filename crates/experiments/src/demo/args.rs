@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// what the server does itself, and with the gateway. Takes about a minute and a half.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder for demo.json, demo.svg and newcomers.svg (and .png)
+    /// Folder for demo.json, demo.svg and newcomers.svg
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     pub(super) out: PathBuf,
     /// Total duration of traffic in seconds [default: 75]

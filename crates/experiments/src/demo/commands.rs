@@ -53,9 +53,9 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic lab load well`, for `seconds`.
+    /// Arguments of `equic-lab net load well`, for `seconds`.
     pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
-        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
+        let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
             "--clients",
             &self.connections_per_client.to_string(),
@@ -72,11 +72,11 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic lab load well` for the newcomers: at a steady rate, whether or not
+    /// Arguments of `equic-lab net load well` for the newcomers: at a steady rate, whether or not
     /// earlier ones have succeeded, each with its own socket and address. The part ends when the
     /// last of them has its response or has failed.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
-        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
+        let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
             "--clients",
             &self.newcomers_addresses.to_string(),
@@ -100,9 +100,9 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic lab load parallel`: the paper's attackers.
+    /// Arguments of `equic-lab net load parallel`: the paper's attackers.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
-        let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
+        let mut args = words(&["net", "load", "parallel", &self.url(server), "--pin", pin]);
         args.extend(words(&[
             "--connections",
             &self.connections_per_attacker.to_string(),
@@ -113,7 +113,7 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic lab flood initial` for one attacker.
+    /// Arguments of `equic-lab net flood initial` for one attacker.
     pub(super) fn flood(
         &self,
         arm: Arm,
@@ -123,7 +123,7 @@ impl DemoPlan {
     ) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let pps = (self.flood_pps / self.attackers as u64).max(1);
-        let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
+        let mut args = words(&["net", "flood", "initial", "--json", "--target", &target]);
         args.extend(words(&["--pps", &pps.to_string(), "--pool", &self.flood_pool.to_string()]));
         args.extend(words(&["--seed", &(attacker + 1).to_string()]));
         args.extend(words(&["--duration", &milliseconds(seconds)]));

@@ -1,4 +1,4 @@
-//! `equic demo`: two attacks on a real HTTP/3 server, each with different protections.
+//! `equic-lab demo`: two attacks on a real HTTP/3 server, each with different protections.
 //!
 //! The lab has a server, four legitimate clients, two attackers, and a host for newcomers. There
 //! are eight arms (`arms::Arm`). First the clients run without an attack, then under attack without
@@ -33,7 +33,6 @@ use std::path::Path;
 
 use equic_harness::until_interrupted;
 use equic_lab::{Lab, pin_thread};
-use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
 use equic_report::table::Style;
 
@@ -94,12 +93,12 @@ fn check(args: &Args) -> Done {
         return Err(Failure::new(
             "the demo needs root, to make network namespaces and to load XDP programs",
         )
-        .mend("run `sudo equic demo`"));
+        .mend("run `sudo equic-lab demo`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
     })?;
-    Ok(check_fonts()?)
+    Ok(())
 }
 
 /// Runs arms one after the other.
@@ -124,7 +123,7 @@ fn tell(report: &Report<Demo>, out: &Path) -> Done {
     for note in &demo.notes {
         output::line(output::wrapped(&format!("* {note}"), width, "  "))?;
     }
-    let files = "demo.json, demo.svg, demo.png, newcomers.svg, newcomers.png";
+    let files = "demo.json, demo.svg, newcomers.svg";
     output::line(format_args!("Written: {}/{files}", out.display()))?;
     for conclusion in [&demo.conclusion, &demo.forged.conclusion] {
         output::line(format_args!("\n{}", output::wrapped(conclusion, width, "")))?;

@@ -25,7 +25,6 @@ pub(super) fn write(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     ];
     for (plot, name) in plots {
         plot.write_svg(out.join(format!("{name}.svg")))?;
-        plot.write_png(out.join(format!("{name}.png")), 1.5)?;
     }
     Ok(())
 }

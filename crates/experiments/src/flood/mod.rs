@@ -1,4 +1,4 @@
-//! `equic lab bench`: what a flood leaves of a server's capacity, by protection.
+//! `equic-lab gateway-bench`: what a flood leaves of a server's capacity, by protection.
 //!
 //! The lab has a server, a legitimate client, an attacker and a bystander. The flood has its own
 //! CPU, which also handles its soft interrupts. Server and client share another CPU. Five arms
@@ -94,7 +94,7 @@ fn check(args: &Args) -> Done {
         return Err(Failure::new(
             "the benchmark needs root, to make network namespaces and to load XDP programs",
         )
-        .mend("run `sudo equic lab bench`"));
+        .mend("run `sudo equic-lab gateway-bench`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)

@@ -89,7 +89,7 @@ pub(super) struct FloodPlan {
     pub server_cpu: usize,
     /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
-    /// Seed of the order of the measurements and of the intervals.
+    /// Seed of the order of the measurements.
     pub seed: u64,
 }
 
@@ -160,11 +160,11 @@ impl FloodPlan {
         Ok(Rules { port, initials_per_second: 1, burst, in_all: None, deny: vec![deny] })
     }
 
-    /// Arguments of `equic lab load well` for connections that stay open and repeat their request
+    /// Arguments of `equic-lab net load well` for connections that stay open and repeat their request
     /// after each response.
     pub(super) fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
-        let mut args = words(&["lab", "load", "well", &url, "--pin", pin, "--json"]);
+        let mut args = words(&["net", "load", "well", &url, "--pin", pin, "--json"]);
         args.extend(words(&["--threads", "1", "--clients", &self.connections.to_string()]));
         args.extend(words(&["--requests", &u32::MAX.to_string()]));
         args.extend(words(&["--timeout", &format!("{}ms", self.timeout_ms)]));
@@ -172,7 +172,7 @@ impl FloodPlan {
         args
     }
 
-    /// Arguments of `equic lab flood initial` towards a host.
+    /// Arguments of `equic-lab net flood initial` towards a host.
     pub(super) fn flood(
         &self,
         from: &Namespace,
@@ -181,7 +181,7 @@ impl FloodPlan {
         seed: u64,
     ) -> Vec<String> {
         let target = format!("{}:{PORT}", to.ipv4);
-        let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
+        let mut args = words(&["net", "flood", "initial", "--json", "--target", &target]);
         let [a, b, c, _] = from.ipv4.octets();
         for last in 1..=self.flood_sources {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));

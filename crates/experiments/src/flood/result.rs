@@ -1,8 +1,7 @@
 //! Computes figures from measurements: each arm compared with the baseline of the same round and
 //! rate.
 
-use equic_report::stats::{RESAMPLES, Sample};
-use rand::rngs::SmallRng;
+use equic_report::stats::Sample;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Clients};
@@ -38,17 +37,15 @@ pub(super) struct Figures {
 
 impl Bench {
     pub(super) fn new(plan: FloodPlan, cells: Vec<Cell>) -> Bench {
-        let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
+        let rows = rows::rows(&cells, &plan.flood_pps, figures);
         Bench { plan, rows, cells }
     }
 }
 
-fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
-    let mut against = |read: fn(&Cell) -> Option<f64>| {
+fn figures(group: &Group<'_, Arm, Clients>) -> Figures {
+    let against = |read: fn(&Cell) -> Option<f64>| {
         let ratios = group.pairs().filter_map(|(base, cell)| Some(read(cell)? / read(base)?));
-        let ratios: Sample = ratios.collect();
-        let interval = ratios.bootstrap_95(rng, RESAMPLES, Sample::median)?;
-        Some(Ratio { median: ratios.median()?, interval })
+        Ratio::of(&ratios.collect::<Sample>())
     };
     let (throughput, p99) = match group.arm {
         Arm::Elsewhere => (None, None),
@@ -69,7 +66,7 @@ fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng as _;
+    use equic_report::stats::Interval;
 
     use super::super::steps::Work;
     use super::*;
@@ -97,21 +94,26 @@ mod tests {
         // A machine that slows down: the ratio of the medians would be 0.75, but in each round it
         // is 0.5.
         let mut cells = Vec::new();
-        for (round, speed) in [(0, 4000.0), (1, 2000.0), (2, 1000.0)] {
+        let speeds = [4000.0, 2000.0, 1000.0, 500.0, 250.0, 125.0];
+        for (round, speed) in speeds.into_iter().enumerate() {
             cells.push(cell(round, Arm::Elsewhere, speed, Some(1.0)));
             cells.push(cell(round, Arm::Gateway, speed / 2.0, Some(3.0)));
         }
-        let row = figures(&Group::of(&cells, Arm::Gateway, None), &mut SmallRng::seed_from_u64(1));
+        let row = figures(&Group::of(&cells, Arm::Gateway, None));
         let throughput = row.throughput.unwrap();
         assert_eq!((throughput.median, row.p99.unwrap().median), (0.5, 3.0));
-        assert_eq!((throughput.interval.low, throughput.interval.high), (0.5, 0.5));
-        assert_eq!((row.requests_per_s, row.requests, row.failures), (Some(1000.0), 30, 0));
+        assert_eq!(throughput.interval, Some(Interval { low: 0.5, high: 0.5 }));
+        assert_eq!((row.requests_per_s, row.requests, row.failures), (Some(375.0), 60, 0));
+        // Intervals of 5 rounds would cover less than 95 %.
+        cells.truncate(10);
+        let row = figures(&Group::of(&cells, Arm::Gateway, None));
+        assert_eq!(row.throughput.map(|ratio| (ratio.median, ratio.interval)), Some((0.5, None)));
     }
 
     #[test]
     fn an_arm_in_which_nothing_goes_well_has_no_percentile() {
         let cells = [cell(0, Arm::Elsewhere, 100.0, Some(1.0)), cell(0, Arm::Nothing, 0.0, None)];
-        let row = figures(&Group::of(&cells, Arm::Nothing, None), &mut SmallRng::seed_from_u64(1));
+        let row = figures(&Group::of(&cells, Arm::Nothing, None));
         assert_eq!((row.throughput.unwrap().median, row.failures), (0.0, 1));
         assert!(row.p99.is_none() && row.p99_ms.is_none());
     }

@@ -1,18 +1,24 @@
 //! Computes the rows of a table from measurements, for all kinds of floods: each arm at each rate.
 
 use equic_report::stats::{Interval, Sample};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::arms::Arms;
 use super::steps::Cell;
 
-/// Median of a ratio over the rounds, with its 95 % confidence interval (bootstrap).
+/// Median of a ratio over the rounds, with its 95 % confidence interval. Fewer than 6 rounds have no interval.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ratio {
     pub median: f64,
-    pub interval: Interval,
+    #[serde(default)]
+    pub interval: Option<Interval>,
+}
+
+impl Ratio {
+    /// Returns the median of the rounds' ratios. Returns `None` without rounds.
+    pub(super) fn of(ratios: &Sample) -> Option<Ratio> {
+        Some(Ratio { median: ratios.median()?, interval: ratios.median_95() })
+    }
 }
 
 /// Result of a comparison with plan `P` and arms `A`. `C` is the clients' result of one
@@ -73,19 +79,17 @@ impl<'a, A: Arms, C> Group<'a, A, C> {
     }
 }
 
-/// Computes a row for each rate and arm. The seed is for the intervals' bootstrap.
+/// Computes a row for each rate and arm.
 pub(super) fn rows<A: Arms, C, F>(
     cells: &[Cell<A, C>],
     rates: &[Option<u64>],
-    seed: u64,
-    figures: fn(&Group<'_, A, C>, &mut SmallRng) -> F,
+    figures: fn(&Group<'_, A, C>) -> F,
 ) -> Vec<Row<A, F>> {
-    let mut rng = SmallRng::seed_from_u64(seed);
     let places = rates.iter().flat_map(|pps| A::ALL.iter().map(|arm| (*arm, *pps)));
     let row = |(arm, flood_pps)| {
         let group = Group::of(cells, arm, flood_pps);
         let sent_pps = group.median(|cell| Some(cell.sent_pps));
-        Row { arm, flood_pps, sent_pps, figures: figures(&group, &mut rng) }
+        Row { arm, flood_pps, sent_pps, figures: figures(&group) }
     };
     places.map(row).collect()
 }

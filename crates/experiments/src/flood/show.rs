@@ -1,6 +1,7 @@
 //! The result as a table.
 
 use equic_report::number;
+use equic_report::stats::Interval;
 use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::arms::Arms;
@@ -69,9 +70,10 @@ pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Formats a ratio and its interval, each multiplied by `scale`: 100 for per cent.
+/// Formats a ratio and its interval, each multiplied by `scale`: 100 for per cent. A dash stands for no interval.
 pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);
-    (text(median), format!("{} to {}", text(interval.low), text(interval.high)))
+    let range = |ends: Interval| format!("{} to {}", text(ends.low), text(ends.high));
+    (text(median), interval.map_or_else(|| number::MISSING.to_owned(), range))
 }

@@ -1,4 +1,4 @@
-//! `equic reproduce`: repeats the experiments of papers.
+//! `equic-lab reproduce`: repeats the experiments of papers.
 //!
 //! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads
 //!   and AES instructions, for QUIC and TCP. `nsquic`: QUIC and TCP in virtual time. `plugins`:
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use equic_report::plot::{PlotError, Svg};
+use equic_report::plot::{PNG, PlotError, Svg};
 use equic_report::schema::{Report, SchemaName};
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -182,7 +182,8 @@ fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Done {
     }
 }
 
-/// Writes plots into a folder, as SVG and PNG. Returns the names of those with data.
+/// Writes plots into a folder, as SVG and, if this build draws them, as PNG. Returns the names of
+/// those with data.
 fn draw(
     plots: impl IntoIterator<Item = (&'static str, Result<Svg, PlotError>)>,
     out: &Path,
@@ -191,14 +192,16 @@ fn draw(
     for (name, plot) in plots {
         match plot {
             Ok(plot) => {
-                plot.write_svg(out.join(format!("{name}.svg")))?;
-                plot.write_png(out.join(format!("{name}.png")), 1.5)?;
+                plot.write_into(out, name, 1.5)?;
                 written.push(name);
             }
             // A small experiment may have no data for a plot.
             Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+    if !PNG && !written.is_empty() {
+        output::notice(format_args!("all plots are SVG files only: {}", PlotError::NoPng));
     }
     Ok(written)
 }

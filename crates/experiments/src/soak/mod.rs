@@ -1,4 +1,4 @@
-//! `equic lab soak`: endurance test of a gateway.
+//! `equic-lab soak`: endurance test of a gateway.
 //!
 //! The lab has servers that have joined a gateway, and clients with long-lived connections. During
 //! the test, servers are killed, a second gateway starts and stops, limits and lists change, the

@@ -179,7 +179,7 @@ impl<'a> SoakStage<'a> {
             ])
         };
         let mut initial = words(&[
-            "lab",
+            "net",
             "flood",
             "initial",
             "--pool",
@@ -192,7 +192,7 @@ impl<'a> SoakStage<'a> {
         // Sources are random, so a few occur twice. Packets are lost while the interface is down.
         initial.extend(limits(pps + pps / 10 + 1, sources + sources / 8));
         let mut garbage = words(&[
-            "lab",
+            "net",
             "flood",
             "garbage",
             "--spoof",

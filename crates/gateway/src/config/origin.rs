@@ -311,7 +311,7 @@ impl Layout {
     /// Detects the form from the first line. The flag is true if that line is a header.
     fn of(line: &str) -> Result<(Layout, bool), String> {
         const UNKNOWN: &str = "this is no table of prefixes that is known: CSV with a header, ranges by \
-                               tabs or commas, or a registry's delegations (docs/operator.md)";
+                               tabs or commas, or a registry's delegations (docs/how-to/lists-and-bans.md)";
         if line.contains('|') {
             return Ok((Layout::Delegated, false));
         }

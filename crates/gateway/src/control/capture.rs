@@ -1,4 +1,7 @@
 //! Copies of dropped packets.
+//!
+//! The program compares reason and source before it takes from the capture's own bucket, so that a rare
+//! reason is found during a flood. A capture is a lease: a process that was killed leaves nothing behind.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

@@ -3,6 +3,9 @@
 //! It is JSON in a separate map that is bound to the program. It can be found through the program
 //! in any mount namespace, does not depend on free disk space, and disappears with the program. One
 //! process writes it; readers copy a consistent version.
+//!
+//! A file below `/run` would be missing in another mount namespace, stale after a crash, and not written
+//! when the disk is full. A socket would be silent while the process hangs.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

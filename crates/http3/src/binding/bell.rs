@@ -1,22 +1,22 @@
-//! A waker that notes that it was called: what nobody was woken for need not be looked at again.
+//! A waker that remembers whether it was called, so that a stream without news is not polled again.
 //!
-//! `h3` looks at the peer's control stream whenever it accepts a request. Nothing has come there, as a rule; with a bell
-//! that is known without a lock of the connection and its maps.
+//! `h3` polls the peer's control stream whenever it accepts a request, and the stream rarely has anything new. A bell
+//! tells so without locking the connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Rings when there may be something to look at. At first it has rung.
+/// Is rung when there may be something to poll. A new bell has been rung.
 pub(super) struct Bell {
     state: Arc<State>,
-    /// Hands the ringing on; the same for as long as the bell lives.
+    /// Rings the bell when it is woken. It stays the same for the bell's lifetime.
     waker: Waker,
 }
 
 struct State {
     rung: AtomicBool,
-    /// Task to wake; none: it was woken, or there was none yet.
+    /// The task to wake. `None` after it was woken, and before the first poll.
     task: Mutex<Option<Waker>>,
 }
 
@@ -32,7 +32,7 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before the task is taken: whoever leaves one there looks at it afterwards.
+        // Before the task is taken: a poll that stores its task reads `rung` afterwards.
         self.rung.store(true, Ordering::SeqCst);
         let task = self.task().take();
         if let Some(task) = task {
@@ -47,7 +47,8 @@ impl Bell {
         Bell { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// Looks, if the bell has rung since nothing was found last. What `look` is given wakes this task.
+    /// Calls `look` if the bell was rung since `look` last found nothing. The waker in the context of `look` wakes this
+    /// task.
     pub(super) fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -64,7 +65,7 @@ impl Bell {
         }
         let found = look(&mut Context::from_waker(&self.waker));
         if found.is_ready() {
-            // There may be more behind it.
+            // There may be more to find.
             self.state.rung.store(true, Ordering::SeqCst);
         }
         found
@@ -87,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_that_nobody_was_woken_for() {
+    fn wake_without_a_ring_nothing_is_polled() {
         let (bell, task) = (Bell::new(), Arc::new(Count::default()));
         let waker = Waker::from(Arc::clone(&task));
         let cx = Context::from_waker(&waker);
         let mut kept = None;
         assert!(bell.poll(&cx, |_| Poll::Ready(1)).is_ready());
-        // What was found may not be all.
+        // There may be more to find after the first result.
         assert!(
             bell.poll(&cx, |cx| {
                 kept = Some(cx.waker().clone());

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use equic_wire::{Reader, Side};
-use h3::error::Code;
 
-use super::fault::{DECODER_STREAM_ERROR, ENCODER_STREAM_ERROR, Fault};
-use super::frames::{CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, SETTINGS, unexpected};
+use super::frames::{CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, SETTINGS};
+use super::violation::Violation;
 
-/// Bytes of a frame of the control stream, at most: SETTINGS with a few hundred of them.
+/// Largest frame of the control stream, in bytes: room for SETTINGS with a few hundred settings.
 pub(super) const LONGEST: usize = 4096;
 
 /// The control stream of the peer.
@@ -21,33 +20,24 @@ pub(super) struct Control {
     goaway: Option<u64>,
 }
 
-fn wrong_id(reason: &'static str) -> Fault {
-    Fault::Connection(Code::H3_ID_ERROR, reason)
-}
-
 impl Control {
     pub(super) fn new(side: Side) -> Control {
         Control { side, settings: false, max_push_id: None, goaway: None }
     }
 
-    /// Checks that a frame of this type may begin; true if its payload has to be looked at.
-    pub(super) fn may_begin(&self, frame: u64) -> Result<bool, Fault> {
+    /// Checks that a frame of this type is permitted now. Returns true if its payload must be read.
+    pub(super) fn may_begin(&self, frame: u64) -> Result<bool, Violation> {
         match (frame, self.settings) {
             (SETTINGS, false) => Ok(true),
             // RFC 9114 s.7.2.4.
-            (SETTINGS, true) => Err(unexpected("SETTINGS a second time")),
+            (SETTINGS, true) => Err(Violation::SecondSettings),
             // RFC 9114 s.6.2.1.
-            (_, false) => {
-                let reason = "the control stream does not begin with SETTINGS";
-                Err(Fault::Connection(Code::H3_MISSING_SETTINGS, reason))
-            }
+            (_, false) => Err(Violation::MissingSettings),
             // RFC 9114 s.7.2.7.
-            (MAX_PUSH_ID, _) if self.side == Side::Client => {
-                Err(unexpected("MAX_PUSH_ID of a server"))
-            }
+            (MAX_PUSH_ID, _) if self.side == Side::Client => Err(Violation::MaxPushIdFromServer),
             (GOAWAY | MAX_PUSH_ID | CANCEL_PUSH, _) => Ok(true),
             // RFC 9114 s.7.2.1, s.7.2.2, s.7.2.5: DATA, HEADERS, PUSH_PROMISE.
-            (0x0 | 0x1 | 0x5, _) => Err(unexpected("a frame that is not for the control stream")),
+            (0x0 | 0x1 | 0x5, _) => Err(Violation::FrameOnControlStream),
             _ => Ok(false),
         }
     }
@@ -57,8 +47,8 @@ impl Control {
         self.goaway.filter(|_| self.side == Side::Client)
     }
 
-    /// A frame is whole: true if it is of use to `h3`.
-    pub(super) fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Fault> {
+    /// Processes a complete frame. Returns true if `h3` must get it, too.
+    pub(super) fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Violation> {
         match frame {
             SETTINGS => {
                 self.settings = true;
@@ -68,11 +58,11 @@ impl Control {
                 let id = only_id(payload)?;
                 // RFC 9114 s.5.2.
                 if self.goaway.is_some_and(|before| id > before) {
-                    return Err(wrong_id("GOAWAY with a larger identifier than before"));
+                    return Err(Violation::GoawayIncreased);
                 }
                 // RFC 9114 s.7.2.6: a server names a request stream.
                 if self.side == Side::Client && id % 4 != 0 {
-                    return Err(wrong_id("GOAWAY that names no request stream"));
+                    return Err(Violation::GoawayStream);
                 }
                 let first = self.goaway.replace(id) != Some(id);
                 // Answering a client's, `h3` would send GOAWAY with the last request that is served.
@@ -82,44 +72,43 @@ impl Control {
                 let id = only_id(payload)?;
                 // RFC 9114 s.7.2.7.
                 if self.max_push_id.is_some_and(|before| id < before) {
-                    return Err(wrong_id("MAX_PUSH_ID that is less than before"));
+                    return Err(Violation::MaxPushIdReduced);
                 }
                 self.max_push_id = Some(id);
                 Ok(false)
             }
-            // RFC 9114 s.7.2.3: nothing is pushed here, and no push allowed.
+            // RFC 9114 s.7.2.3: this end neither pushes nor permits a push.
             _ => {
                 only_id(payload)?;
-                Err(wrong_id("CANCEL_PUSH of a push that there is not"))
+                Err(Violation::UnknownPushId)
             }
         }
     }
 }
 
 /// RFC 9114 s.7.1: a frame that is shorter or longer than its fields.
-fn only_id(payload: &[u8]) -> Result<u64, Fault> {
+fn only_id(payload: &[u8]) -> Result<u64, Violation> {
     let mut reader = Reader::new(payload);
     match reader.varint() {
         Ok(id) if reader.is_empty() => Ok(id.get()),
-        _ => Err(Fault::Connection(Code::H3_FRAME_ERROR, "a frame that is not as long as its ID")),
+        _ => Err(Violation::FrameLength),
     }
 }
 
-fn settings(payload: &[u8]) -> Result<(), Fault> {
-    let wrong = |reason| Err(Fault::Connection(Code::H3_SETTINGS_ERROR, reason));
+fn settings(payload: &[u8]) -> Result<(), Violation> {
     let mut reader = Reader::new(payload);
     let mut seen = BTreeSet::new();
     while !reader.is_empty() {
         let (Ok(id), Ok(_)) = (reader.varint(), reader.varint()) else {
-            return Err(Fault::Connection(Code::H3_FRAME_ERROR, "SETTINGS that are cut short"));
+            return Err(Violation::TruncatedSettings);
         };
         // RFC 9114 s.7.2.4.1, s.11.2.2: settings of HTTP/2.
         if matches!(id.get(), 0x0 | 0x2..=0x5) {
-            return wrong("a setting of HTTP/2");
+            return Err(Violation::Http2Setting);
         }
         // RFC 9114 s.7.2.4.
         if !seen.insert(id.get()) {
-            return wrong("a setting twice");
+            return Err(Violation::DuplicateSetting);
         }
     }
     Ok(())
@@ -129,24 +118,22 @@ fn settings(payload: &[u8]) -> Result<(), Fault> {
 #[derive(Debug)]
 pub(super) enum Qpack {
     Encoder,
-    /// Of a Stream Cancellation's number so many bytes have come; none: something else begins.
+    /// `Some(count)` while a Stream Cancellation continues: `count` bytes of its stream ID have arrived after the
+    /// first. `None` between instructions.
     Decoder(Option<u8>),
 }
 
 impl Qpack {
     /// Checks the next bytes of the stream of instructions.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         bytes.iter().try_for_each(|byte| self.take_byte(*byte))
     }
 
-    fn take_byte(&mut self, byte: u8) -> Result<(), Fault> {
+    fn take_byte(&mut self, byte: u8) -> Result<(), Violation> {
         match self {
-            // RFC 9204 s.4.3.1: a capacity of zero; anything else needs room that there is not.
+            // RFC 9204 s.4.3.1: a capacity of zero. Any other instruction needs a capacity above zero.
             Qpack::Encoder if byte == 0x20 => Ok(()),
-            Qpack::Encoder => {
-                let reason = "an instruction for a dynamic table that there is not";
-                Err(Fault::Connection(ENCODER_STREAM_ERROR, reason))
-            }
+            Qpack::Encoder => Err(Violation::EncoderInstruction),
             // RFC 9204 s.4.4.2; the integer has at most 62 bits.
             Qpack::Decoder(more @ None) if byte & 0xc0 == 0x40 => {
                 *more = (byte & 0x3f == 0x3f).then_some(0);
@@ -156,11 +143,8 @@ impl Qpack {
                 *self = Qpack::Decoder((byte & 0x80 != 0).then_some(*count + 1));
                 Ok(())
             }
-            // RFC 9204 s.4.4.1, s.4.4.3: of nothing that was sent.
-            Qpack::Decoder(_) => {
-                let reason = "an acknowledgement of insertions that there are not";
-                Err(Fault::Connection(DECODER_STREAM_ERROR, reason))
-            }
+            // RFC 9204 s.4.4.1, s.4.4.3: about entries that were never sent.
+            Qpack::Decoder(_) => Err(Violation::DecoderInstruction),
         }
     }
 }
@@ -169,22 +153,16 @@ impl Qpack {
 mod tests {
     use super::*;
 
-    fn code(result: Result<impl std::fmt::Debug, Fault>) -> Code {
-        match result.unwrap_err() {
-            Fault::Connection(code, _) | Fault::Stream(code, _) => code,
-        }
-    }
-
     #[test]
     fn settings_come_first_and_once() {
         let mut control = Control::new(Side::Server);
-        assert_eq!(code(control.may_begin(GOAWAY)), Code::H3_MISSING_SETTINGS);
-        assert_eq!(code(control.may_begin(0x21)), Code::H3_MISSING_SETTINGS);
+        assert_eq!(control.may_begin(GOAWAY), Err(Violation::MissingSettings));
+        assert_eq!(control.may_begin(0x21), Err(Violation::MissingSettings));
         assert_eq!(control.may_begin(SETTINGS), Ok(true));
         assert_eq!(control.take(SETTINGS, &[6, 1, 0x21, 2]), Ok(true));
-        assert_eq!(code(control.may_begin(SETTINGS)), Code::H3_FRAME_UNEXPECTED);
+        assert_eq!(control.may_begin(SETTINGS), Err(Violation::SecondSettings));
         for frame in [0, 1, 5] {
-            assert_eq!(code(control.may_begin(frame)), Code::H3_FRAME_UNEXPECTED);
+            assert_eq!(control.may_begin(frame), Err(Violation::FrameOnControlStream));
         }
         assert_eq!(control.may_begin(0x21), Ok(false));
     }
@@ -192,43 +170,47 @@ mod tests {
     #[test]
     fn settings_are_checked() {
         for (payload, expected) in [
-            (&[6][..], Code::H3_FRAME_ERROR),
-            (&[6, 1, 6, 1], Code::H3_SETTINGS_ERROR),
-            (&[2, 0], Code::H3_SETTINGS_ERROR),
+            (&[6][..], Violation::TruncatedSettings),
+            (&[6, 1, 6, 1], Violation::DuplicateSetting),
+            (&[2, 0], Violation::Http2Setting),
         ] {
-            assert_eq!(code(settings(payload)), expected, "{payload:?}");
+            assert_eq!(settings(payload), Err(expected), "{payload:?}");
         }
     }
 
     #[test]
-    fn identifiers_go_one_way() {
+    fn goaway_and_push_ids_change_in_one_direction_only() {
         let mut server = Control::new(Side::Server);
         assert_eq!(server.take(GOAWAY, &[9]), Ok(false));
         assert_eq!(server.take(GOAWAY, &[9]), Ok(false));
-        assert_eq!(code(server.take(GOAWAY, &[10])), Code::H3_ID_ERROR);
-        assert_eq!(code(server.take(GOAWAY, &[])), Code::H3_FRAME_ERROR);
-        assert_eq!(code(server.take(GOAWAY, &[1, 1])), Code::H3_FRAME_ERROR);
+        assert_eq!(server.take(GOAWAY, &[10]), Err(Violation::GoawayIncreased));
+        assert_eq!(server.take(GOAWAY, &[]), Err(Violation::FrameLength));
+        assert_eq!(server.take(GOAWAY, &[1, 1]), Err(Violation::FrameLength));
         assert_eq!(server.take(MAX_PUSH_ID, &[7]), Ok(false));
         assert_eq!(server.take(MAX_PUSH_ID, &[7]), Ok(false));
-        assert_eq!(code(server.take(MAX_PUSH_ID, &[6])), Code::H3_ID_ERROR);
-        assert_eq!(code(server.take(CANCEL_PUSH, &[0])), Code::H3_ID_ERROR);
+        assert_eq!(server.take(MAX_PUSH_ID, &[6]), Err(Violation::MaxPushIdReduced));
+        assert_eq!(server.take(CANCEL_PUSH, &[0]), Err(Violation::UnknownPushId));
         assert_eq!(server.refused_from(), None, "a client's GOAWAY is about pushes");
         let mut client = Control::new(Side::Client);
-        assert_eq!(code(client.take(GOAWAY, &[1])), Code::H3_ID_ERROR);
+        assert_eq!(client.take(GOAWAY, &[1]), Err(Violation::GoawayStream));
         assert_eq!(client.refused_from(), None);
         assert_eq!(client.take(GOAWAY, &[8]), Ok(true));
         assert_eq!(client.take(GOAWAY, &[4]), Ok(true));
         assert_eq!(client.take(GOAWAY, &[4]), Ok(false), "once is enough");
         assert_eq!(client.refused_from(), Some(4));
         client.settings = true;
-        assert_eq!(code(client.may_begin(MAX_PUSH_ID)), Code::H3_FRAME_UNEXPECTED);
+        assert_eq!(client.may_begin(MAX_PUSH_ID), Err(Violation::MaxPushIdFromServer));
     }
 
     #[test]
-    fn qpack_streams_without_a_table() {
+    fn qpack_streams_without_a_dynamic_table() {
         assert_eq!(Qpack::Encoder.take(&[0x20, 0x20]), Ok(()));
         for byte in [0x21, 0x3f, 0x00, 0x80, 0xc0, 0x40] {
-            assert_eq!(code(Qpack::Encoder.take(&[byte])), ENCODER_STREAM_ERROR, "{byte:#x}");
+            assert_eq!(
+                Qpack::Encoder.take(&[byte]),
+                Err(Violation::EncoderInstruction),
+                "{byte:#x}"
+            );
         }
         let mut decoder = Qpack::Decoder(None);
         assert_eq!(decoder.take(&[0x44, 0x7f, 0x80, 0x01, 0x40]), Ok(()));
@@ -236,7 +218,7 @@ mod tests {
             let mut decoder = Qpack::Decoder(None);
             let mut bytes = bytes.to_vec();
             bytes.iter_mut().skip(1).for_each(|byte| *byte |= 0x80);
-            assert_eq!(code(decoder.take(&bytes)), DECODER_STREAM_ERROR, "{bytes:?}");
+            assert_eq!(decoder.take(&bytes), Err(Violation::DecoderInstruction), "{bytes:?}");
         }
     }
 }

@@ -1,16 +1,15 @@
-//! Field sections as QPACK encodes them (RFC 9204 s.4.5): only what `h3` does not look at. That is the
-//! order and number of pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2),
-//! trailers, and references to the dynamic table, which always is empty.
+//! Checks of QPACK-encoded field sections (RFC 9204 s.4.5) that `h3` does not make: the order and number of
+//! pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2), trailers, and references to the
+//! dynamic table, which is always empty.
 
 use std::borrow::Cow;
 
 use equic_wire::Reader;
-use h3::error::Code;
 use http::{HeaderName, HeaderValue};
 
-use super::fault::{DECOMPRESSION_FAILED, Fault};
 use super::huffman;
 use super::static_table::ENTRIES;
+use super::violation::Violation;
 use crate::message;
 
 /// The part of a message that a field section is.
@@ -21,7 +20,7 @@ pub(super) enum Section {
     Trailers,
 }
 
-/// Result of looking through a field section.
+/// Result of checking a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SectionCheck {
     /// The header fields of an interim response (RFC 9114 s.4.1).
@@ -39,7 +38,7 @@ enum Name {
     Path,
     Status,
     Regular,
-    /// A pseudo-header field that nobody here knows.
+    /// An unknown pseudo-header field.
     Unknown,
 }
 
@@ -58,14 +57,6 @@ const HUFFMAN: [(Name, &[u8]); 5] = [
 /// A colon, in the first seven bits of what RFC 7541 appendix B gives.
 const HUFFMAN_COLON: u8 = 0x5c;
 
-fn failed(reason: &'static str) -> Fault {
-    Fault::Connection(DECOMPRESSION_FAILED, reason)
-}
-
-fn malformed(reason: &'static str) -> Fault {
-    Fault::Stream(Code::H3_MESSAGE_ERROR, reason)
-}
-
 /// A string of a field line.
 #[derive(Clone, Copy)]
 enum Text<'a> {
@@ -82,7 +73,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn decode(self) -> Result<Cow<'a, [u8]>, Fault> {
+    fn decode(self) -> Result<Cow<'a, [u8]>, Violation> {
         let encoded = match self {
             Text::Plain(bytes) => return Ok(Cow::Borrowed(bytes)),
             Text::Huffman(encoded) => encoded,
@@ -90,11 +81,11 @@ impl<'a> Text<'a> {
         let mut bytes = Vec::with_capacity(huffman::longest(encoded.len()));
         match huffman::decode(encoded, |byte| bytes.push(byte)) {
             true => Ok(Cow::Owned(bytes)),
-            false => Err(failed("a string that is not in Huffman code")),
+            false => Err(Violation::HuffmanCode),
         }
     }
 
-    fn len(self) -> Result<u64, Fault> {
+    fn len(self) -> Result<u64, Violation> {
         match self {
             Text::Plain(bytes) => Ok(bytes.len() as u64),
             Text::Huffman(_) => Ok(self.decode()?.len() as u64),
@@ -121,24 +112,23 @@ impl Line<'_> {
         self.kind == Name::Status && begins_with_one
     }
 
-    /// Checks what `http` checks of the fields that `h3` hands on. No one asks `h3` for trailers of
-    /// requests.
-    fn check_trailer(&self) -> Result<(), Fault> {
-        let name = HeaderName::from_lowercase(&self.name.decode()?)
-            .map_err(|_| malformed("a trailer field with a malformed name"))?;
-        let value = HeaderValue::from_bytes(&self.value.decode()?)
-            .map_err(|_| malformed("a trailer field with a malformed value"))?;
-        message::check_field(&name, &value).map_err(malformed)
+    /// Makes the checks that the crate `http` makes for other fields. `h3` is never asked for a request's trailers, so
+    /// they are made here.
+    fn check_trailer(&self) -> Result<(), Violation> {
+        let name =
+            HeaderName::from_lowercase(&self.name.decode()?).map_err(|_| Violation::TrailerName)?;
+        let value =
+            HeaderValue::from_bytes(&self.value.decode()?).map_err(|_| Violation::TrailerValue)?;
+        message::check_field(&name, &value)
     }
 }
 
-/// Looks through a field section. `limit` is the size of the section as RFC 9114 s.4.2.2 counts it, at
-/// most.
+/// Checks a field section. `limit` is its largest size, counted as in RFC 9114 s.4.2.2.
 pub(super) fn check(
     block: &[u8],
     section: Section,
     limit: Option<u64>,
-) -> Result<SectionCheck, Fault> {
+) -> Result<SectionCheck, Violation> {
     let mut input = prefix(block)?;
     let lines = input;
     let mut seen: Vec<Name> = Vec::new();
@@ -155,13 +145,13 @@ pub(super) fn check(
         }
         // RFC 9114 s.4.3.
         if regular {
-            return Err(malformed("a pseudo-header field after a regular one"));
+            return Err(Violation::PseudoHeaderOrder);
         }
         if !may_have(section, line.kind) {
-            return Err(malformed("a pseudo-header field that does not belong there"));
+            return Err(Violation::PseudoHeaderNotPermitted);
         }
         if seen.contains(&line.kind) {
-            return Err(malformed("a pseudo-header field twice"));
+            return Err(Violation::DuplicatePseudoHeader);
         }
         seen.push(line.kind);
         if line.is_interim() {
@@ -175,7 +165,7 @@ pub(super) fn check(
         Section::Trailers => None,
     };
     if needed.is_some_and(|needed| !seen.contains(&needed)) {
-        return Err(malformed("no method, or no status"));
+        return Err(Violation::MissingPseudoHeader);
     }
     // Few sections come near the limit. Only those are decoded.
     match limit {
@@ -185,24 +175,24 @@ pub(super) fn check(
 }
 
 /// Reads the prefix of a field section, and returns its lines.
-fn prefix(block: &[u8]) -> Result<Reader<'_>, Fault> {
+fn prefix(block: &[u8]) -> Result<Reader<'_>, Violation> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
-    // RFC 9204 s.4.5.1.1: the dynamic table has no room, so nothing can be required of it.
+    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must be 0.
     if integer(&mut input, first, 8)? != 0 {
-        return Err(failed("a field section refers to a dynamic table that there is not"));
+        return Err(Violation::DynamicTableReference);
     }
     let base = byte(&mut input)?;
     // RFC 9204 s.4.5.1.2: the base must not be negative.
     if base & 0x80 != 0 {
-        return Err(failed("a field section with a negative base"));
+        return Err(Violation::NegativeBase);
     }
     integer(&mut input, base, 7)?;
     Ok(input)
 }
 
 /// Returns the size of a field section as RFC 9114 s.4.2.2 counts it.
-fn size(mut lines: Reader<'_>) -> Result<u64, Fault> {
+fn size(mut lines: Reader<'_>) -> Result<u64, Violation> {
     let mut size = 0;
     while !lines.is_empty() {
         let line = line(&mut lines)?;
@@ -222,7 +212,7 @@ fn may_have(section: Section, name: Name) -> bool {
 }
 
 /// Reads the next field line.
-fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Fault> {
+fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     if first & 0x80 != 0 {
         // RFC 9204 s.4.5.2: indexed.
@@ -230,17 +220,17 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Fault> {
         return Ok(Line { kind, name: Text::Plain(name), value: Text::Plain(value) });
     }
     let (kind, name) = if first & 0x40 != 0 {
-        // RFC 9204 s.4.5.4: a name of the table, and a value.
+        // RFC 9204 s.4.5.4: a name of the table and a literal value.
         let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
         (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
-        // RFC 9204 s.4.5.6: both are there.
+        // RFC 9204 s.4.5.6: a literal name and a literal value.
         let huffman = first & 0x08 != 0;
         let length = integer(input, first, 3)?;
         let name = bytes(input, length)?;
         (literal_name(name, huffman), text(name, huffman))
     } else {
-        return Err(failed("a field line refers to a dynamic table that there is not"));
+        return Err(Violation::DynamicTableReference);
     };
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
@@ -251,7 +241,7 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Fault> {
         Text::Plain(bytes) => bytes.contains(&b'#'),
     };
     if kind == Name::Path && has_fragment(value) {
-        return Err(malformed("a path with a fragment"));
+        return Err(Violation::PathWithFragment);
     }
     Ok(Line { kind, name, value })
 }
@@ -266,12 +256,13 @@ fn of_static(
     first: u8,
     is_static: bool,
     prefix: u8,
-) -> Result<(Name, &'static [u8], &'static [u8]), Fault> {
+) -> Result<(Name, &'static [u8], &'static [u8]), Violation> {
     let index = integer(input, first, prefix)?;
     let entry = usize::try_from(index).ok().and_then(|index| ENTRIES.get(index));
     match entry {
         Some((name, value)) if is_static => Ok((name_of(index), name.as_bytes(), value.as_bytes())),
-        _ => Err(failed("a field line refers to an entry that there is not")),
+        _ if !is_static => Err(Violation::DynamicTableReference),
+        _ => Err(Violation::StaticTableIndex),
     }
 }
 
@@ -308,20 +299,20 @@ fn literal_name(name: &[u8], huffman: bool) -> Name {
     }
 }
 
-fn byte(input: &mut Reader<'_>) -> Result<u8, Fault> {
-    input.u8().map_err(|_| failed("a field section that is cut short"))
+fn byte(input: &mut Reader<'_>) -> Result<u8, Violation> {
+    input.u8().map_err(|_| Violation::TruncatedFieldSection)
 }
 
-fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Fault> {
+fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Violation> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    input.bytes(length).map_err(|_| failed("a field section that is cut short"))
+    input.bytes(length).map_err(|_| Violation::TruncatedFieldSection)
 }
 
 /// Largest integer that has to be decoded (RFC 9204 s.4.1.1).
 const MAX_INTEGER: u64 = (1 << 62) - 1;
 
 /// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. `h3` reads as many bytes of one.
-fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Fault> {
+fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violation> {
     let most = (1 << prefix) - 1;
     let mut value = u64::from(first) & most;
     if value < most {
@@ -339,11 +330,13 @@ fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Fault> 
         }
     }
     // RFC 9204 s.7.4: an error of this stream only.
-    Err(Fault::Stream(DECOMPRESSION_FAILED, "an integer of more than 62 bits"))
+    Err(Violation::IntegerTooLarge)
 }
 
 #[cfg(test)]
 mod tests {
+    use h3::error::Code;
+
     use super::*;
 
     /// The value "/a#b" in Huffman code.
@@ -352,7 +345,7 @@ mod tests {
     /// A field section of GET https://a/: two entries of the static table, a name of it, a path.
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
-    fn check(block: &[u8], section: Section) -> Result<SectionCheck, Fault> {
+    fn check(block: &[u8], section: Section) -> Result<SectionCheck, Violation> {
         super::check(block, section, None)
     }
 
@@ -361,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_right() {
+    fn field_section_that_is_valid() {
         assert_eq!(check(GET, Section::Request), Ok(SectionCheck::Other));
         // content-type by name reference, then a literal name.
         let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
@@ -371,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn interim_responses_are_known() {
+    fn interim_responses_are_recognised() {
         // 103 from the table; 100 as digits, plain and in Huffman code.
         let sections: [&[u8]; 3] = [
             &[0, 0, 0xd8],
@@ -408,17 +401,17 @@ mod tests {
             (vec![0, 0], "nothing"),
         ] {
             let error = check(&section, Section::Request).unwrap_err();
-            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
+            assert_eq!(error.code(), Code::H3_MESSAGE_ERROR, "{what}: {error:?}");
         }
         for (section, block) in
             [(Section::Response, &[0, 0, 0xd9, 0xd9][..]), (Section::Trailers, &[0, 0, 0xc1])]
         {
-            assert!(matches!(check(block, section), Err(Fault::Stream(..))), "{section:?}");
+            assert!(check(block, section).unwrap_err().is_stream_error(), "{section:?}");
         }
     }
 
     #[test]
-    fn what_cannot_be_decoded_ends_the_connection() {
+    fn qpack_errors_close_the_connection() {
         let blocks: [&[u8]; 10] = [
             &[],
             &[0],
@@ -433,7 +426,7 @@ mod tests {
         ];
         for block in blocks {
             let error = check(block, Section::Request).unwrap_err();
-            assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{block:?}");
+            assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{block:?}");
         }
     }
 
@@ -464,11 +457,8 @@ mod tests {
         ] {
             // RFC 9204 s.4.5.1.2: without references to the dynamic table, the base has no meaning.
             let block = [&[0][..], &base, &GET[2..]].concat();
-            let expected = if fits {
-                Ok(SectionCheck::Other)
-            } else {
-                Err(Fault::Stream(DECOMPRESSION_FAILED, "an integer of more than 62 bits"))
-            };
+            let expected =
+                if fits { Ok(SectionCheck::Other) } else { Err(Violation::IntegerTooLarge) };
             assert_eq!(check(&block, Section::Request), expected, "{base:x?}");
         }
     }
@@ -487,18 +477,18 @@ mod tests {
         }
         let required = [prefixed(0xff, 0, 9), GET[1..].to_vec()].concat();
         let error = check(&required, Section::Request).unwrap_err();
-        assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
+        assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{error:?}");
         for line in
             [prefixed(0xff, 1 << 40, 1), [vec![0x5f, 65], prefixed(0x7f, 1 << 40, 1)].concat()]
         {
             let error = check(&with(&line), Section::Request).unwrap_err();
-            assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
+            assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{error:?}");
         }
     }
 
     /// RFC 9114 s.4.2.2.
     #[test]
-    fn size_of_a_section_counts_names_values_and_32_bytes_each() {
+    fn field_section_size_counts_names_values_and_32_bytes_each() {
         let sized = |lines: &[u8], limit| super::check(&with(lines), Section::Request, Some(limit));
         // :method GET, :scheme https, :authority a, :path /.
         let base = (32 + 7 + 3) + (32 + 7 + 5) + (32 + 10 + 1) + (32 + 5 + 1);
@@ -520,7 +510,7 @@ mod tests {
         let eos = [&[0x23][..], b"abc", &[0x84, 0xff, 0xff, 0xff, 0xff]].concat();
         assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
         let error = sized(&eos, 100).unwrap_err();
-        assert!(matches!(error, Fault::Connection(DECOMPRESSION_FAILED, _)), "{error:?}");
+        assert_eq!(error.code(), Code::QPACK_DECOMPRESSION_FAILED, "{error:?}");
     }
 
     #[test]
@@ -539,9 +529,9 @@ mod tests {
             (&[0x22, b't', b'e', 1, b'x'], "te"),
         ] {
             let error = trailers(line).unwrap_err();
-            assert!(matches!(error, Fault::Stream(Code::H3_MESSAGE_ERROR, _)), "{what}: {error:?}");
+            assert_eq!(error.code(), Code::H3_MESSAGE_ERROR, "{what}: {error:?}");
         }
         let padding = trailers(&[0x29, 0x1c, 0]).unwrap_err();
-        assert!(matches!(padding, Fault::Connection(DECOMPRESSION_FAILED, _)), "{padding:?}");
+        assert_eq!(padding.code(), Code::QPACK_DECOMPRESSION_FAILED, "{padding:?}");
     }
 }

@@ -1,19 +1,19 @@
-//! Frames of a stream (RFC 9114 s.7), taken apart before `h3` sees them and handed on one by one.
+//! Parses the frames of a stream (RFC 9114 s.7) before `h3` sees them, and forwards them one by one.
 //!
-//! `h3` keeps what it reads until it makes a whole frame, reads one piece more than it takes, and ends
-//! a body at the first empty DATA frame. So it is given a HEADERS frame only when that is whole, DATA
-//! as it comes but in frames of what is there, and nothing that it would skip. It never holds more
-//! than one such piece.
+//! `h3` buffers until a frame is complete, reads ahead, and ends a body at the first empty DATA frame. So it gets a
+//! HEADERS frame only when it is complete, DATA as it arrives in frames of the bytes that are there, and no frame
+//! that it would skip. It never holds more than one such piece.
 
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use equic_wire::{Reader, VarInt, VarIntLen, Writer};
-use h3::error::Code;
 
 use super::control::{self, Control};
-use super::fault::{Fault, Kept, Ward};
+
 use super::fields::{self, Section, SectionCheck};
+use super::shared::{Kept, Shared};
+use super::violation::Violation;
 
 const DATA: u64 = 0x0;
 const HEADERS: u64 = 0x1;
@@ -23,20 +23,21 @@ const PUSH_PROMISE: u64 = 0x5;
 pub(super) const GOAWAY: u64 = 0x7;
 pub(super) const MAX_PUSH_ID: u64 = 0xd;
 
-/// Type and length of a frame, at most.
+/// Largest encoding of a frame's type and length, in bytes.
 const HEADER: usize = 16;
 
-/// Interim responses to one request, at most.
+/// Largest number of interim responses to one request.
 const INTERIM: u32 = 64;
 
-/// Nobody announces a HEADERS frame so many times longer than the limit by mistake.
+/// A HEADERS frame this many times longer than the limit of field sections closes the connection. It cannot be a
+/// mistake.
 const ABSURD: u64 = 64;
 
 /// An entry of the static table, each of which counts for more than 32 bytes (RFC 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
-/// Field section that stands for one of a request that is too long: GET https://a/. The server answers
-/// it with 431. `h3` would do that without Date, and would drop the request's stream at once.
+/// Field section that replaces one that is too long: GET https://a/. The server answers the request with 431. `h3`
+/// itself would answer without Date and drop the request's stream at once.
 const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
 /// The use of a stream: a request, a response, or the control stream.
@@ -63,35 +64,35 @@ enum At {
     Data(u64),
     /// Inside a frame that is skipped; number of payload bytes still to come.
     Skip(u64),
-    /// Inside a field section that is refused; number of payload bytes still to come.
+    /// Inside a field section that is too long; number of payload bytes still to come.
     Refused(u64),
-    /// A frame of this type and length that is kept until it is whole.
+    /// A frame of this type and length, kept until it is complete.
     Keep(u64, usize, Kept),
 }
 
-/// Takes the frames of a stream apart.
+/// Parses the frames of a stream.
 #[derive(Debug)]
 pub(super) struct Frames {
-    ward: Arc<Ward>,
+    shared: Arc<Shared>,
     kind: Kind,
     stage: FrameStage,
     at: At,
     header: [u8; HEADER],
-    /// The header of a DATA frame was given for so many bytes.
+    /// Bytes of the DATA frame whose header was forwarded last. They are the next piece.
     due: usize,
     interim: u32,
-    /// Field section given to `h3` in the place of one that is too long.
+    /// The field section that `h3` gets instead of one that is too long.
     refused: Option<Bytes>,
     /// The request's field section is too long.
     too_long: bool,
-    /// Trailers that are given to `h3` when the stream ends as it should.
+    /// Trailers, forwarded to `h3` when the stream ends without an error.
     trailers: Option<Bytes>,
 }
 
 impl Frames {
-    pub(super) fn new(kind: Kind, ward: Arc<Ward>) -> Frames {
+    pub(super) fn new(kind: Kind, shared: Arc<Shared>) -> Frames {
         Frames {
-            ward,
+            shared,
             kind,
             stage: FrameStage::Start,
             at: At::Header(0),
@@ -104,8 +105,8 @@ impl Frames {
         }
     }
 
-    /// The next piece for `h3`, out of `input`; none: all of that was taken.
-    pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Fault> {
+    /// Returns the next piece of `input` for `h3`, or `None` when all of `input` was consumed.
+    pub(super) fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Violation> {
         if self.due > 0 {
             return Ok(Some(input.split_to(std::mem::take(&mut self.due))));
         }
@@ -120,7 +121,7 @@ impl Frames {
                     let have = *have;
                     if let Some((kind, length)) = header(&self.header[..have]) {
                         self.at = self.begin(kind, length, have)?;
-                        // An empty frame is whole at once.
+                        // An empty frame is complete at once.
                         if let Some(piece) = self.refused.take().or(self.complete()?) {
                             return Ok(Some(piece));
                         }
@@ -141,7 +142,7 @@ impl Frames {
                     if over {
                         self.at = At::Header(0);
                     }
-                    self.ward.charge(count as u64)?;
+                    self.shared.charge(count as u64)?;
                 }
                 At::Refused(left) => {
                     // The server reads little of it, and counts the request as malformed.
@@ -165,9 +166,9 @@ impl Frames {
         Ok(None)
     }
 
-    /// A frame of a message that lies whole at the beginning of `input` goes on as it came, without a copy; none: it
-    /// is taken apart byte by byte.
-    fn whole_frame(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Fault> {
+    /// Forwards a frame that is complete at the beginning of `input`, without a copy. Returns `None` if the frame
+    /// must be parsed byte by byte.
+    fn whole_frame(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Violation> {
         if !matches!(self.at, At::Header(0)) || matches!(self.kind, Kind::Control(_)) {
             return Ok(None);
         }
@@ -182,7 +183,7 @@ impl Frames {
         };
         match (frame, self.stage) {
             (DATA, FrameStage::Body) => {}
-            (HEADERS, FrameStage::Start) if length <= self.ward.limits.field_section => {
+            (HEADERS, FrameStage::Start) if length <= self.shared.limits.field_section => {
                 let found = self.check(payload)?;
                 if found == SectionCheck::TooLong {
                     input.advance(start + length);
@@ -199,41 +200,40 @@ impl Frames {
         match self.kind {
             _ if self.stage == FrameStage::Body => Section::Trailers,
             Kind::Request => Section::Request,
-            // A control stream has none.
+            // A control stream has no field section.
             Kind::Response | Kind::Control(_) => Section::Response,
         }
     }
 
     /// Checks a field section.
-    fn check(&mut self, payload: &[u8]) -> Result<SectionCheck, Fault> {
+    fn check(&mut self, payload: &[u8]) -> Result<SectionCheck, Violation> {
         let section = self.section();
         // `h3` knows the limit of a client.
-        let limit = matches!(self.kind, Kind::Request).then_some(self.ward.limits.field_section);
+        let limit = matches!(self.kind, Kind::Request).then_some(self.shared.limits.field_section);
         let found = fields::check(payload, section, limit.map(|limit| limit as u64))?;
         match (section, found) {
             (Section::Trailers, SectionCheck::TooLong) => {
-                return Err(malformed("trailers that are too long"));
+                return Err(Violation::TrailersTooLong);
             }
             _ => self.checked(section, found)?,
         }
         Ok(found)
     }
 
-    /// Returns the frame that `h3` gets in the place of a request's field section that is too long.
+    /// Returns the frame that `h3` gets instead of a request's field section that is too long.
     fn stand_in(&mut self) -> Bytes {
         self.too_long = true;
         whole(HEADERS, STAND_IN)
     }
 
-    /// A field section of header fields is in order.
-    fn checked(&mut self, section: Section, found: SectionCheck) -> Result<(), Fault> {
+    /// Advances to the next stage after a valid field section.
+    fn checked(&mut self, section: Section, found: SectionCheck) -> Result<(), Violation> {
         match (section, found) {
             (Section::Trailers, _) => self.stage = FrameStage::Trailers,
             (_, SectionCheck::Interim) => {
                 self.interim += 1;
                 if self.interim > INTERIM {
-                    let reason = "too many interim responses";
-                    return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
+                    return Err(Violation::InterimResponses);
                 }
             }
             (_, SectionCheck::TooLong | SectionCheck::Other) => self.stage = FrameStage::Body,
@@ -241,25 +241,24 @@ impl Frames {
         Ok(())
     }
 
-    /// The stream has ended; what is still to be handed on.
-    pub(super) fn end(&mut self) -> Result<Option<Bytes>, Fault> {
+    /// Processes the end of the stream. Returns the piece that is still to be forwarded.
+    pub(super) fn end(&mut self) -> Result<Option<Bytes>, Violation> {
         if let Kind::Control(_) = self.kind {
             // RFC 9114 s.6.2.1.
-            return Err(closed());
+            return Err(Violation::CriticalStreamClosed);
         }
         // RFC 9114 s.7.1.
         if !matches!(self.at, At::Header(0)) {
-            return Err(Fault::Connection(Code::H3_FRAME_ERROR, "the stream ends within a frame"));
+            return Err(Violation::TruncatedFrame);
         }
-        // Of a request `h3` sees that itself (RFC 9114 s.4.1).
+        // For a request, `h3` makes this check (RFC 9114 s.4.1).
         if matches!((&self.kind, self.stage), (Kind::Response, FrameStage::Start)) {
-            return Err(malformed("the response ends before its header fields"));
+            return Err(Violation::MissingHeaderSection);
         }
         Ok(self.trailers.take())
     }
 
-    /// Returns how many bytes are still to come of the DATA frame, or of the refused field section,
-    /// under way.
+    /// Returns how many bytes of the current DATA frame, or of the field section that is too long, are still to come.
     pub(super) fn content_left(&self) -> u64 {
         match self.at {
             At::Data(left) | At::Refused(left) => left,
@@ -278,27 +277,27 @@ impl Frames {
         matches!(self.kind, Kind::Response)
     }
 
-    /// The fault of resetting this stream: only a control stream must not be reset.
-    pub(super) fn on_reset(&self) -> Option<Fault> {
-        matches!(self.kind, Kind::Control(_)).then(closed)
+    /// Returns the violation that a reset of this stream is. Only a control stream must not be reset.
+    pub(super) fn on_reset(&self) -> Option<Violation> {
+        matches!(self.kind, Kind::Control(_)).then_some(Violation::CriticalStreamClosed)
     }
 
-    /// A frame begins.
-    fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Fault> {
-        // RFC 9114 s.7.2.8: types that HTTP/2 has and HTTP/3 has not.
+    /// Begins a frame of this type and length. `header` is the length of its header.
+    fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Violation> {
+        // RFC 9114 s.7.2.8: types of HTTP/2 that HTTP/3 does not have.
         if matches!(frame, 0x2 | 0x6 | 0x8 | 0x9) {
-            return Err(unexpected("a frame type of HTTP/2"));
+            return Err(Violation::Http2Frame);
         }
         let at = match &self.kind {
             Kind::Control(control) => {
                 let wanted = control.may_begin(frame)?;
-                // Whatever it says, it is nothing for anybody to send without end.
-                self.ward.charge(header as u64)?;
+                // No frame of the control stream may be sent without limit.
+                self.shared.charge(header as u64)?;
                 if wanted { self.keep(frame, length, control::LONGEST)? } else { At::Skip(length) }
             }
             _ => match (frame, self.stage) {
                 (DATA, FrameStage::Body) if length == 0 => {
-                    self.ward.charge(header as u64)?;
+                    self.shared.charge(header as u64)?;
                     At::Header(0)
                 }
                 (DATA, FrameStage::Body) => At::Data(length),
@@ -306,17 +305,16 @@ impl Frames {
                     return self.headers(length);
                 }
                 // RFC 9114 s.4.1: DATA before HEADERS, and anything after trailers.
-                (DATA | HEADERS, _) => return Err(unexpected("DATA or HEADERS out of order")),
-                // RFC 9114 s.7.2.5: nobody here allows a push.
+                (DATA | HEADERS, _) => return Err(Violation::FrameOrder),
+                // RFC 9114 s.7.2.5: this client never permits a push.
                 (PUSH_PROMISE, _) if matches!(self.kind, Kind::Response) => {
-                    let reason = "a push that was never allowed";
-                    return Err(Fault::Connection(Code::H3_ID_ERROR, reason));
+                    return Err(Violation::PushNotAllowed);
                 }
                 (CANCEL_PUSH | SETTINGS | PUSH_PROMISE | GOAWAY | MAX_PUSH_ID, _) => {
-                    return Err(unexpected("a frame that is not for a request stream"));
+                    return Err(Violation::FrameOnRequestStream);
                 }
                 _ => {
-                    self.ward.charge(header as u64)?;
+                    self.shared.charge(header as u64)?;
                     At::Skip(length)
                 }
             },
@@ -324,24 +322,23 @@ impl Frames {
         Ok(if matches!(at, At::Skip(0)) { At::Header(0) } else { at })
     }
 
-    fn headers(&mut self, length: u64) -> Result<At, Fault> {
-        let limit = self.ward.limits.field_section;
+    fn headers(&mut self, length: u64) -> Result<At, Violation> {
+        let limit = self.shared.limits.field_section;
         if length <= limit as u64 {
             return self.keep(HEADERS, length, limit);
         }
         if length > (limit as u64).saturating_mul(ABSURD) {
-            let reason = "a HEADERS frame that is absurdly long";
-            return Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, reason));
+            return Err(Violation::HeadersTooLong);
         }
         if self.stage == FrameStage::Body {
-            return Err(malformed("trailers that are too long"));
+            return Err(Violation::TrailersTooLong);
         }
         if let Kind::Request = self.kind {
             self.stage = FrameStage::Body;
             self.refused = Some(self.stand_in());
             return Ok(At::Refused(length));
         }
-        // A field section that is too long for certain stands for it: `h3` refuses that.
+        // Replaced by a shorter field section that is certainly too long for `h3`, which rejects it.
         let mut block = vec![ENTRY; limit / 32 + 3];
         block[..2].fill(0);
         self.stage = FrameStage::Body;
@@ -349,15 +346,15 @@ impl Frames {
         Ok(At::Skip(length))
     }
 
-    fn keep(&self, frame: u64, length: u64, most: usize) -> Result<At, Fault> {
+    fn keep(&self, frame: u64, length: u64, most: usize) -> Result<At, Violation> {
         match usize::try_from(length) {
-            Ok(length) if length <= most => Ok(At::Keep(frame, length, Kept::new(&self.ward))),
-            _ => Err(Fault::Connection(Code::H3_EXCESSIVE_LOAD, "a frame that is too long")),
+            Ok(length) if length <= most => Ok(At::Keep(frame, length, Kept::new(&self.shared))),
+            _ => Err(Violation::FrameTooLong),
         }
     }
 
-    /// If a kept frame is whole: what of it goes on.
-    fn complete(&mut self) -> Result<Option<Bytes>, Fault> {
+    /// Returns the piece to forward if the kept frame is complete and `h3` needs it.
+    fn complete(&mut self) -> Result<Option<Bytes>, Violation> {
         if !matches!(&self.at, At::Keep(_, length, kept) if kept.bytes.len() == *length) {
             return Ok(None);
         }
@@ -365,14 +362,14 @@ impl Frames {
             return Ok(None);
         };
         if let Kind::Control(control) = &mut self.kind {
-            // What is of no use to `h3` ends here.
-            self.ward.charge(kept.bytes.len() as u64)?;
+            // Frames that `h3` does not need are not forwarded.
+            self.shared.charge(kept.bytes.len() as u64)?;
             let goes_on = control.take(frame, &kept.bytes)?;
             if frame == GOAWAY {
-                self.ward.requests.set_client_leaves();
+                self.shared.requests.set_client_leaves();
             }
             if let Some(stream) = control.refused_from() {
-                self.ward.set_goaway(stream);
+                self.shared.set_goaway(stream);
             }
             return Ok(goes_on.then(|| whole(frame, &kept.bytes)));
         }
@@ -382,7 +379,7 @@ impl Frames {
         }
         let piece = whole(HEADERS, &kept.bytes);
         if section == Section::Trailers {
-            // `h3` looks no further than to them.
+            // `h3` stops reading at the trailers.
             self.trailers = Some(piece);
             return Ok(None);
         }
@@ -390,29 +387,16 @@ impl Frames {
     }
 }
 
-/// RFC 9114 s.6.2.1, RFC 9204 s.4.2.
-pub(super) fn closed() -> Fault {
-    Fault::Connection(Code::H3_CLOSED_CRITICAL_STREAM, "a stream that must stay open was closed")
-}
-
-pub(super) fn unexpected(reason: &'static str) -> Fault {
-    Fault::Connection(Code::H3_FRAME_UNEXPECTED, reason)
-}
-
-fn malformed(reason: &'static str) -> Fault {
-    Fault::Stream(Code::H3_MESSAGE_ERROR, reason)
-}
-
-/// Takes what is there of what is left; how much.
+/// Subtracts from `left` as much as `there` has, and returns how much.
 fn take(left: &mut u64, there: usize) -> usize {
     let count = usize::try_from(*left).unwrap_or(usize::MAX).min(there);
     *left -= count as u64;
     count
 }
 
-/// Type and length, if they are there.
+/// Reads type and length, or returns `None` if they are incomplete.
 fn header(bytes: &[u8]) -> Option<(u64, u64)> {
-    // Most bytes of a header are not its last.
+    // The common case is an incomplete header.
     let first = VarIntLen::of_first_byte(*bytes.first()?).bytes();
     let second = VarIntLen::of_first_byte(*bytes.get(first)?).bytes();
     if bytes.len() < first + second {
@@ -426,7 +410,7 @@ fn frame_header(frame: u64, length: usize) -> BytesMut {
     let mut buffer = [0; HEADER];
     let mut writer = Writer::new(&mut buffer);
     for value in [frame, length as u64] {
-        // Two of them have room, and both have come as such.
+        // Cannot fail: there is room for two, and both were variable-length integers.
         let _ = writer.varint(VarInt::new(value).unwrap_or(VarInt::MAX));
     }
     BytesMut::from(writer.written())

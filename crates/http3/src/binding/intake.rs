@@ -14,8 +14,9 @@ use h3::quic::ConnectionErrorIncoming;
 
 use super::bell::Bell;
 use super::control::{Control, Qpack};
-use super::fault::{Fault, Ward};
-use super::frames::{Kind, closed};
+use super::frames::Kind;
+use super::shared::Shared;
+use super::violation::Violation;
 use super::{OpenStreams, PIECES, RecvStream, connection_error, refuse};
 
 /// Useless bytes that a stream of an unknown type is counted as.
@@ -26,30 +27,30 @@ const PUSH: u64 = 0x1;
 const ENCODER: u64 = 0x2;
 const DECODER: u64 = 0x3;
 
-/// A stream whose type has not come yet: so many bytes of it have.
+/// A stream whose type is incomplete: the stream, the bytes of its type, and how many of them have arrived.
 struct Typing(quic::RecvStream, [u8; 8], usize);
 
-/// Reason that a stream is not looked at any longer.
+/// Reason for which the connection's streams are no longer read.
 enum Broken {
-    Fault(Fault),
+    Violation(Violation),
     Connection(quic::ConnectionError),
 }
 
-impl From<Fault> for Broken {
-    fn from(fault: Fault) -> Broken {
-        Broken::Fault(fault)
+impl From<Violation> for Broken {
+    fn from(violation: Violation) -> Broken {
+        Broken::Violation(violation)
     }
 }
 
 pub(super) struct Intake {
-    /// Rings when a stream comes, or something on those that are here.
+    /// Is rung when a stream is opened, or data arrives on an open one.
     bell: Bell,
     streams: Streams,
 }
 
 struct Streams {
     connection: quic::Connection,
-    ward: Arc<Ward>,
+    shared: Arc<Shared>,
     /// At most as many as the peer may have open at a time.
     typing: Vec<Typing>,
     control: bool,
@@ -59,10 +60,11 @@ struct Streams {
 }
 
 impl Intake {
-    pub(super) fn new(connection: quic::Connection, ward: Arc<Ward>) -> Intake {
+    pub(super) fn new(connection: quic::Connection, shared: Arc<Shared>) -> Intake {
         let side = connection.side();
         let qpack = [None, None];
-        let streams = Streams { connection, ward, typing: Vec::new(), control: false, qpack, side };
+        let streams =
+            Streams { connection, shared, typing: Vec::new(), control: false, qpack, side };
         Intake { bell: Bell::new(), streams }
     }
 
@@ -82,8 +84,8 @@ impl Streams {
             Ok(Some(control)) => Poll::Ready(Ok(control)),
             Ok(None) => Poll::Pending,
             Err(Broken::Connection(error)) => Poll::Ready(Err(connection_error(error))),
-            Err(Broken::Fault(Fault::Connection(code, reason) | Fault::Stream(code, reason))) => {
-                Poll::Ready(Err(refuse(&self.connection, &self.ward, code, reason)))
+            Err(Broken::Violation(violation)) => {
+                Poll::Ready(Err(refuse(&self.connection, &self.shared, violation)))
             }
         }
     }
@@ -96,7 +98,7 @@ impl Streams {
         while let Some(Typing(stream, bytes, have)) = self.typing.get_mut(at) {
             match poll_type(cx, stream, bytes, have) {
                 Poll::Pending => at += 1,
-                // RFC 9114 s.6.2: that is no error.
+                // RFC 9114 s.6.2: a stream may end before its type.
                 Poll::Ready(None) => drop(self.typing.swap_remove(at)),
                 Poll::Ready(Some(kind)) => {
                     let Typing(stream, ..) = self.typing.swap_remove(at);
@@ -108,50 +110,43 @@ impl Streams {
         }
         self.check_own(cx)?;
         for (stream, qpack) in self.qpack.iter_mut().flatten() {
-            poll_qpack(cx, stream, qpack, &self.ward)?;
+            poll_qpack(cx, stream, qpack, &self.shared)?;
         }
         Ok(None)
     }
 
-    /// Checks that the peer wants all of the streams that must stay open (RFC 9114 s.6.2.1, RFC 9204
-    /// s.4.2).
-    fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Fault> {
-        let critical = self.ward.critical.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Checks that the peer has not sent STOP_SENDING for a critical stream (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
+    fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Violation> {
+        let critical = self.shared.critical.lock().unwrap_or_else(PoisonError::into_inner);
         let stopped = |id: &StreamId| {
             matches!(self.connection.poll_stopped(cx, *id), Poll::Ready(Ok(Some(_))))
         };
         // All of them, so that each wakes the task.
-        if critical.iter().filter(|id| stopped(id)).count() > 0 { Err(closed()) } else { Ok(()) }
+        if critical.iter().filter(|id| stopped(id)).count() > 0 {
+            Err(Violation::CriticalStreamClosed)
+        } else {
+            Ok(())
+        }
     }
 
-    /// A stream's type is known.
+    /// Processes a stream whose type is known. Returns it if it is the control stream.
     fn take(
         &mut self,
         kind: u64,
         mut stream: quic::RecvStream,
-    ) -> Result<Option<RecvStream>, Fault> {
-        let twice = Err(Fault::Connection(
-            Code::H3_STREAM_CREATION_ERROR,
-            "a second stream of a type of which there is one",
-        ));
+    ) -> Result<Option<RecvStream>, Violation> {
+        let twice = Err(Violation::SecondCriticalStream);
         match kind {
             CONTROL if std::mem::replace(&mut self.control, true) => twice,
             CONTROL => {
-                let open = OpenStreams(self.connection.clone(), Arc::clone(&self.ward));
+                let open = OpenStreams(self.connection.clone(), Arc::clone(&self.shared));
                 let kind = Kind::Control(Control::new(self.side));
                 let control = RecvStream::new(stream, kind, &open);
                 Ok(Some(control.preceded_by(Bytes::from_static(&[0]))))
             }
-            // RFC 9114 s.6.2.2: of a client there is none; a server's would have to be allowed
-            // (s.4.6).
-            PUSH if self.side == Side::Server => {
-                let reason = "a push stream of a client";
-                Err(Fault::Connection(Code::H3_STREAM_CREATION_ERROR, reason))
-            }
-            PUSH => {
-                let reason = "a push that was never allowed";
-                Err(Fault::Connection(Code::H3_ID_ERROR, reason))
-            }
+            // RFC 9114 s.6.2.2: only servers push, and only if the client permits it (s.4.6).
+            PUSH if self.side == Side::Server => Err(Violation::PushStreamFromClient),
+            PUSH => Err(Violation::PushNotAllowed),
             ENCODER | DECODER => {
                 let place = &mut self.qpack[usize::from(kind == DECODER)];
                 if place.is_some() {
@@ -165,13 +160,13 @@ impl Streams {
                 // RFC 9114 s.6.2.
                 let code = Code::H3_STREAM_CREATION_ERROR.value();
                 stream.stop(VarInt::new(code).unwrap_or(VarInt::ZERO));
-                self.ward.charge(UNKNOWN).map(|()| None)
+                self.shared.charge(UNKNOWN).map(|()| None)
             }
         }
     }
 }
 
-/// Reads a stream's type and no more; none: it ended before.
+/// Reads a stream's type and no more. Returns `None` if the stream ended before.
 fn poll_type(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,
@@ -195,26 +190,28 @@ fn poll_type(
     }
 }
 
-/// Reads what came on a stream of QPACK.
+/// Reads what has arrived on a QPACK stream.
 fn poll_qpack(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,
     qpack: &mut Qpack,
-    ward: &Ward,
+    shared: &Shared,
 ) -> Result<(), Broken> {
     for _ in 0..PIECES {
         match stream.poll_read_chunk(cx) {
             Poll::Pending => return Ok(()),
             Poll::Ready(Ok(Some(chunk))) => {
-                ward.charge(chunk.len() as u64)?;
+                shared.charge(chunk.len() as u64)?;
                 qpack.take(&chunk)?;
             }
             // RFC 9204 s.4.2.
-            Poll::Ready(Ok(None) | Err(ReadError::Reset(_))) => return Err(closed().into()),
+            Poll::Ready(Ok(None) | Err(ReadError::Reset(_))) => {
+                return Err(Violation::CriticalStreamClosed.into());
+            }
             Poll::Ready(Err(ReadError::Connection(error))) => {
                 return Err(Broken::Connection(error));
             }
-            // Nobody here stops it, and a server has no early data.
+            // Unreachable: this end does not stop the stream, and a server has no early data.
             Poll::Ready(Err(ReadError::Closed | ReadError::EarlyDataRejected)) => return Ok(()),
         }
     }

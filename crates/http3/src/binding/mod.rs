@@ -1,21 +1,23 @@
-//! The `h3` crate's view of a connection, and what of RFC 9114 and RFC 9204 is checked before it.
+//! Binds the `h3` crate to a QUIC connection, and checks rules of RFC 9114 and RFC 9204 that `h3` does not check.
 //!
 //! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
-//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control stream and QPACK's, `intake.rs` at streams of one
-//! direction; `streams.rs` are streams as `h3` has them; `fault.rs` says what can be wrong;
+//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control
+//! stream and QPACK's, `intake.rs` at streams of one direction; `streams.rs` are streams as `h3` has them;
+//! `violation.rs` lists the rules that a peer can break; `shared.rs` is what the streams of a connection share;
 //! `requests.rs` has what a server's requests share; `bell.rs` knows whether there is anything to look at.
 //! `docs/decisions/0022-before-h3.md` has the reasons.
 
 mod bell;
 mod control;
-mod fault;
 mod fields;
 mod frames;
 mod huffman;
 mod intake;
 mod requests;
+mod shared;
 mod static_table;
 mod streams;
+mod violation;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,15 +28,16 @@ use equic_wire::VarInt;
 use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId};
 
-use fault::Ward;
 use frames::Kind;
 use intake::Intake;
+use shared::Shared;
 
-pub use fault::{FrameLimits, Malformed, Violation};
 pub(crate) use requests::Requests;
+pub use shared::FrameLimits;
 pub use streams::{BidiStream, RecvStream, SendStream};
+pub use violation::Violation;
 
-/// Pieces that are read in a row for nothing to hand on, before others have their turn.
+/// Pieces that are read in a row without a result, before the task yields.
 const PIECES: usize = 16;
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
@@ -72,7 +75,7 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
 }
 
 fn id(id: equic_wire::StreamId) -> StreamId {
-    // Both have 62 bits, so that it cannot fail.
+    // Cannot fail: both have 62 bits.
     StreamId::try_from(id.as_varint().get()).unwrap_or_else(|_| unreachable!("62 bits"))
 }
 
@@ -94,9 +97,9 @@ impl QuicConnection {
 
     /// Over an open connection.
     pub fn with_limits(connection: equic_quic::Connection, limits: FrameLimits) -> QuicConnection {
-        let ward = Arc::new(Ward::new(limits));
-        let intake = Intake::new(connection.clone(), Arc::clone(&ward));
-        QuicConnection { open: OpenStreams(connection, ward), intake }
+        let shared = Arc::new(Shared::new(limits));
+        let intake = Intake::new(connection.clone(), Arc::clone(&shared));
+        QuicConnection { open: OpenStreams(connection, shared), intake }
     }
 
     /// Returns a server's handle to the requests of this connection.
@@ -104,18 +107,18 @@ impl QuicConnection {
         Requests(Arc::clone(&self.open.1))
     }
 
-    /// Says, later, which rule the peer broke.
+    /// Returns a handle that reports later whether the peer broke a rule.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.open.1))
     }
 }
 
-/// Watches whether the peer keeps to HTTP/3.
+/// Reports a violation of HTTP/3 by the peer, and a server's GOAWAY.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Ward>);
+pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// The rule that the peer broke, if that is why the connection was closed.
+    /// Returns the rule that the peer broke, if the connection was closed because of it.
     pub fn violation(&self) -> Option<Violation> {
         self.0.violation()
     }
@@ -140,7 +143,7 @@ struct GoingAway;
 
 /// Opens streams.
 #[derive(Clone)]
-pub struct OpenStreams(equic_quic::Connection, Arc<Ward>);
+pub struct OpenStreams(equic_quic::Connection, Arc<Shared>);
 
 fn close(connection: &equic_quic::Connection, why: Code, reason: &[u8]) {
     connection.close(code(why.value()), &String::from_utf8_lossy(reason));
@@ -149,13 +152,12 @@ fn close(connection: &equic_quic::Connection, why: Code, reason: &[u8]) {
 /// Closes a connection because of what the peer did.
 fn refuse(
     connection: &equic_quic::Connection,
-    ward: &Ward,
-    why: Code,
-    reason: &'static str,
+    shared: &Shared,
+    violation: Violation,
 ) -> ConnectionErrorIncoming {
-    ward.set_violation(Violation { code: why, reason });
-    close(connection, why, reason.as_bytes());
-    ConnectionErrorIncoming::Undefined(Arc::new(Violation { code: why, reason }))
+    shared.set_violation(violation);
+    connection.close(code(violation.code().value()), violation.phrase());
+    ConnectionErrorIncoming::Undefined(Arc::new(violation))
 }
 
 fn poll_open_bidi<B: Buf>(

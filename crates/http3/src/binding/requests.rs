@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use super::fault::Ward;
+use super::shared::Shared;
 
 /// State of a server's connection that its request streams share.
 #[derive(Debug)]
@@ -72,26 +72,26 @@ pub(super) struct ContentLeft {
     stream: u64,
     reported: u64,
     too_long: bool,
-    ward: Arc<Ward>,
+    shared: Arc<Shared>,
 }
 
 impl ContentLeft {
-    pub(super) fn new(stream: u64, ward: Arc<Ward>) -> ContentLeft {
-        ContentLeft { stream, reported: 0, too_long: false, ward }
+    pub(super) fn new(stream: u64, shared: Arc<Shared>) -> ContentLeft {
+        ContentLeft { stream, reported: 0, too_long: false, shared }
     }
 
     /// The request's header fields are too long. `h3` has got others in their place.
     pub(super) fn set_too_long(&mut self) {
         if !self.too_long {
             self.too_long = true;
-            self.ward.requests.too_long().insert(self.stream);
+            self.shared.requests.too_long().insert(self.stream);
         }
     }
 
     pub(super) fn report(&mut self, left: u64) {
         if left != self.reported {
             self.reported = left;
-            self.ward.requests.set_content(self.stream, left);
+            self.shared.requests.set_content(self.stream, left);
         }
     }
 }
@@ -100,14 +100,14 @@ impl Drop for ContentLeft {
     fn drop(&mut self) {
         self.report(0);
         if self.too_long {
-            self.ward.requests.too_long().remove(&self.stream);
+            self.shared.requests.too_long().remove(&self.stream);
         }
     }
 }
 
 /// A server's handle to the requests of one of its connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests(pub(super) Arc<Ward>);
+pub(crate) struct Requests(pub(super) Arc<Shared>);
 
 impl Requests {
     /// Rejects all requests that come from now on (H3_REQUEST_REJECTED). Returns the ID of the first

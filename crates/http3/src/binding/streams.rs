@@ -1,4 +1,4 @@
-//! Streams as `h3` has them.
+//! The stream types of `h3` over `equic_quic`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -10,9 +10,10 @@ use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 
 use super::bell::Bell;
-use super::fault::{Fault, Malformed, Ward};
 use super::frames::{Frames, Kind};
 use super::requests::ContentLeft;
+use super::shared::Shared;
+use super::violation::Violation;
 use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
 
 /// Types of streams that must stay open (RFC 9114 s.6.2.1, RFC 9204 s.4.2): control, QPACK encoder and
@@ -32,7 +33,7 @@ enum Unused {
     /// Something was written, or nothing needs to be done.
     No,
     /// A stream of one direction, whose type is written first.
-    Typeless(Arc<Ward>),
+    Typeless(Arc<Shared>),
     /// A request that was not answered. The flag is set when it is.
     Unanswered(Arc<AtomicBool>),
 }
@@ -44,9 +45,9 @@ impl<B: Buf> SendStream<B> {
 
     pub(super) fn of_one_direction(
         stream: transport::SendStream,
-        ward: &Arc<Ward>,
+        shared: &Arc<Shared>,
     ) -> SendStream<B> {
-        let unused = Unused::Typeless(Arc::clone(ward));
+        let unused = Unused::Typeless(Arc::clone(shared));
         SendStream { stream, writing: Box::default(), unused }
     }
 }
@@ -57,6 +58,9 @@ impl<B> Drop for SendStream<B> {
             // RFC 9114 s.4.1: a stream that ends without a response would be an error of the whole
             // connection.
             self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
+        } else if std::thread::panicking() {
+            // The message may be incomplete, and must not end like a complete one.
+            self.stream.reset(code(Code::H3_INTERNAL_ERROR.value()));
         }
     }
 }
@@ -82,9 +86,10 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
         }
         let data = data.into();
         match std::mem::replace(&mut self.unused, Unused::No) {
-            Unused::Typeless(ward) => {
+            Unused::Typeless(shared) => {
                 if data.chunk().first().is_some_and(|kind| CRITICAL.contains(kind)) {
-                    let mut critical = ward.critical.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut critical =
+                        shared.critical.lock().unwrap_or_else(PoisonError::into_inner);
                     critical.push(self.stream.id());
                 }
             }
@@ -109,41 +114,41 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 }
 
-/// The receiving half of a stream. `h3` and applications move it from one future into another, and a runtime moves those,
-/// so what is moved is a pointer.
+/// The receiving half of a stream. `h3` and applications move it from one future into another, and a runtime moves
+/// those, so what is moved is a pointer.
 pub struct RecvStream(Box<Receiver>);
 
 struct Receiver {
     stream: transport::RecvStream,
     connection: transport::Connection,
-    ward: Arc<Ward>,
+    shared: Arc<Shared>,
     frames: Frames,
-    /// A control stream's type, which `h3` wants to see.
+    /// The stream type of a control stream, which `h3` expects to read first.
     first: Option<Bytes>,
-    /// Bytes that were read and not taken apart into frames yet.
+    /// Bytes that were read and not parsed yet.
     input: Bytes,
     ended: bool,
-    /// Of a control stream, which is looked at far more often than something comes.
+    /// Only for a control stream, which is polled far more often than data arrives.
     bell: Option<Arc<Bell>>,
-    /// Of a request.
+    /// Only for a request: how much of its content is still to come.
     content: Option<ContentLeft>,
-    /// Of a request: whether its response has begun.
+    /// Only for a request: whether its response has begun.
     answered: Option<Arc<AtomicBool>>,
 }
 
 impl RecvStream {
     pub(super) fn new(stream: transport::RecvStream, kind: Kind, open: &OpenStreams) -> RecvStream {
-        let OpenStreams(connection, ward) = open.clone();
+        let OpenStreams(connection, shared) = open.clone();
         let bell = matches!(kind, Kind::Control(_)).then(|| Arc::new(Bell::new()));
         let content = matches!(kind, Kind::Request)
-            .then(|| ContentLeft::new(stream.id().as_varint().get(), Arc::clone(&ward)));
-        let frames = Frames::new(kind, Arc::clone(&ward));
+            .then(|| ContentLeft::new(stream.id().as_varint().get(), Arc::clone(&shared)));
+        let frames = Frames::new(kind, Arc::clone(&shared));
         let input = Bytes::new();
         let first = None;
         RecvStream(Box::new(Receiver {
             stream,
             connection,
-            ward,
+            shared,
             frames,
             first,
             input,
@@ -154,7 +159,7 @@ impl RecvStream {
         }))
     }
 
-    /// The stream, with `first` given before all that comes on it.
+    /// Returns the stream with `first` before the bytes that arrive on it.
     pub(super) fn preceded_by(mut self, first: Bytes) -> RecvStream {
         self.0.first = Some(first);
         self
@@ -164,8 +169,7 @@ impl RecvStream {
 impl Drop for RecvStream {
     fn drop(&mut self) {
         if let Some(answered) = &self.0.answered {
-            // RFC 9114 s.4.1: H3_NO_ERROR after the response only. Without effect if the request has
-            // ended.
+            // RFC 9114 s.4.1: H3_NO_ERROR only after the response. Has no effect if the request has ended.
             let why = match answered.load(Ordering::Relaxed) {
                 true => Code::H3_NO_ERROR,
                 false => Code::H3_REQUEST_CANCELLED,
@@ -176,17 +180,13 @@ impl Drop for RecvStream {
 }
 
 impl Receiver {
-    fn fail(&mut self, fault: Fault) -> StreamErrorIncoming {
-        match fault {
-            Fault::Connection(why, reason) => {
-                let connection_error = refuse(&self.connection, &self.ward, why, reason);
-                StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
-            }
-            Fault::Stream(why, reason) => {
-                self.stream.stop(code(why.value()));
-                StreamErrorIncoming::Unknown(Box::new(Malformed { code: why, reason }))
-            }
+    fn fail(&mut self, violation: Violation) -> StreamErrorIncoming {
+        if violation.is_stream_error() {
+            self.stream.stop(code(violation.code().value()));
+            return StreamErrorIncoming::Unknown(Box::new(violation));
         }
+        let connection_error = refuse(&self.connection, &self.shared, violation);
+        StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
     }
 
     fn poll_piece(
@@ -208,7 +208,7 @@ impl Receiver {
                 }
                 Ok(None) if self.ended => return Poll::Ready(Ok(None)),
                 Ok(None) => {}
-                Err(fault) => return Poll::Ready(Err(self.fail(fault))),
+                Err(violation) => return Poll::Ready(Err(self.fail(violation))),
             }
             let chunk = self.stream.poll_read_chunk(cx);
             if let Some(content) = &mut self.content {
@@ -235,7 +235,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // RFC 9114 s.4.1.1: a response that is not read to its end. Without effect if it was.
+        // RFC 9114 s.4.1.1: cancels a response that is not read to its end. Has no effect if it was read to its end.
         if self.frames.is_response() {
             self.stream.stop(code(Code::H3_REQUEST_CANCELLED.value()));
         }
@@ -334,10 +334,10 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
     ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         let data = self.receive.poll_data(cx);
         if let Poll::Ready(Err(StreamErrorIncoming::Unknown(error))) = &data
-            && let Some(Malformed { code: why, .. }) = error.downcast_ref()
+            && let Some(violation) = error.downcast_ref::<Violation>()
         {
             // RFC 9114 s.4.1.2: both directions.
-            quic::SendStream::reset(&mut self.send, why.value());
+            quic::SendStream::reset(&mut self.send, violation.code().value());
         }
         data
     }
@@ -357,7 +357,7 @@ mod tests {
 
     /// A request's stream is moved several times before it is read: no more than a handful of words.
     #[test]
-    fn what_is_moved_of_a_stream_is_small() {
+    fn stream_handle_is_small() {
         assert!(size_of::<BidiStream<Bytes>>() <= 64, "{}", size_of::<BidiStream<Bytes>>());
     }
 }

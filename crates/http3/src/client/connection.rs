@@ -15,7 +15,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use tokio::time::Instant;
 
 use super::{ClientError, Target, Unprocessed, in_time};
-use crate::binding::{self, FrameLimits, Watch};
+use crate::binding::{self, FrameLimits, Violation, Watch};
 use crate::{h3_code, message};
 
 /// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
@@ -87,7 +87,7 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// Says what a stream's error comes from: if the connection is gone, why it is.
+    /// Returns the cause of a stream's error. If the connection was closed, that is the reason of the close.
     fn error(&self, error: &StreamError) -> ClientError {
         if let Some(violation) = self.watch.violation() {
             return self.http(violation.to_string());
@@ -97,11 +97,11 @@ impl Shared {
                 ClientError::Lost { peer: self.peer, source }
             }
             (_, StreamError::RemoteTerminate { code, .. }) => {
-                self.http(format!("the server gave the stream up ({code})"))
+                self.http(format!("the server reset the stream ({code})"))
             }
             _ => {
                 let reason = error.to_string();
-                // What was found before `h3`, which has no word for it.
+                // `h3` has no variant for errors of the binding.
                 self.http(reason.strip_prefix("Undefined error: ").unwrap_or(&reason).to_owned())
             }
         }
@@ -156,9 +156,9 @@ impl Shared {
     }
 
     /// Gives up a malformed response (RFC 9114 s.4.1.2).
-    fn malformed(&self, stream: &mut ResponseStream, reason: &str) -> ClientError {
+    fn malformed(&self, stream: &mut ResponseStream, violation: Violation) -> ClientError {
         give_up(stream);
-        self.http(format!("a malformed response: {reason}"))
+        self.http(format!("malformed response: {violation}"))
     }
 
     fn http(&self, reason: String) -> ClientError {
@@ -167,7 +167,7 @@ impl Shared {
 }
 
 impl Connection {
-    /// `handshake`: how long it took; none: nothing waits for it.
+    /// Sets HTTP/3 up. `handshake` is its duration, or `None` if the connection did not wait for it (0-RTT).
     pub(super) async fn new(
         quic: quic::Connection,
         target: Target,
@@ -210,10 +210,11 @@ impl Connection {
         Ok(Self { shared, send })
     }
 
-    /// GETs a path (with query), which must begin with a slash. The response's body has yet to come.
+    /// Sends a GET request for a path with query, which must begin with a slash. Returns when the header fields of the
+    /// response have arrived.
     ///
     /// # Errors
-    /// A connection that is, or gets, closed; a server that does not keep to HTTP/3; no response
+    /// Fails if the connection is or gets closed, if the server breaks a rule of HTTP/3, or if no response arrives
     /// within [`super::ClientConfig::timeout`].
     pub async fn get(&self, path: &PathAndQuery) -> Result<Response, ClientError> {
         self.request(Method::GET, path).await
@@ -276,7 +277,7 @@ impl Connection {
         let checked = message::check_fields(&parts.headers)
             .and_then(|()| message::content_length(&parts.headers));
         let announced = match checked {
-            Err(reason) => return Err(self.shared.malformed(&mut stream, reason)),
+            Err(violation) => return Err(self.shared.malformed(&mut stream, violation)),
             // RFC 9110 s.6.4.1: no content, whatever is announced.
             Ok(_) if is_head || matches!(parts.status.as_u16(), 204 | 304) => Some(0),
             Ok(announced) => announced,
@@ -327,13 +328,13 @@ impl Connection {
                 if !head.status().is_informational() {
                     return Ok((head, stream));
                 }
-                if let Err(reason) = message::check_interim(&head) {
-                    return Err(shared.malformed(&mut stream, reason));
+                if let Err(violation) = message::check_interim(&head) {
+                    return Err(shared.malformed(&mut stream, violation));
                 }
             }
         };
         tokio::select! {
-            // A response that is here counts, whatever the GOAWAY says of it.
+            // A response that has arrived counts, even if GOAWAY names its request.
             biased;
             outcome = exchange => outcome,
             () = shared.watch.goes_away(|| sent.stream()) => {
@@ -353,13 +354,13 @@ impl Connection {
         self.shared.peer
     }
 
-    /// Outcome of the requests that were sent before the handshake was complete
-    /// ([`super::ClientConfig::early_data`]), as far as it is known.
+    /// Returns the state of the requests that were sent before the handshake was complete
+    /// ([`super::ClientConfig::early_data`]).
     pub fn early_data(&self) -> EarlyData {
         self.shared.early_data()
     }
 
-    /// Duration of the handshake; zero where nothing waited for it.
+    /// Duration of the handshake. Zero if the connection did not wait for it (0-RTT).
     pub fn handshake(&self) -> Duration {
         self.shared.handshake
     }
@@ -416,7 +417,7 @@ pub struct Timing {
     pub handshake: Duration,
     /// From sending the request to the response's header fields.
     pub first_byte: Duration,
-    /// From sending the request to the end of the body; none while it has not come.
+    /// From sending the request to the end of the body. `None` before the end has arrived.
     pub total: Option<Duration>,
 }
 
@@ -436,7 +437,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The next piece of the body; none at its end.
+    /// Returns the next piece of the body, or `None` at its end.
     ///
     /// # Errors
     /// A connection or stream that is closed, a timeout, a body of another length than announced,
@@ -456,7 +457,7 @@ impl Response {
                     shared.error(&error)
                 })?;
                 let checked = trailers.as_ref().map_or(Ok(()), message::check_fields);
-                checked.map_err(|reason| shared.malformed(stream, reason))?;
+                checked.map_err(|violation| shared.malformed(stream, violation))?;
             }
             Ok(data)
         })

@@ -50,7 +50,7 @@ pub enum ClientError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The connection could not even be tried.
+    /// The connection attempt could not be started.
     #[error("cannot connect to {peer}: {source}")]
     Start {
         /// The server's address.
@@ -59,7 +59,7 @@ pub enum ClientError {
         source: ConnectError,
     },
     /// The handshake failed.
-    #[error("cannot connect to {peer}: {source}{}", mend(source))]
+    #[error("cannot connect to {peer}: {source}{}", hint(source))]
     Handshake {
         /// The server's address.
         peer: SocketAddr,
@@ -88,13 +88,13 @@ pub enum ClientError {
     Unprocessed {
         /// The server's address.
         peer: SocketAddr,
-        /// Reason that the request was not processed the last time.
+        /// Reason for which the request was not processed the last time.
         why: Unprocessed,
         /// Number of times that the request was sent, or would have been.
         times: u32,
     },
-    /// The body ended early, or went on for too long.
-    #[error("the body has {received} bytes, the server announced {announced}")]
+    /// The body has another length than announced.
+    #[error("the body has {received} bytes, but the server announced {announced}")]
     Length {
         /// Bytes received.
         received: u64,
@@ -104,7 +104,7 @@ pub enum ClientError {
     /// The body is larger than the caller wanted.
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
-        /// Most bytes that the caller allowed.
+        /// Largest size that the caller permitted, in bytes.
         limit: u64,
     },
     /// The handshake or the request took too long.
@@ -112,7 +112,7 @@ pub enum ClientError {
     Timeout {
         /// "handshake", "request" or "name resolution".
         what: &'static str,
-        /// Time after which it was given up.
+        /// Time after which it was abandoned.
         after: Duration,
     },
 }
@@ -139,14 +139,15 @@ fn attempts(times: u32) -> String {
     if times > 1 { format!(", after {times} attempts on new connections") } else { String::new() }
 }
 
-fn mend(error: &ConnectionError) -> &'static str {
+/// Returns what the user can do about the error.
+fn hint(error: &ConnectionError) -> &'static str {
     match error {
-        // rustls, of RFC 5280 s.4.2.1.9: what may sign certificates is not a server's own.
+        // rustls (RFC 5280 s.4.2.1.9): a server must not present the certificate of a CA as its own.
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
-            " (the server shows a CA's certificate as its own, as `openssl req -x509` makes them unless \
-             told otherwise; believe exactly this one: --pin FINGERPRINT, which `openssl x509 -in FILE \
+            " (the server presents a CA certificate as its own, which `openssl req -x509` creates by \
+             default; to trust exactly this certificate use --pin FINGERPRINT, which `openssl x509 -in FILE \
              -noout -fingerprint -sha256` prints; or create it again with `-addext \
-             basicConstraints=critical,CA:FALSE`, and --ca FILE takes it)"
+             basicConstraints=critical,CA:FALSE` and use --ca FILE)"
         }
         ConnectionError::Transport { code, .. } if is_crypto(*code) => {
             " (if the certificate is not trusted: --ca FILE, --pin FINGERPRINT, or --insecure)"
@@ -164,16 +165,16 @@ fn is_crypto(code: u64) -> bool {
 /// Kind of failure, as counted in the results of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The server said no: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or H3_REQUEST_REJECTED.
+    /// The server refused: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or H3_REQUEST_REJECTED.
     Refused,
-    /// There was no answer, or none in time.
+    /// No answer arrived in time.
     Timeout,
     /// Anything else, by kind.
     Error(&'static str),
 }
 
 impl ClientError {
-    /// Returns true if no server answered: the address cannot be reached, or nothing came in time.
+    /// Returns true if no server answered: the address cannot be reached, or no answer arrived in time.
     pub(super) fn is_silence(&self) -> bool {
         use ConnectionError::{TimedOut, Unreachable};
         matches!(

@@ -6,8 +6,8 @@
 //! [`Client::rebind`] moves the client, with its connections, to another address.
 //!
 //! `target` reads URLs. `connection` holds requests and responses. `repeat` keeps connections and sends requests again
-//! that a server did not process. `paths` opens and closes paths as addresses come and go. `error` says what failed, and
-//! whether the server refused, fell silent, or broke.
+//! that a server did not process. `paths` opens and closes paths as addresses come and go. `error` says what failed,
+//! and whether the server refused, fell silent, or broke.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -46,47 +46,48 @@ pub use target::Target;
 pub struct ClientConfig {
     /// Servers that the client trusts, by their certificates.
     pub trust: Trust,
-    /// Source address and port; none: any of either family, port chosen by the system.
+    /// Source address and port. `None`: any address of both families, and a port that the system chooses.
     pub bind: Option<SocketAddr>,
-    /// Most paths of a connection at a time (RFC 10069), up to 8, if the server takes several: see [`Client::set_paths`].
+    /// Largest number of paths of a connection (RFC 10069), up to 8. The server must support multipath: see
+    /// [`Client::set_paths`].
     pub max_paths: usize,
-    /// Way to divide what is sent among several paths.
+    /// How data is distributed over several paths.
     pub scheduler: Scheduler,
-    /// Address that packets are sent to, instead of the one the URL's host resolves to; none: that one.
+    /// Address that packets are sent to. `None`: the address that the URL's host resolves to.
     pub connect_to: Option<SocketAddr>,
-    /// Time for one handshake, or for one request with its response; none: no limit but idleness.
+    /// Time limit for one handshake, and for one request with its response. `None`: only the idle timeout applies.
     pub timeout: Option<Duration>,
-    /// A connection is given up after this long without a packet; zero: never.
+    /// Time without a received packet after which a connection is closed. Zero: never.
     pub idle_timeout: Duration,
-    /// A packet is sent after this much silence, so that the connection stays open; none: never.
+    /// Time without packets after which the client sends one to keep the connection open. `None`: never.
     pub keep_alive: Option<Duration>,
-    /// SO_RCVBUF of the socket, bytes; none: the system's default.
+    /// SO_RCVBUF of the socket, in bytes. `None`: the system's default.
     pub receive_buffer: Option<usize>,
-    /// UDP generic receive offload: faster downloads, for 3 MB of memory a socket.
+    /// Enables UDP generic receive offload: downloads are faster, and each socket takes 3 MB of memory.
     pub receive_offload: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
     /// Asks servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
     /// a server that keeps it costs a round trip more.
     pub upgrade_to_v2: bool,
-    /// File that TLS secrets are written to, for packet analysers; none: they are not written.
+    /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
-    /// Folder for a qlog file of each connection; none: no qlog files are written.
+    /// Folder for a qlog file of each connection. `None`: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// Output for a line about each packet; none: no lines are written.
+    /// Output for a line about each packet. `None`: no lines are written.
     pub trace: Option<PacketTrace>,
     /// Sends requests before the handshake is complete (0-RTT), to servers that this client
-    /// has been connected to and that allow it. Only those of safe methods (RFC 9110 s.9.2.1): an
-    /// attacker can have them carried out more than once (RFC 8470 s.2). Sessions are in memory alone,
-    /// for rustls does not write them down.
+    /// has been connected to and that allow it. Only requests with safe methods are sent early (RFC 9110 s.9.2.1),
+    /// because an attacker can replay them (RFC 8470 s.2). Sessions are kept in memory only, because rustls cannot
+    /// store them.
     pub early_data: bool,
-    /// True if an attempt ends as soon as the network says that nothing listens there, or that no way
-    /// leads there (ICMP), before anything has come from the server; then the next address of the host
-    /// is tried. Otherwise it goes on until the time is over.
+    /// True if an attempt ends when an ICMP error reports that the address or port is unreachable, unless the server
+    /// has already answered. The next address of the host is then tried. Otherwise the attempt continues until its
+    /// time limit.
     pub heed_unreachable: bool,
-    /// An extension of QUIC that each connection speaks; none: QUIC as it is.
+    /// An extension of QUIC that each connection uses. `None`: no extension.
     pub extension: Option<Extension>,
-    /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
+    /// Attaches hooks to each new connection before its first packet. `None`: no hooks.
     pub hooks: Option<Hooks>,
 }
 
@@ -116,12 +117,12 @@ impl Default for ClientConfig {
     }
 }
 
-/// TLS and transport settings, made once and shared by any number of clients.
+/// TLS and transport settings, prepared once and shared by any number of clients.
 #[derive(Clone)]
 pub struct Prepared(quic::ClientConfig);
 
 impl Prepared {
-    /// Makes them.
+    /// Prepares the settings.
     ///
     /// # Errors
     /// A CA file that cannot be read, a setting that is out of range.
@@ -189,8 +190,8 @@ impl Client {
         Self::with_prepared(Arc::new(config), quic)
     }
 
-    /// As [`new`](Self::new), with settings that other clients have, too: what `config` says of TLS and transport is
-    /// not looked at.
+    /// Like [`new`](Self::new), with prepared settings that other clients use, too. The TLS and transport settings in
+    /// `config` are ignored.
     ///
     /// # Errors
     /// An address that cannot be bound.
@@ -207,7 +208,7 @@ impl Client {
         settings.receive_offload = config.receive_offload;
         settings.qlog.clone_from(&config.qlog);
         settings.trace.clone_from(&config.trace);
-        // As with sessions: each connection is to cost the server the same.
+        // Like sessions: without 0-RTT, each connection must cost the server the same.
         settings.keep_tokens = config.early_data;
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket]).map_err(|error| {
@@ -217,10 +218,10 @@ impl Client {
         Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
     }
 
-    /// Says from which addresses of ours connections have paths beside their first one (RFC 10069): those that are open
-    /// and those to come open and close paths until it is so. [`ClientConfig::max_paths`] has to allow it, and the server,
-    /// too; a path that cannot be opened is tried again later. A first path whose address is gone is closed when there is
-    /// another, and opened again when its address is not gone any more.
+    /// Sets the local addresses from which connections have additional paths (RFC 10069). Open and future connections
+    /// open and close paths accordingly. [`ClientConfig::max_paths`] and the server must permit it. A path that
+    /// cannot be opened is tried again later. A first path whose address is gone is closed once there is another
+    /// path, and is opened again when its address is back.
     pub fn set_paths(&self, addresses: PathAddresses) {
         self.paths.set(addresses);
     }
@@ -296,7 +297,7 @@ impl Client {
         Connection::new(quic, target.clone(), peer, handshake, self.config.timeout).await
     }
 
-    /// Opens the further paths of a connection, and closes them, beside all else.
+    /// Starts a task that opens and closes the additional paths of a connection.
     fn open_paths(&self, quic: &quic::Connection) {
         if self.config.max_paths > 1 {
             let (paths, quic) = (Arc::clone(&self.paths), quic.clone());
@@ -335,8 +336,8 @@ impl Client {
         Ok(peers)
     }
 
-    /// Closes the connection that [`get`](Self::get) has kept to a URL's server, if there is one: the
-    /// next request begins another.
+    /// Drops the connection that [`get`](Self::get) has kept to a URL's server, if any. The next request opens a new
+    /// one.
     ///
     /// # Errors
     /// A URL that is not https.
@@ -358,14 +359,14 @@ impl Client {
             .map_err(|error| ClientError::Bind { address, source: BindError::system_error(error) })
     }
 
-    /// Closes all connections and waits, a second at most, until the servers should know.
+    /// Closes all connections, and waits up to a second until the servers should have received it.
     pub async fn close(&self) {
         self.kept().clear();
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
     }
 
-    /// Closes all connections without waiting; they linger in the background.
+    /// Closes all connections without waiting. Their close packets are sent in the background.
     pub fn abandon(&self) {
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }
@@ -385,7 +386,7 @@ fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocke
         .map_err(|error| ClientError::Bind { address, source: BindError::system_error(error) })
 }
 
-/// Runs a step until a deadline; `start` is when what the deadline is for began.
+/// Runs a step until a deadline. `start` is the begin of the operation, for the error message.
 ///
 /// # Errors
 /// The step's own, or [`ClientError::Timeout`] at the deadline.

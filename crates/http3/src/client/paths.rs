@@ -1,4 +1,4 @@
-//! Paths of connections (RFC 10069), as addresses of ours come and go.
+//! Opens and closes paths of connections (RFC 10069) when local addresses appear and disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,28 +11,28 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// A path that cannot be opened is tried again after so long, and after twice as long each time.
+/// Time after which a path that could not be opened is tried again. It doubles with each failure.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Number of times that the pause is doubled, at most.
+/// Largest number of times that the pause is doubled.
 const DOUBLINGS: u32 = 6;
 
-/// Addresses of ours that paths of connections lead from: see [`Client::set_paths`](super::Client::set_paths).
+/// Local addresses of the paths of connections: see [`Client::set_paths`](super::Client::set_paths).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathAddresses {
-    /// Every connection has a path from each of those that are of its server's family.
+    /// Every connection has a path from each of these addresses that is of its server's family.
     pub wanted: Vec<IpAddr>,
-    /// Nothing can be sent from these any more: a path from there is closed, if there is another.
+    /// Addresses that no longer exist. A path from one of them is closed if there is another path.
     pub gone: Vec<IpAddr>,
-    /// Label of each path from these, in units of the application's ([`Connection::set_path_cost`](quic::Connection::set_path_cost)); none:
-    /// it costs nothing.
+    /// Cost of the paths from these addresses, in the application's units
+    /// ([`Connection::set_path_cost`](quic::Connection::set_path_cost)). An address without an entry costs nothing.
     pub costs: BTreeMap<IpAddr, u32>,
 }
 
-/// Addresses of a client's machine, as all its connections know them.
+/// Local addresses that all connections of a client share.
 pub(super) struct Paths {
     endpoint: Endpoint,
     addresses: watch::Sender<PathAddresses>,
-    /// Addresses that the endpoint has a socket of their own for.
+    /// Addresses for which the endpoint has a separate socket.
     bound: Mutex<BTreeSet<IpAddr>>,
 }
 
@@ -42,7 +42,7 @@ impl Paths {
         Paths { endpoint, addresses, bound: Mutex::default() }
     }
 
-    /// Says which addresses there are from now on.
+    /// Replaces the addresses.
     pub(super) fn set(&self, addresses: PathAddresses) {
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         for address in &addresses.gone {
@@ -54,10 +54,10 @@ impl Paths {
         self.addresses.send_replace(addresses);
     }
 
-    /// Sees to it that there is a socket for an address.
+    /// Binds a socket to an address, unless there is one.
     ///
     /// # Errors
-    /// The system's error, if the address cannot be had.
+    /// The system's error, if the address cannot be bound.
     fn bind(&self, address: IpAddr) -> io::Result<()> {
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         if !bound.contains(&address) {
@@ -87,7 +87,8 @@ impl Paths {
             );
             let again = attempts.next();
             tokio::select! {
-                // The peer may have closed one; or there is another one now, so that one that is gone can be closed.
+                // The peer may have closed a path. Or a new path was opened, so that one whose address is gone can be
+                // closed.
                 changed = connection.paths_changed(changes) => match changed {
                     Ok(count) => changes = count,
                     Err(_) => return,
@@ -102,7 +103,7 @@ impl Paths {
         }
     }
 
-    /// Closes what is gone, and begins to open what is missing.
+    /// Closes paths whose addresses are gone, and begins to open missing ones.
     fn adjust(
         &self,
         connection: &quic::Connection,
@@ -117,27 +118,29 @@ impl Paths {
             .collect();
         let is_gone = |address: &IpAddr| now.gone.contains(address);
         for (id, _) in paths.iter().filter(|(_, local)| local.as_ref().is_some_and(is_gone)) {
-            // If it is the last path it may yet work again.
+            // The last path is not closed, because it may work again.
             match connection.close_path(*id, TransportErrorCode::APPLICATION_ABANDON_PATH) {
-                Ok(()) => tracing::debug!(%id, "its address is gone"),
-                Err(error) => tracing::debug!(%id, %error, "its address is gone"),
+                Ok(()) => tracing::debug!(%id, "path closed: its address is gone"),
+                Err(error) => {
+                    tracing::debug!(%id, %error, "path not closed although its address is gone")
+                }
             }
         }
         for (id, local) in &paths {
             if let Some(cost) = local.and_then(|local| now.costs.get(&local)) {
-                // An error says that it was closed meanwhile.
+                // Fails only if the path was closed meanwhile.
                 let _ = connection.set_path_cost(*id, *cost);
             }
         }
         let v4 = connection.remote_address().ip().to_canonical().is_ipv4();
-        // The first path's own address comes back as the others do.
+        // The address of the first path is handled like the others if it comes back.
         let wanted = now.wanted.iter().copied().filter(|address| Some(*address) != first);
         for address in wanted.chain(first).filter(|address| address.is_ipv4() == v4) {
             let open = paths.iter().any(|(_, local)| *local == Some(address));
             if is_gone(&address) || attempts.waits(address) {
                 continue;
             }
-            // The first path needs no socket of its own; any other does, once its interface is another one, too.
+            // The first path uses the shared socket. Any other needs its own, also after its interface was replaced.
             if (!open || Some(address) != first)
                 && let Err(error) = self.bind(address)
             {
@@ -149,7 +152,7 @@ impl Paths {
     }
 }
 
-/// Waits until a moment; none: for ever.
+/// Waits until a time, or without end for `None`.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -160,25 +163,25 @@ async fn reached(at: Option<Instant>) {
 /// Attempts to open paths of a connection.
 #[derive(Default)]
 struct Attempts {
-    /// Those under way.
+    /// Attempts in progress.
     opening: JoinSet<(IpAddr, Result<PathId, quic::PathError>)>,
     under_way: BTreeSet<IpAddr>,
-    /// Number of failures in a row, and the time before which it is not tried again.
+    /// By address: the number of consecutive failures, and the earliest time of the next attempt.
     failures: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
 impl Attempts {
-    /// True if a path is being opened, or is not to be opened yet.
+    /// Returns true if a path from this address is being opened, or must not be tried yet.
     fn waits(&self, address: IpAddr) -> bool {
         let failed = self.failures.get(&address);
         self.under_way.contains(&address) || failed.is_some_and(|(_, at)| Instant::now() < *at)
     }
 
-    /// The next moment at which a path may be tried again that could not be opened; none: there is no such path.
+    /// Returns the next time at which a failed path may be tried again, or `None` if no path has failed.
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
         let waiting = self.failures.iter().filter(|(address, _)| !self.under_way.contains(address));
-        // One whose moment is over was tried, or is not wanted any more.
+        // A path whose time has passed was tried, or is no longer wanted.
         waiting.map(|(_, (_, at))| *at).filter(|at| *at > now).min()
     }
 
@@ -192,7 +195,7 @@ impl Attempts {
         self.under_way.remove(&address);
         match outcome {
             Ok(id) => {
-                tracing::debug!(%id, %address, "another path");
+                tracing::debug!(%id, %address, "path opened");
                 self.failures.remove(&address);
             }
             Err(error) => self.on_failed(address, &error),
@@ -202,7 +205,7 @@ impl Attempts {
     fn on_failed(&mut self, address: IpAddr, error: &dyn std::error::Error) {
         let count = self.failures.get(&address).map_or(0, |(count, _)| *count);
         if count == 0 {
-            tracing::warn!(%error, %address, "no path from there");
+            tracing::warn!(%error, %address, "cannot open a path from this address; trying again later");
         }
         let pause = PAUSE * (1 << count.min(DOUBLINGS));
         self.failures.insert(address, (count + 1, Instant::now() + pause));

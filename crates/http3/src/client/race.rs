@@ -32,7 +32,7 @@ impl Client {
         self.race_until(target, peers, early, self.deadline()).await
     }
 
-    /// As [`race`](Self::race), until a deadline.
+    /// Like [`race`](Self::race), until a deadline.
     ///
     /// # Errors
     /// As [`race`](Self::race).
@@ -78,7 +78,7 @@ impl Client {
         }))
     }
 
-    /// Returns a connection whose handshake goes on while requests are sent.
+    /// Returns a connection whose handshake continues while requests are sent.
     async fn begun(
         &self,
         quic: equic_quic::Connection,
@@ -108,7 +108,7 @@ async fn next(running: &mut Vec<Attempt<'_>>) -> Result<Connection, ClientError>
 }
 
 fn keep(failed: &mut Option<ClientError>, error: ClientError) {
-    tracing::debug!(%error, "an address failed");
+    tracing::debug!(%error, "connection attempt failed");
     if failed.as_ref().is_none_or(ClientError::is_silence) {
         *failed = Some(error);
     }

@@ -8,19 +8,19 @@ use tokio::time::Instant;
 use super::{Client, ClientError, Connection, Response, Target, in_time};
 use equic_quic::EarlyData;
 
-/// Attempts of one request. Each connection of a server that takes one request per connection answers
-/// one of the requests that wait, so this bounds how many can wait.
+/// Largest number of attempts of one request. If a server takes one request per connection, each connection answers one
+/// of the waiting requests. So this also limits how many requests can wait.
 const MAX_TIMES: u32 = 100;
 
-/// Attempts of one request in a row, on connections on which the server answered nothing.
+/// Largest number of consecutive attempts of one request on connections on which the server answered nothing.
 const MAX_FRUITLESS: u32 = 4;
 
-/// The connection that is kept to one target. It is locked while a new one is made, so that a server that does not answer
-/// holds up requests to itself only.
+/// The connection that is kept to one target. It is locked while a new one is opened, so that a server that does not
+/// answer delays only requests to itself.
 pub(super) type Kept = Arc<Mutex<Option<Connection>>>;
 
 impl Client {
-    /// GETs a URL, on the connection kept from the last time if it still takes requests.
+    /// Sends a GET request for a URL, on the kept connection if that still takes requests.
     ///
     /// A request that the server did not process is sent again on a new connection: one that it
     /// rejected (RFC 9114 s.4.1.1), that its GOAWAY names (s.5.2), or that was in early data that it
@@ -48,12 +48,12 @@ impl Client {
             if times >= MAX_TIMES || fruitless >= MAX_FRUITLESS || is_late {
                 return Err(ClientError::Unprocessed { peer, why, times });
             }
-            tracing::debug!(%peer, %why, times, "the request is sent again");
+            tracing::debug!(%peer, %why, times, "sending the request again");
         }
     }
 
-    /// Returns the connection that is kept to a target, or a new one if that takes no requests. All
-    /// who ask for this target meanwhile wait for the new one, each until its own deadline.
+    /// Returns the connection that is kept to a target, or a new one if that takes no requests. Other requests to this
+    /// target wait for the new one, each until its own deadline.
     async fn connection(
         &self,
         target: &Target,
@@ -66,7 +66,7 @@ impl Client {
         if let Some(connection) = last.as_ref().filter(|last| last.is_open()) {
             return Ok(connection.clone());
         }
-        // A server that has rejected early data would do it again.
+        // A server that has rejected early data would reject it again.
         let rejected = last.as_ref().is_some_and(|last| last.early_data() == EarlyData::Rejected);
         let early = self.config.early_data && !rejected;
         let peers = in_time(deadline, start, "name resolution", self.addresses(target)).await?;

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_split() {
+    fn url_is_split() {
         for (url, host, port, path) in [
             ("https://example.org", "example.org", 443, "/"),
             ("https://example.org:4433/a?b=c", "example.org", 4433, "/a?b=c"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_url_says_why() {
+    fn url_errors_say_why() {
         for url in [
             "",
             "example.org",

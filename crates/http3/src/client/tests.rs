@@ -22,7 +22,7 @@ fn client() -> Client {
 }
 
 #[tokio::test]
-async fn the_next_address_is_tried_where_nothing_listens() {
+async fn race_tries_the_next_address_if_nothing_listens() {
     let identity = IdentitySource::SelfSigned { names: Vec::new(), directory: None };
     let listen = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(ServerConfig { identity, ..ServerConfig::new(listen) }).unwrap();
@@ -38,7 +38,7 @@ async fn the_next_address_is_tried_where_nothing_listens() {
 }
 
 #[tokio::test]
-async fn race_goes_on_where_the_first_address_is_silent() {
+async fn race_goes_on_if_the_first_address_is_silent() {
     let identity = IdentitySource::SelfSigned { names: Vec::new(), directory: None };
     let listen = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(ServerConfig { identity, ..ServerConfig::new(listen) }).unwrap();
@@ -57,7 +57,7 @@ async fn race_goes_on_where_the_first_address_is_silent() {
 }
 
 #[tokio::test]
-async fn when_nothing_listens_anywhere_the_last_says_so() {
+async fn race_reports_the_last_error_if_nothing_listens_anywhere() {
     let (target, _) = Target::parse("https://localhost/").unwrap();
     let peers = vec![closed(), closed()];
     let last = peers[1];
@@ -69,7 +69,7 @@ async fn when_nothing_listens_anywhere_the_last_says_so() {
 
 /// Requests that wait for one connection do not wait for one timeout after the other.
 #[tokio::test]
-async fn timeouts_of_requests_that_wait_together_pass_together() {
+async fn timeout_of_requests_that_wait_together_is_shared() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
     let limit = Some(Duration::from_secs(1));
@@ -120,7 +120,7 @@ async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode
 
 /// A POST is not idempotent: it waits for the handshake, and no server gets it twice.
 #[tokio::test]
-async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_carries_it_once() {
+async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_once() {
     let ((knows, ..), (forgot, stats, log)) = (early_server(), early_server());
     let config = ClientConfig { trust: Trust::Insecure, early_data: true, ..Default::default() };
     let client = Client::new(config).unwrap();
@@ -137,7 +137,7 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_carries_it
     let both = tokio::join!(post(&early, &path), post(&early, &path));
     assert_eq!(both, (Err(Unprocessed::EarlyData), Err(Unprocessed::EarlyData)));
     assert_eq!((early.early_data(), early.is_open()), (EarlyData::Rejected, false));
-    // Not later either.
+    // It does not get any later.
     assert_eq!(post(&early, &path).await, Err(Unprocessed::EarlyData));
     let late = begin(forgot, false).await.unwrap().unwrap();
     assert_eq!(post(&late, &path).await, Ok(StatusCode::METHOD_NOT_ALLOWED));

@@ -1,4 +1,4 @@
-//! Taking connection attempts, and the end of the server.
+//! Accepts connection attempts, and shuts the server down.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::h3_code;
 use crate::server::Decision;
 
-/// Time for connections that are cut off, and then for their last packets, to leave.
+/// Time limit for closing connections, and again for sending their last packets.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
@@ -29,7 +29,7 @@ pub(super) async fn run(
     {
         server.phase.send_replace(phase);
         let all_closed = async { while connections.join_next().await.is_some() {} };
-        // Whoever is not done in time meets the next phase.
+        // Connections that are still open continue into the next phase.
         let _ = timeout(time, all_closed).await;
     }
     server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "server shutting down");
@@ -48,7 +48,12 @@ async fn serve(
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
-            Some(_) = connections.join_next() => {}
+            Some(ended) = connections.join_next() => {
+                // Its streams and its place in the admission were released while it unwound.
+                if ended.is_err_and(|error| error.is_panic()) {
+                    tracing::error!("a panic ended the task of a connection; others go on");
+                }
+            }
             incoming = server.endpoint.accept() => {
                 let incoming = incoming.ok_or(Lost)?;
                 if let Some((incoming, permit)) = decide(&server.context, incoming) {
@@ -63,7 +68,7 @@ async fn serve(
 
 struct Lost;
 
-/// Carries out the admission's decision; returns what goes on to a handshake.
+/// Carries out the admission's decision. Returns the attempt if it is accepted.
 fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemaphorePermit)> {
     let counters = &context.stats.0;
     counters.attempts.add(1);
@@ -71,7 +76,7 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
     let under_way =
         || context.max_handshakes.saturating_sub(context.handshakes.available_permits());
     let decision = match context.admission.incoming(peer) {
-        // Whoever has shown a token already need not do so again.
+        // A client that has presented a token needs no Retry.
         Decision::Accept if incoming.is_validated() => Decision::Accept,
         Decision::Accept if context.retry || under_way() >= context.unproven => Decision::Retry,
         decision => decision,

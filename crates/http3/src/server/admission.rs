@@ -1,23 +1,26 @@
-//! The hooks: who may connect, who is connected, who has moved.
+//! The hooks that decide which clients may connect.
 //!
-//! The server calls them in this order. [`Admission::incoming`] for every connection attempt, before
-//! any handshake work, from one task: it must be quick and must not block. [`Admission::opened`] once
-//! the handshake is complete, so that the client is known to receive at its address (a spoofed one
-//! never gets here). [`Opened::moved`] when the client has migrated and its new address is validated
-//! (RFC 9000 s.9.3): a packet with a forged source address never leads here. Dropping the [`Opened`]
-//! means the connection is closed, in whatever way: closed by either side, timed out, reset, or failed.
+//! The server calls them in this order:
+//!
+//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It must be quick and
+//!   must not block.
+//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then, so it is not
+//!   spoofed.
+//! * [`Opened::moved`] when the client has migrated and its new address is validated (RFC 9000 s.9.3). A packet with a
+//!   forged source address does not cause this call.
+//! * The [`Opened`] is dropped when the connection is closed by either side, times out, is reset, or fails.
 //!
 //! Addresses are canonical: an IPv4 client of a dual-stack socket is given as IPv4.
 
 use std::net::SocketAddr;
 
-/// Decides which connections a server takes, and is told what becomes of them.
+/// Decides which connections a server accepts, and is notified when they open, migrate and close.
 pub trait Admission: Send + Sync {
-    /// Asked per connection attempt, before the handshake. With [`Decision::Retry`] a client that
-    /// answers is asked about again, and let in if the answer is `Retry` once more.
+    /// Called for each connection attempt, before the handshake. After [`Decision::Retry`] it is called again for a
+    /// client that answers. A second `Retry` then accepts the client.
     fn incoming(&self, peer: SocketAddr) -> Decision;
 
-    /// Told that a handshake is complete. The returned value lives as long as the connection.
+    /// Called when a handshake is complete. The returned value lives as long as the connection.
     ///
     /// # Errors
     /// [`Refused`] closes the connection with the application error it holds.
@@ -68,7 +71,7 @@ impl Refused {
     }
 }
 
-/// Lets everybody in and counts nobody.
+/// Admits every connection and counts none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoQuota;
 

@@ -13,14 +13,14 @@ use super::connection::Peer;
 use super::files::{FileLookup, Root};
 use super::range::{Wanted, wanted};
 
-/// A response: its head, and what makes its content.
+/// A response: its head, and the source of its content.
 pub(super) struct Answer {
     pub head: Response<()>,
     pub body: Body,
 }
 
-/// RFC 8470 s.5.2: what may do harm when it is carried out twice has to be asked for again, after the
-/// handshake. GET and HEAD only read here.
+/// Returns the response 425 to an early request that must not be replayed (RFC 8470 s.5.2). The client sends it again
+/// after the handshake. GET and HEAD are safe here, because they only read.
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
     (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
@@ -43,7 +43,7 @@ pub(super) async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
         return text(StatusCode::BAD_REQUEST, "only https\n");
     }
     let path = request.uri().path();
-    // A range is of what GET gives (RFC 9110 s.14.2).
+    // RFC 9110 s.14.2: Range applies to GET only.
     let none = HeaderMap::new();
     let headers = if *request.method() == Method::GET { request.headers() } else { &none };
     if path == "/health" {
@@ -67,7 +67,7 @@ fn zeroes(number: &str, max: u64, headers: &HeaderMap) -> Answer {
             Ok((head, part)) => Answer { head, body: Body::Zeroes(part.end - part.start) },
             Err(answer) => *answer,
         },
-        // All digits, so what does not parse is too large.
+        // All are digits, so a number that does not parse is too large.
         _ => text(StatusCode::BAD_REQUEST, &format!("/bytes/N: N is at most {max}\n")),
     }
 }
@@ -133,7 +133,8 @@ async fn file(
     }
 }
 
-/// The head for the part of a body that was asked for, and which it is; an error: there is no such part.
+/// Returns the head of a response with the requested part of the body, and the part. The error is the response 416 if
+/// the body has no such part.
 fn part(
     headers: &HeaderMap,
     content_type: &'static str,
@@ -160,7 +161,7 @@ fn part(
 }
 
 fn insert(head: &mut Response<()>, content_range: &str) {
-    // Digits, and what stands between them.
+    // Cannot fail: it has only digits and separators.
     if let Ok(value) = HeaderValue::from_str(content_range) {
         head.headers_mut().insert(header::CONTENT_RANGE, value);
     }

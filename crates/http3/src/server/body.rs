@@ -1,4 +1,4 @@
-//! The content of a response, made when it can be sent.
+//! The content of a response, which is read or generated when it can be sent.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ static ZEROES: [u8; CHUNK] = [0; CHUNK];
 /// Descriptors that are left for sockets, logs and everything else.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// Number of files that can be open, by the process's limit as it is now; at least 1.
+/// Returns the number of files that can be open by the process's current limit; at least 1.
 pub(super) fn room_for_files() -> usize {
     use nix::sys::resource::{Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
@@ -32,8 +32,8 @@ pub(super) enum Body {
     File(Source),
 }
 
-/// A part of a file. It is closed while it waits, and opened again: who takes no response has no
-/// descriptors.
+/// A part of a file. The file is closed while the client reads nothing, and opened again later, so that such clients
+/// hold no descriptors.
 pub(super) struct Source {
     pub path: String,
     pub identity: Identity,

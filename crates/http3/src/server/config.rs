@@ -49,39 +49,38 @@ pub struct RequestRecord {
 pub struct ServerConfig {
     /// Address and port; port 0 lets the system choose, `[::]` takes IPv4 too.
     pub listen: SocketAddr,
-    /// Directory whose files are served; none: only the built-in resources.
+    /// Directory whose files are served. `None`: only the built-in resources.
     pub root: Option<PathBuf>,
     /// Certificate and key.
     pub identity: IdentitySource,
     /// Decides which connections are admitted.
     pub admission: Arc<dyn Admission>,
-    /// Limits that keep one client from taking everything.
+    /// Limits of what one client, and all together, may use.
     pub limits: Limits,
-    /// Called for each answered request; none: requests are not logged.
+    /// Called for each answered request. `None`: requests are not logged.
     pub log: Option<RequestLog>,
-    /// SO_RCVBUF of each socket, bytes; none: the system's default.
+    /// SO_RCVBUF of each socket, in bytes. `None`: the system's default.
     pub receive_buffer: Option<usize>,
-    /// Sockets that share the port (SO_REUSEPORT), each with a task of its own; up to 256. The system
-    /// distributes clients over them by their addresses; who moves is brought back to the socket of
-    /// its connection.
+    /// Number of sockets that share the port (SO_REUSEPORT), up to 256; each has its own task. The system distributes
+    /// clients over them by address. Packets of a client that migrates are handed to the socket of its connection.
     pub sockets: usize,
-    /// True if clients that come back may ask before the handshake is complete (0-RTT): an attacker who
-    /// records such a request can have it carried out again, so only GET and HEAD are answered then,
-    /// others by 425 (RFC 8470 s.5.2). Each session ticket is good for that once, for as long as this
-    /// process lives, and while the client's clock agrees to a minute (RFC 8446 s.8).
+    /// True if returning clients may send requests before the handshake is complete (0-RTT). An attacker can replay
+    /// such requests, so only GET and HEAD are answered early. Other methods are answered with 425 (RFC 8470 s.5.2).
+    /// A session ticket can be used for 0-RTT once, while this process runs, and if the client's clock is right to a
+    /// minute (RFC 8446 s.8).
     pub early_data: bool,
-    /// True if every client whom the admission lets in has to prove its address first, by a Retry
-    /// (RFC 9000 s.8.1.2): another round trip, and no state for forged addresses.
+    /// True if the server validates every admitted client's address by Retry first (RFC 9000 s.8.1.2). This costs
+    /// another round trip, and keeps no state for forged addresses.
     pub retry: bool,
-    /// Judges the Retry tokens of somebody in front of the server, who has clients prove their addresses in
-    /// its name; none: all tokens are the server's own.
+    /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all
+    /// tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Secret from which stateless reset tokens are made, where [`ids`](Self::ids) makes none. A server
     /// that starts with the key of an earlier process resets the connections that this process left
     /// behind. No two servers may use one key at the same time: each would reset connections of the
     /// other (RFC 9000 s.21.11). `None`: a random key, so that such connections time out.
     pub reset_key: Option<Zeroizing<[u8; 32]>>,
-    /// Makes the server's connection IDs; none: they are random.
+    /// Generates the server's connection IDs. `None`: they are random.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
     /// True if random connection IDs name their socket in encrypted form
     /// ([`EndpointConfig::hide_sockets`](equic_quic::EndpointConfig::hide_sockets)); false by
@@ -89,23 +88,22 @@ pub struct ServerConfig {
     pub hide_sockets: bool,
     /// Congestion control of what is sent.
     pub congestion: Congestion,
-    /// Most paths that a client may have at a time (RFC 10069), up to 8; 1: one that knows of no others is all there is.
+    /// Largest number of paths of a connection (RFC 10069), up to 8. 1 disables multipath.
     pub max_paths: usize,
-    /// Way to divide what is sent among several paths.
+    /// How data is distributed over several paths.
     pub scheduler: Scheduler,
-    /// Labels the paths of connections by what they cost; none: they cost nothing.
+    /// Returns the cost of a path by the client's address. `None`: paths cost nothing.
     pub path_cost: Option<PathCost>,
-    /// True if clients that begin in version 1 and say that they would rather speak version 2 are
-    /// answered in that (RFC 9369, RFC 9368 s.2.3). Otherwise everybody keeps the version of the first
-    /// packet, which may be 1 or 2.
+    /// True if clients that begin in version 1 and prefer version 2 are answered in version 2 (RFC 9369, RFC 9368
+    /// s.2.3). Otherwise a connection keeps the version of its first packet, which may be 1 or 2.
     pub upgrade_to_v2: bool,
-    /// File that TLS secrets are written to, for packet analysers; none: they are not written.
+    /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
-    /// Folder for a qlog file of each connection; none: no qlog files are written.
+    /// Folder for a qlog file of each connection. `None`: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// An extension of QUIC that each connection speaks; none: QUIC as it is.
+    /// An extension of QUIC that each connection uses. `None`: no extension.
     pub extension: Option<Extension>,
-    /// Attaches hooks to each new connection before its first packet; none: there are no hooks.
+    /// Attaches hooks to each new connection before its first packet. `None`: no hooks.
     pub hooks: Option<Hooks>,
 }
 
@@ -143,11 +141,11 @@ impl ServerConfig {
 /// Source of the server's certificate and private key.
 #[derive(Clone, Debug)]
 pub enum IdentitySource {
-    /// Made on the spot; kept in, and taken again from, `directory` if there is one.
+    /// Generated; stored in `directory` and read from there the next time, if a directory is given.
     SelfSigned {
         /// DNS names and addresses; empty: localhost, the loopback addresses and the listen address.
         names: Vec<String>,
-        /// Directory of `cert.pem` and `key.pem`; none: the certificate is made anew and not kept.
+        /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time and not stored.
         directory: Option<PathBuf>,
     },
     /// PEM files.
@@ -188,13 +186,13 @@ fn default_names(listen: SocketAddr) -> Vec<String> {
 pub struct Limits {
     /// Time without a packet after which a connection is dropped: at least 100 ms, or zero for never.
     pub idle_timeout: Duration,
-    /// A handshake is given up after this long.
+    /// Time after which an incomplete handshake is abandoned.
     pub handshake_timeout: Duration,
-    /// Handshakes under way at once; attempts beyond are ignored.
+    /// Largest number of handshakes in progress. Attempts beyond it are ignored.
     pub max_handshakes: usize,
-    /// While so many handshakes are under way, or half of [`max_handshakes`](Self::max_handshakes),
-    /// clients have to prove their addresses first, as with [`ServerConfig::retry`]: forged addresses
-    /// take no more places than that. None: never.
+    /// Number of handshakes in progress from which the server validates addresses by Retry, as with
+    /// [`ServerConfig::retry`]; at most half of [`max_handshakes`](Self::max_handshakes) counts. So attempts from
+    /// forged addresses cannot take all places. `None`: never.
     pub retry_threshold: Option<usize>,
     /// Requests under way at once on a connection.
     pub max_concurrent_streams: u32,
@@ -202,36 +200,37 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes a response may hold in memory, for each path that [`ServerConfig::max_paths`] allows; more, up to
-    /// [`Limits::connection_send_window`], where what its paths hold is more.
+    /// Unacknowledged bytes that a response may hold in memory, for each path that [`ServerConfig::max_paths`]
+    /// permits. It grows up to [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
     pub send_window: u64,
-    /// Unacknowledged bytes all responses of a connection may hold together. What the client's flow
-    /// control does not let out counts for 128 KiB at most: no more is read of files.
+    /// Unacknowledged bytes that all responses of a connection may hold together. At most 128 KiB beyond the client's
+    /// flow control limits are read from files.
     pub connection_send_window: u64,
-    /// Unacknowledged bytes that all connections may hold together. Each may take an eighth of what is
-    /// left of them, and always 64 KiB.
+    /// Unacknowledged bytes that all connections may hold together. Each connection may take an eighth of the free
+    /// part, and always 64 KiB.
     pub send_memory: u64,
-    /// Files that are open at once; none: as many as the process's limit of descriptors leaves. A
-    /// response that is not taken for a moment holds none.
+    /// Largest number of open files. `None`: as many as the process's limit of file descriptors leaves. The file of a
+    /// response that makes no progress is closed, and opened again later.
     pub max_open_files: Option<usize>,
-    /// A request that finds no room for so long to open a file is answered by 503.
+    /// Time that a request waits for permission to open a file, before it is answered with 503.
     pub shed_after: Duration,
-    /// A request whose headers do not arrive, or whose response is not taken, for this long is given up.
+    /// Time without progress after which a request is cancelled: its headers do not arrive, or the client does not
+    /// read the response.
     pub stall_timeout: Duration,
-    /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. One is forgiven
-    /// every ten seconds.
+    /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls by one every ten
+    /// seconds.
     pub max_malformed: u32,
-    /// Requests that the client gave up, after which a connection is closed so. 33 are forgiven a
-    /// second.
+    /// Requests that the client cancelled after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls
+    /// by 33 a second.
     pub max_cancelled: u32,
     /// Longest time that requests under way may take after the shutdown began.
     pub grace: Duration,
     /// Time for which a client may stay at a new, validated address that has no room for its
     /// connection, before the server closes the connection.
     ///
-    /// The connection counts at its old address meanwhile. The time lets a client return, and keeps
-    /// somebody who copies and forwards a client's packets once (RFC 9000 s.9.3.3) from having the
-    /// connection closed: the packets that the client sends itself move it back. Zero closes at once.
+    /// The connection counts at its old address meanwhile. The time lets a client return. It also prevents that an
+    /// attacker who copies and forwards a client's packets once (RFC 9000 s.9.3.3) gets the connection closed,
+    /// because the client's own packets move it back. Zero closes at once.
     pub migration_settle: Duration,
 }
 
@@ -241,7 +240,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 4096,
-            // As HAProxy does. A handshake takes a round trip or two, so this is some thousand new
+            // The default of HAProxy. A handshake takes one or two round trips, so 100 at once are some thousand new
             // clients a second, or an attack.
             retry_threshold: Some(100),
             max_concurrent_streams: 100,

@@ -17,7 +17,7 @@ use super::presence::Presence;
 use super::respond::{self, Asked, Outcome};
 use super::tolerance::Tolerance;
 use super::{Context, Phase, Refused};
-use crate::binding::{self, FrameLimits, Requests};
+use crate::binding::{self, FrameLimits, Requests, Violation};
 use crate::h3_code;
 
 /// Time until one malformed request, and one that its client gave up, is forgiven.
@@ -40,24 +40,24 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// The last address at which the client has proved that it receives.
+    /// Returns the client's last validated address.
     pub(super) fn address(&self) -> SocketAddr {
         canonical(self.quic.validated_address().unwrap_or_else(|| self.quic.remote_address()))
     }
 
-    /// True if data read now is early (0-RTT), and may be a repetition by an attacker.
+    /// Returns true if data read now is early data (0-RTT), which an attacker may have replayed.
     pub(super) fn is_early(&self) -> bool {
         self.quic.is_early()
     }
 
-    /// Has the admission count the connection, whose client has proved its address.
+    /// Reports the connection to the admission. The client's address is validated.
     fn count(&self) -> Result<SocketAddr, Refused> {
         let at = self.address();
         self.presence.count(self.context.admission.opened(at)?, at);
         Ok(at)
     }
 
-    /// The client has proved that it receives at this address, too.
+    /// Reports that another address of the client was validated.
     fn moved(&self, to: SocketAddr) -> Result<(), Refused> {
         if self.presence.moved(canonical(to))? {
             self.context.stats.0.moved.add(1);
@@ -65,14 +65,14 @@ impl Peer {
         Ok(())
     }
 
-    /// The admission has no room for the connection.
+    /// Closes the connection because the admission has no room for it.
     fn refuse(&self, refused: &Refused) {
         self.context.stats.0.refused_late.add(1);
         self.quic.close(VarInt::from_u32(refused.code), &refused.reason);
     }
 }
 
-/// Gives the guard back when the connection's task ends, by a panic too.
+/// Releases the guard when the connection's task ends, also by a panic.
 struct Release(Arc<Peer>);
 
 impl Drop for Release {
@@ -90,14 +90,14 @@ pub(super) async fn run(
 ) {
     let shaken = tokio::select! {
         quic = handshake(&context, incoming) => quic,
-        // Nobody has asked for anything on it yet: there is nothing to finish.
+        // There is no request yet, so nothing to finish.
         () = Phase::Draining.begun(&mut phase) => None,
     };
     let Some(quic) = shaken else {
         context.stats.0.handshakes_failed.add(1);
         return;
     };
-    // One that is begun on before its handshake is complete keeps its place among those.
+    // A connection with early data keeps its handshake permit until its handshake is complete.
     let permit = quic.is_early().then_some(permit);
     let presence = Presence::default();
     let mut peer = Peer { context, number: 0, requests: AtomicU64::new(0), quic, presence };
@@ -111,21 +111,21 @@ pub(super) async fn run(
     let release = Release(Arc::clone(&peer));
     let address = peer.address();
     tokio::select! {
-        // First, so that the guard goes as soon as the connection is closed.
+        // First, so that the guard is released as soon as the connection is closed.
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer, permit) => {}
         () = label(&peer) => {}
         () = serve(&peer, phase) => {}
     }
-    // Whatever is not closed yet is closed without error; the requests under way were dropped.
+    // Closes the connection without an error, unless it is closed already. Requests in progress were dropped.
     peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     drop(release);
 }
 
-/// A connection whose handshake is complete, or that has early data of a client whose address a token
-/// has proved (RFC 9000 s.8.1). That one is served, and counts when its handshake is complete: a token of an
-/// earlier connection may be of an address that is another host's by now.
+/// Waits for the handshake, or for early data from a client whose address a token has validated (RFC 9000 s.8.1). A
+/// connection with early data is served at once, but counts only when its handshake is complete, because the token's
+/// address may belong to another host by now.
 async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
     let (address, validated) = (incoming.remote_address(), incoming.is_validated());
     let connecting = match incoming.accept() {
@@ -135,7 +135,7 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             return None;
         }
     };
-    // A server always gets it.
+    // Never fails on a server.
     let quic = connecting.into_0rtt().ok()?;
     if validated && quic.is_early() {
         return Some(quic);
@@ -153,10 +153,10 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
     }
 }
 
-/// Has the connection counted at the addresses of its client, for as long as it is open. `permit` is held until the
-/// handshake is complete. Returns when the server ends the connection: the handshake has taken too long, or the admission
-/// has no room. In the second case the connection is closed with the admission's error; that must be done here, because h3
-/// closes the connection without error when it is dropped.
+/// Reports the client's addresses to the admission while the connection is open, and holds `permit` until the
+/// handshake is complete. Returns when the server must end the connection: the handshake took too long, or the
+/// admission has no room. In the second case this function closes the connection with the admission's error, because
+/// `h3` would close it without an error when it is dropped.
 async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     if permit.is_some() {
         let limit = peer.context.limits.handshake_timeout;
@@ -180,7 +180,7 @@ async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     }
 }
 
-/// Reports each validated address of the client. Returns when the client stays at one that has no room for it.
+/// Reports each validated address of the client. Returns when the client stays at an address without room for it.
 async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
     let mut at = None;
     loop {
@@ -194,7 +194,7 @@ async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
             Ok(elsewhere) => {
                 elsewhere?;
             }
-            // Room may have come meanwhile.
+            // There may be room by now.
             Err(_) => {
                 if let Err(refused) = peer.moved(next) {
                     return Ok(refused);
@@ -204,13 +204,13 @@ async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
     }
 }
 
-/// Labels the client's paths by what they cost, for as long as the connection is there.
+/// Sets the cost of each of the client's paths while the connection is open.
 async fn label(peer: &Peer) {
     if let Some(cost) = &peer.context.path_cost {
         let mut changes = 0;
         loop {
             for path in peer.quic.paths() {
-                // An error says that it was closed meanwhile.
+                // Fails only if the path was closed meanwhile.
                 let _ = peer.quic.set_path_cost(path.id, cost(canonical(path.remote).ip()));
             }
             match peer.quic.paths_changed(changes).await {
@@ -219,14 +219,14 @@ async fn label(peer: &Peer) {
             }
         }
     }
-    // That the connection is closed others see.
+    // The other tasks notice that the connection is closed.
     std::future::pending().await
 }
 
-/// Answers requests until the client or the server has had enough.
+/// Answers requests until the client leaves or the server shuts down.
 async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
-    // What is encoded is shorter than what it counts for.
+    // An encoded field section is shorter than its size by RFC 9114 s.4.2.2.
     let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
@@ -234,7 +234,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let admitted = transport.requests();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
-    // Opens streams, which a client without room for them would hold up for ever.
+    // Opens streams, which blocks without end if the client permits no streams.
     let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
     let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
     let mut requests = JoinSet::new();
@@ -259,16 +259,21 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                     peer.context.stats.0.failed.add(1);
                 }
                 let too_many = match done {
+                    Err(error) if error.is_panic() => {
+                        tracing::error!("a panic ended the task of a request; others go on");
+                        None
+                    }
                     Ok(Outcome::Malformed) => {
-                        malformed.add(Instant::now()).then_some("malformed requests")
+                        malformed.add(Instant::now()).then_some(Violation::MalformedRequests)
                     }
                     Ok(Outcome::Cancelled) => {
-                        cancelled.add(Instant::now()).then_some("cancelled requests")
+                        cancelled.add(Instant::now()).then_some(Violation::CancelledRequests)
                     }
                     _ => None,
                 };
-                if let Some(reason) = too_many {
-                    peer.quic.close(VarInt::from_u32(h3_code::EXCESSIVE_LOAD), reason);
+                if let Some(violation) = too_many {
+                    let code = VarInt::from_u32(h3_code::EXCESSIVE_LOAD);
+                    peer.quic.close(code, violation.phrase());
                     return;
                 }
             }
@@ -302,10 +307,10 @@ async fn go_away(h3: &mut H3Connection, requests: &Requests, limit: Duration) ->
     matches!(timeout(limit, h3.inner.shutdown(&mut None, first)).await, Ok(Ok(())))
 }
 
-/// Waits until the last responses have reached the client, as closing throws away what has not.
+/// Waits until the client has received the last responses, because closing discards data that was not acknowledged.
 ///
-/// h3 does not tell when a stream is acknowledged. While something is missing QUIC probes at least
-/// once a probe timeout, so silence for longer means that all has arrived.
+/// h3 does not report acknowledgments. While data is unacknowledged, QUIC sends a probe at least once per PTO. So if
+/// nothing is sent for longer, all data has arrived.
 async fn silence(quic: &quic::Connection) {
     let mut sent = quic.stats().datagrams_sent;
     loop {
@@ -318,7 +323,7 @@ async fn silence(quic: &quic::Connection) {
     }
 }
 
-/// Time in which what the client has sent arrives, even if it was lost once.
+/// Returns the time in which data from the client arrives even if it is lost once.
 pub(super) fn flight(quic: &quic::Connection) -> Duration {
     Duration::from_millis(100) + 4 * quic.rtt()
 }

@@ -1,8 +1,8 @@
-//! The content of a request, which this server reads and throws away.
+//! Reads and discards the content of a request.
 //!
-//! A request is malformed if its content has another length than it announces (RFC 9114 s.4.1.2). No
-//! response depends on the content. So the server waits for it for a moment only, answers, and reads on:
-//! the end of a request may come late.
+//! A request is malformed if its content does not match its Content-Length (RFC 9114 s.4.1.2). No response depends on
+//! the content. So the server waits for it only for a moment, answers, and continues to read, because the end of a
+//! request may arrive late.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,14 +11,14 @@ use bytes::Buf as _;
 use h3::error::StreamError;
 
 use super::respond::Stream;
-use crate::binding::Requests;
+use crate::binding::{Requests, Violation};
 
-/// Bytes of content that are read, and thrown away. No more are wanted.
+/// Bytes of content that the server reads and discards. It asks the client to stop beyond that.
 const MAX: u64 = 64 * 1024;
 
-/// What is known of a request's content.
+/// Progress of reading a request's content.
 pub(super) struct Content {
-    /// Length that the request announces, or `None` if it announces none.
+    /// Value of Content-Length, if the request has it.
     announced: Option<u64>,
     received: u64,
     ended: bool,
@@ -27,11 +27,11 @@ pub(super) struct Content {
 /// Why reading the content has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// All of it has come, or the client has given up the rest.
+    /// All of it has arrived, or the client has cancelled the rest.
     Over,
     /// The request turned out to be malformed.
     Malformed,
-    /// More is on its way than the server reads.
+    /// More is to come than the server reads.
     Unwanted,
 }
 
@@ -56,8 +56,7 @@ impl Content {
         Ok(())
     }
 
-    /// Reads what has come already, and waits for nothing. That includes trailers, which the binding
-    /// checks.
+    /// Reads what has arrived, without waiting. This includes trailers, which the binding checks.
     pub(super) async fn read_ready(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
         poll_fn(|cx| {
             while !self.ended && self.received <= MAX {
@@ -74,16 +73,16 @@ impl Content {
     }
 
     /// Checks what has come so far (RFC 9114 s.4.1.2).
-    pub(super) fn check(&self) -> Result<(), &'static str> {
+    pub(super) fn check(&self) -> Result<(), Violation> {
         match self.announced {
             Some(length) if self.received > length || (self.ended && self.received < length) => {
-                Err("content of another length than announced")
+                Err(Violation::ContentMismatch)
             }
             _ => Ok(()),
         }
     }
 
-    /// Reads on until the request ends, or until it is certain that too much is still to come.
+    /// Reads until the request ends, or until too much is certainly still to come.
     pub(super) async fn rest(&mut self, stream: &mut Stream, requests: &Requests) -> Rest {
         let id = stream.id().into_inner();
         poll_fn(|cx| {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_decode_to_names_beneath() {
+    fn file_paths_decode_to_names_below_the_root() {
         assert_eq!(path("/"), Some((String::new(), true)));
         assert_eq!(path("/a/b.txt"), Some(("a/b.txt".into(), false)));
         assert_eq!(path("/a/"), Some(("a".into(), true)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_leads_nowhere() {
+    fn file_paths_out_of_the_root_find_nothing() {
         for text in [
             "",
             "a",
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn broken_percent_encoding_is_malformed() {
+    fn file_paths_with_broken_percent_encoding_are_malformed() {
         for text in ["/%", "/%2", "/%zz", "/a%2", "/%%20", "/%+1"] {
             assert_eq!(relative(text), Err(Malformed), "{text}");
         }
     }
 
     #[test]
-    fn double_encoding_is_decoded_once() {
+    fn file_paths_are_decoded_once() {
         assert_eq!(path("/%252e%252e/a"), Some(("%2e%2e/a".into(), false)));
     }
 }

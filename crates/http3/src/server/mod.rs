@@ -1,15 +1,19 @@
 //! The HTTP/3 server.
 //!
-//! `admission` has the hooks that decide who may connect, `quota` an implementation of them in the application,
-//! `config` says what can be set, `accept` takes connection attempts and shuts down, `connection`
-//! runs one connection from handshake to close, `presence` keeps the admission guard honest,
-//! `tolerance` counts what a client may do wrong, `respond` carries one request through, `content` reads
-//! the request's content, `answer` chooses the response, `date` dates it, `body` makes its content, `files` finds a file under the root, `range` says
-//! which part of it was asked for, `stats` counts.
+//! Modules:
+//!
+//! * `config`: the settings;
+//! * `admission`: the hooks that decide which clients may connect; `quota`: an implementation of them in the
+//!   application; `presence`: reports a connection to the admission exactly once;
+//! * `accept`: accepts connection attempts, and shuts down; `connection`: runs one connection from handshake to close;
+//!   `tolerance`: limits a client's errors;
+//! * `respond`: handles one request; `content`: reads the request's content; `answer`: chooses the response; `date`:
+//!   the Date field; `body`: the response's content; `files`: finds a file below the root; `range`: parses Range;
+//! * `stats`: the counters.
 //!
 //! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
-//! and the files under [`ServerConfig::root`]; the first two hide files of the same name. HEAD
-//! wherever GET; every other method is 405. Files and zeroes can be had in parts (Range).
+//! and the files below [`ServerConfig::root`]. The first two hide files of the same name. HEAD works for
+//! all of them. Any other method is answered with 405. Parts of files and of `/bytes/N` are served (Range).
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -46,7 +50,7 @@ pub use config::{IdentitySource, Limits, PathCost, RequestLog, RequestRecord, Se
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
 pub use stats::{ServerStats, StatsHandle};
 
-/// A server could not be made, or stopped by itself.
+/// A server could not be created, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address cannot be bound.
@@ -65,7 +69,7 @@ pub enum ServerError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// Certificate or key cannot be made, read or used.
+    /// The certificate or key cannot be generated, read or used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// A setting is out of range.
@@ -99,7 +103,7 @@ enum Phase {
     Serving,
     /// No new requests; those under way are finished.
     Draining,
-    /// Requests under way are given up.
+    /// Requests in progress are cancelled.
     CutOff,
 }
 
@@ -128,19 +132,19 @@ struct Context {
     path_cost: Option<PathCost>,
 }
 
-/// Unacknowledged bytes of a response: what several paths have in flight together is more than one has.
+/// Returns the limit of unacknowledged bytes of a response. Several paths together have more in flight than one path.
 fn send_buffer(config: &ServerConfig) -> u64 {
     config.limits.send_window.saturating_mul(config.max_paths.max(1) as u64)
 }
 
 impl Server {
-    /// Binds the socket, reads or makes the certificate, opens the root. Serves nothing yet, but
-    /// attempts that arrive from now on wait for [`run`](Self::run).
+    /// Binds the socket, reads or generates the certificate, and opens the root. Connection attempts wait until
+    /// [`run`](Self::run) is called.
     ///
     /// Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// See [`ServerError`]: address in use, no such directory, unreadable certificate, senseless limit.
+    /// See [`ServerError`]: address in use, no such directory, unreadable certificate, limit out of range.
     pub fn bind(config: ServerConfig) -> Result<Self, ServerError> {
         let identity = config.identity.resolve(config.listen)?;
         let files = match &config.root {
@@ -223,7 +227,7 @@ impl Server {
         })
     }
 
-    /// The address the socket is bound to, with the port the system chose if none was asked for.
+    /// Returns the address of the socket, with the port that the system chose for port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -233,7 +237,8 @@ impl Server {
         self.fingerprint
     }
 
-    /// Bytes of receive buffer the kernel granted (it doubles what is asked for, and limits it).
+    /// Returns the size of the receive buffer in bytes, as granted by the kernel. It doubles the requested size, and
+    /// limits it.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
@@ -259,7 +264,7 @@ fn transport(limits: &Limits) -> TransportConfig {
         max_idle_timeout: limits.idle_timeout,
         streams: StreamConfig {
             max_streams_bidi: limits.max_concurrent_streams.into(),
-            // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some to grease with.
+            // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some for grease.
             max_streams_uni: 8,
             stream_window: 64 * 1024,
             max_stream_window: 64 * 1024,

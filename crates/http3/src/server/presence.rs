@@ -1,8 +1,7 @@
-//! One connection's standing with the admission: opened, moved, closed.
+//! Reports one connection to the admission: opened, moved, closed.
 //!
-//! A connection is reported at the addresses at which its client has proved that it receives, and at
-//! no others: QUIC sends to a new address from the first packet on that seems to come from there
-//! (RFC 9000 s.9.3), and that packet may be forged.
+//! Only validated addresses of the client are reported, because QUIC follows the first packet from a new address (RFC
+//! 9000 s.9.3), and that packet may be forged.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +15,7 @@ pub(super) struct Presence(Mutex<State>);
 
 #[derive(Default)]
 enum State {
-    /// The client has not proved its address yet, or its handshake runs.
+    /// The client's address is not validated, or the handshake is not complete.
     #[default]
     Uncounted,
     Counted {
@@ -28,8 +27,8 @@ enum State {
 }
 
 impl Presence {
-    /// The admission counts the connection at this address. If the connection is closed already,
-    /// `opened` is dropped.
+    /// Records that the admission counts the connection at this address. Drops `opened` if the connection is closed
+    /// already.
     pub(super) fn count(&self, opened: Box<dyn Opened>, at: SocketAddr) {
         let mut state = self.lock();
         if matches!(*state, State::Uncounted) {
@@ -37,11 +36,11 @@ impl Presence {
         }
     }
 
-    /// The client has proved that it receives at this address. Returns whether the admission counts
-    /// the connection at another address than before.
+    /// Reports a validated address of the client. Returns whether it differs from the address at which the admission
+    /// counted the connection before.
     ///
     /// # Errors
-    /// The admission has no room for the connection there. It counts where it did.
+    /// The admission has no room for the connection there. The connection still counts at the old address.
     pub(super) fn moved(&self, to: SocketAddr) -> Result<bool, Refused> {
         match &mut *self.lock() {
             State::Counted { opened, at } if *at != to => {
@@ -53,7 +52,7 @@ impl Presence {
         }
     }
 
-    /// The connection is closed: the guard is dropped, even if the presence is still held elsewhere.
+    /// Drops the guard of a closed connection, even if the presence is still held elsewhere.
     pub(super) fn release(&self) {
         let state = std::mem::replace(&mut *self.lock(), State::Released);
         drop(state);
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn migration_that_is_refused_leaves_the_count_where_it_was() {
+    fn migration_that_is_refused_leaves_the_count_unchanged() {
         let (presence, moves) = counted();
         for _ in 0..2 {
             assert!(presence.moved(at(FULL)).is_err());
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reported_before_the_count_and_after_the_close() {
+    fn presence_is_not_reported_before_the_count_or_after_the_close() {
         let (presence, moves) = counted();
         presence.release();
         assert_eq!(Arc::strong_count(&moves), 1, "the guard is dropped");

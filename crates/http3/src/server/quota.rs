@@ -1,10 +1,10 @@
 //! Quotas enforced in the application: the baseline the gateway is compared with.
 //!
-//! Per source (an address prefix) a number of open connections and a rate of new ones. Everything
-//! happens here, after the kernel has delivered the packet and QUIC has parsed it; that cost is what
-//! the experiment measures. A connection counts from its completed handshake to its close, so a
-//! spoofed address uses up nobody's quota. Because handshakes run in parallel the limit is checked
-//! twice: before the handshake (cheap) and again when it is complete (exact).
+//! Limits the number of open connections and the rate of new ones per source (an address prefix). The check is made
+//! after the kernel has delivered the packet and QUIC has parsed it. The experiment measures this cost. A connection
+//! counts from its complete handshake to its close, so a spoofed address never counts against a source. Because
+//! handshakes run in parallel, the limit is checked twice: before the handshake (cheap), and again when it is
+//! complete (exact).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,23 +17,23 @@ use crate::server::{Admission, Decision, Opened, Refused};
 /// Answer to an attempt of a source that is at its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtLimit {
-    /// Nothing is answered, as the gateway would do.
+    /// The attempt is dropped without an answer, as by the gateway.
     #[default]
     Ignore,
-    /// CONNECTION_REFUSED is answered.
+    /// The attempt is answered with CONNECTION_REFUSED.
     Refuse,
-    /// A source at its number of connections is let in, and closed when its handshake is complete, as
-    /// the paper's server did (lsquic tells an application of a connection only then): the dearest
-    /// way. Too many new ones a second are ignored.
+    /// A connection beyond the limit is accepted, and closed when its handshake is complete. The paper's server did
+    /// this, because lsquic reports a connection to the application only then. It is the most expensive way. Attempts
+    /// beyond the rate of new connections are dropped.
     Close,
 }
 
-/// A token bucket: a rate of new connections, and a burst that may come at once.
+/// A token bucket: a rate of new connections, and a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// New connections a second; more than 0.
     pub per_second: f64,
-    /// New connections that may come at once after a pause; at least 1.
+    /// New connections that are accepted at once after a pause; at least 1.
     pub burst: u32,
 }
 
@@ -50,7 +50,7 @@ pub struct QuotaConfig {
     pub v6_prefix: u8,
     /// Answer to an attempt of a source that is over a limit.
     pub at_limit: AtLimit,
-    /// Sources whose rate is remembered, at least; twice as many at most. A source that is forgotten
+    /// Smallest number of sources whose rate is remembered. Up to twice as many are remembered. A forgotten source
     /// starts again with a full bucket.
     pub rate_sources: usize,
 }
@@ -68,13 +68,13 @@ impl Default for QuotaConfig {
     }
 }
 
-/// A [`QuotaConfig`] that makes no sense.
+/// A [`QuotaConfig`] with a value out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum QuotaError {
     /// A prefix is longer than the address.
     #[error("prefix length {0} is longer than an {1} address: use 0 to {2}")]
     Prefix(u8, &'static str, u8),
-    /// A rate that lets nobody in, or is not a number.
+    /// A rate of zero, a negative rate, or not a number.
     #[error("rate of {0} new connections a second with a burst of {1}: both must be above 0")]
     Rate(f64, u32),
 }
@@ -93,7 +93,7 @@ struct Shared {
 }
 
 impl UserSpaceQuota {
-    /// Makes a quota without connections.
+    /// Creates a quota without connections.
     ///
     /// # Errors
     /// A prefix that is too long, a rate or burst of 0.
@@ -121,7 +121,7 @@ impl UserSpaceQuota {
         })
     }
 
-    /// Open connections of the source `address` belongs to.
+    /// Returns the open connections of the source of `address`.
     pub fn connections(&self, address: IpAddr) -> u32 {
         let source = self.shared.source(address);
         lock(&self.shared.counts).get(&source).copied().unwrap_or(0)
@@ -137,13 +137,13 @@ impl UserSpaceQuota {
         lock(&self.shared.counts).len()
     }
 
-    /// Attempts turned away because the source had its number of connections, before or after the
-    /// handshake.
+    /// Returns the attempts that were refused, before or after the handshake, because the source had as many
+    /// connections as permitted.
     pub fn over_quota(&self) -> u64 {
         self.shared.over_quota.load(Ordering::Relaxed)
     }
 
-    /// Attempts turned away because the source opened connections too fast.
+    /// Returns the attempts that were refused because the source exceeded its rate of new connections.
     pub fn over_rate(&self) -> u64 {
         self.shared.over_rate.load(Ordering::Relaxed)
     }
@@ -254,8 +254,8 @@ impl Shared {
     }
 }
 
-/// One generic cell rate per source, in two generations so that spoofed sources cannot grow it
-/// without bound: when the young one is full it becomes the old one, and the old one is forgotten.
+/// One generic cell rate per source. Two generations bound the memory that spoofed sources can take: when the young
+/// generation is full, it replaces the old one.
 struct Rates {
     start: Instant,
     cost_ns: u64,

@@ -35,7 +35,7 @@ fn parse(field: &str, length: u64) -> Option<Wanted> {
     let (first, last) = part.trim().split_once('-')?;
     let range = match (first.is_empty(), last.is_empty()) {
         (true, true) => return None,
-        // The last so many bytes.
+        // A number of bytes at the end.
         (true, false) => length.saturating_sub(number(last)?)..length,
         (false, true) => number(first)?..length,
         (false, false) => {
@@ -51,7 +51,7 @@ fn parse(field: &str, length: u64) -> Option<Wanted> {
 
 fn number(digits: &str) -> Option<u64> {
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    // What does not fit is beyond any body.
+    // A number that does not fit is beyond any body.
     all_digits.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn parts() {
+    fn range_header_selects_parts() {
         for (field, expected) in [
             ("bytes=0-0", 0..1),
             ("bytes=10-19", 10..20),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_gets_all() {
+    fn range_header_that_is_not_understood_is_ignored() {
         for field in [
             "",
             "bytes",

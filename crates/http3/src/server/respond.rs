@@ -1,4 +1,4 @@
-//! Carries one request through, from its header fields to the end of its response.
+//! Handles one request, from its header fields to the end of its response.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use super::connection::{Peer, flight};
 use super::content::{Content, Rest};
 use super::date;
 use super::{Phase, RequestRecord};
-use crate::binding::{self, Requests};
+use crate::binding::{self, Requests, Violation};
 use crate::message;
 
-/// Bytes of responses that are made before a client's flow control lets them out, of all streams of a
-/// connection: they are there when it does.
+/// Bytes of responses of a connection that are prepared beyond the client's flow control limits, so that they can be
+/// sent as soon as the limits rise.
 const AHEAD: u64 = 128 * 1024;
 
-/// Time for which a file stays open while the client takes nothing.
+/// Time for which a file stays open while the client reads nothing.
 const AT_HAND: Duration = Duration::from_millis(100);
 
 /// Longest time to wait for announced content before the response.
@@ -39,15 +39,15 @@ pub(super) type Stream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
 /// Result of handling a request.
 pub(super) enum Outcome {
     Answered,
-    /// The request was not HTTP/3, or did not come in time.
+    /// The request was malformed, or did not arrive in time.
     Malformed,
-    /// The client gave the request up.
+    /// The client cancelled the request.
     Cancelled,
-    /// The client went away, or did not take the response.
+    /// The client disappeared, or did not read the response.
     Abandoned,
 }
 
-/// A request, as far as the connection knows it.
+/// A request as the connection knows it before it is read.
 pub(super) struct Asked {
     /// Address of the client when the request came.
     pub address: SocketAddr,
@@ -73,7 +73,7 @@ pub(super) async fn run(
     let (request, mut stream, mut content) = match resolved {
         Ok(Ok(resolved)) => resolved,
         Ok(Err(error)) => {
-            tracing::debug!(%address, %error, "no request");
+            tracing::debug!(%address, %error, "request failed");
             return match error {
                 NoRequest::Stream(error) if is_cancelled(&error) => Outcome::Cancelled,
                 _ => Outcome::Malformed,
@@ -87,7 +87,7 @@ pub(super) async fn run(
         () = Phase::CutOff.begun(&mut phase) => return Outcome::Abandoned,
     };
     if !matches!(ready, Ok(Ok(_))) {
-        tracing::debug!(%address, "no response is taken");
+        tracing::debug!(%address, "the client does not read the response");
         give_up(&mut stream, Code::H3_REQUEST_CANCELLED);
         let gave_up = matches!(ready, Ok(Err(WriteError::Stopped(_))));
         return if gave_up { Outcome::Cancelled } else { Outcome::Abandoned };
@@ -143,7 +143,7 @@ enum NoRequest {
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error("malformed: {0}")]
-    Malformed(&'static str),
+    Malformed(Violation),
 }
 
 /// Ends a stream in both directions, because its request gets no complete response.
@@ -152,8 +152,8 @@ fn give_up(stream: &mut Stream, code: Code) {
     stream.stop_sending(code);
 }
 
-/// Returns the request once its header fields are here and in order. Waits for announced content for up
-/// to `content_limit`, but not for content that the client holds back until it is asked for.
+/// Returns the request when its header fields have arrived and are valid. Waits up to `content_limit` for announced
+/// content, but not for content that the client holds back until 100 (Continue).
 async fn resolve(
     resolver: Resolver,
     content_limit: Duration,
@@ -174,7 +174,7 @@ async fn resolve(
                 }
             }
             match content.read_ready(&mut stream).await {
-                // A client may give up the rest of its request, and take the response.
+                // A client may cancel the rest of its request and still read the response.
                 Err(error) if is_cancelled(&error) && !content.is_expected() => {}
                 read => read?,
             }
@@ -192,11 +192,11 @@ async fn resolve(
     }
 }
 
-/// Reads a request that has been answered to its end.
+/// Reads the rest of a request after it was answered.
 ///
-/// The end may come long after the rest of the request, and clients exist that take STOP_SENDING for a
-/// failure of the request. So the server asks to stop only for content that it does not read (RFC 9114
-/// s.4.1), and only when the client has the whole response.
+/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a failure of the
+/// request. So the server sends STOP_SENDING only for content that it does not read (RFC 9114 s.4.1), and only when
+/// the client has the whole response.
 async fn end(
     peer: &Peer,
     stream: &mut Stream,
@@ -230,12 +230,12 @@ async fn end(
         let delivered = poll_fn(|cx| peer.quic.poll_stopped(cx, id));
         let _ = timeout(limit, delivered).await;
     }
-    // Without effect if the request has ended.
+    // Has no effect if the request has ended.
     stream.stop_sending(Code::H3_NO_ERROR);
     Outcome::Answered
 }
 
-/// True if the error means that the client gave the request up, in one direction or the other.
+/// Returns true if the error means that the client cancelled the request, in either direction.
 fn is_cancelled(error: &StreamError) -> bool {
     matches!(error, StreamError::RemoteTerminate { .. })
 }
@@ -253,7 +253,7 @@ fn stream_id(stream: &Stream) -> StreamId {
 enum SendError {
     #[error("the server is shutting down")]
     CutOff,
-    #[error("the client did not take it in time")]
+    #[error("timed out: the client did not read the response")]
     Stalled,
     #[error(transparent)]
     Stream(#[from] StreamError),
@@ -298,7 +298,7 @@ async fn send(
     }
     while left > 0 {
         let want = left.min(CHUNK as u64);
-        // Others want descriptors more.
+        // If descriptors are scarce, other requests need them more.
         let scarce = peer.context.open_files.available_permits() <= peer.context.max_open_files / 4;
         let at_hand = if scarce { Duration::ZERO } else { AT_HAND.min(limit) };
         let room = match timeout(at_hand, sendable(peer, stream, want, AHEAD)).await {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use equic_quic::SendMemory;
 use serde::Serialize;
 
-/// Counters of a server at one moment. All but `open`, `buffered` and `open_files` only grow.
+/// A snapshot of a server's counters. All except `open`, `buffered` and `open_files` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerStats {
     /// Connection attempts that reached the server (a Retry makes two of one).
@@ -31,7 +31,7 @@ pub struct ServerStats {
     pub moved: u64,
     /// Requests answered, whatever the status.
     pub requests: u64,
-    /// Requests given up: malformed, or the client went away or stalled.
+    /// Requests without a complete response: malformed, cancelled, or the client disappeared or stalled.
     pub failed: u64,
     /// Requests answered by 503 because too many files were open.
     pub shed: u64,
@@ -72,7 +72,7 @@ impl StatsHandle {
         StatsHandle(Arc::default(), memory)
     }
 
-    /// The counters now. Each is exact; they are not read in one instant.
+    /// Returns the current counters. Each is exact, but they are not read at the same instant.
     pub fn snapshot(&self) -> ServerStats {
         let counters = &*self.0;
         // `closed` first: a connection opened in between must not make `open` negative.

@@ -1,12 +1,12 @@
-//! Limit on what a client may do wrong before its connection is closed.
+//! Limit of a client's errors after which its connection is closed.
 
 use std::time::{Duration, Instant};
 
-/// Counts mishaps; they are forgiven one by one as time goes on.
+/// Counts errors. The count falls with time.
 pub(super) struct Tolerance {
     most: u32,
     count: u32,
-    /// Time until one mishap is forgiven.
+    /// Time in which the count falls by one.
     each: Duration,
     since: Instant,
 }
@@ -16,7 +16,7 @@ impl Tolerance {
         Tolerance { most, count: 0, each, since: now }
     }
 
-    /// One more; true if it is one too many.
+    /// Counts one error. Returns true if there are too many.
     pub(super) fn add(&mut self, now: Instant) -> bool {
         let forgiven = now.saturating_duration_since(self.since).as_nanos() / self.each.as_nanos();
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_at_once_are_too_many_and_few_at_a_time_are_not() {
+    fn tolerance_is_exceeded_by_a_burst_and_not_by_a_trickle() {
         let start = Instant::now();
         let at = |tenths: u32| start + Duration::from_millis(100) * tenths;
         let new = || Tolerance::new(3, Duration::from_secs(1), start);

@@ -1,7 +1,7 @@
 //! Certificates: made here, or read from PEM files.
 //!
-//! A self-signed one is ECDSA P-256 with SHA-256, which every browser takes, valid for a year. Who
-//! is to trust it gets the certificate file (`--ca`) or its [`Fingerprint`].
+//! A self-signed certificate is ECDSA P-256 with SHA-256, which every browser accepts, and is valid for a year. A
+//! client trusts it by its file (`--ca`) or its [`Fingerprint`].
 
 use std::fmt;
 use std::fs;
@@ -181,7 +181,7 @@ impl Identity {
     }
 
     /// Writes a self-signed identity to `cert.pem` and `key.pem` (readable by the owner only) in a
-    /// directory, which is created if missing. One that was read from files is left where it is.
+    /// directory, which is created if missing. Does nothing for an identity that was read from files.
     ///
     /// # Errors
     /// The system's error, if the directory or a file cannot be written; existing files are not overwritten.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn written_once_and_read_again() {
+    fn identity_is_written_once_and_read_again() {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().join("tls");
         let made = Identity::load_or_create(&home, &names()).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_identity_is_an_error_not_replaced() {
+    fn identity_with_one_file_missing_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         Identity::self_signed(&names()).unwrap().write(directory.path()).unwrap();
         fs::remove_file(directory.path().join(KEY_FILE)).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_files_say_what_is_wrong() {
+    fn identity_errors_name_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let garbage = directory.path().join("garbage.pem");
         fs::write(&garbage, "not PEM").unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_read_what_they_write() {
+    fn fingerprint_round_trip() {
         let fingerprint = Identity::self_signed(&names()).unwrap().fingerprint();
         let text = fingerprint.to_string();
         assert_eq!(text.len(), 64);

@@ -1,5 +1,5 @@
-//! From certificates and trust to TLS configurations. TLS 1.3 only, ALPN `h3` only; 0-RTT where it is
-//! asked for. `certificate` makes certificates, or reads them.
+//! Turns certificates and trust into TLS configurations: TLS 1.3 only, ALPN `h3` only, 0-RTT if it is enabled.
+//! `certificate` generates and reads certificates.
 
 mod certificate;
 
@@ -36,13 +36,13 @@ pub enum Trust {
     Insecure,
 }
 
-/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile): whoever
-/// has it can read the connections. Clones write to the same file.
+/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile). The file allows its
+/// reader to decrypt the connections. Clones write to the same file.
 #[derive(Clone, Debug)]
 pub struct KeyLog(Arc<Mutex<File>>);
 
 impl KeyLog {
-    /// Opens the file, or makes it, readable to nobody else.
+    /// Opens the file. A new file is readable by its owner only.
     ///
     /// # Errors
     /// The system's error, if the file cannot be opened or made.

@@ -1,4 +1,4 @@
-//! Tests of admission: clients are let in or refused, each is counted, and nobody stays counted.
+//! Tests of admission: clients are accepted or refused, and each is counted while it is connected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::common::{PATIENCE, Running, Watched, get, loopback, path, seed, start};
 use crate::foreign;
 
-/// Says the same to everybody.
+/// Decides the same for every client.
 struct Always(Decision, AtomicU64);
 
 impl Admission for Always {
@@ -41,7 +41,7 @@ fn with(admission: Arc<dyn Admission>, limits: Limits) -> Running {
 }
 
 #[tokio::test]
-async fn refused_ignored_retried() {
+async fn admission_refuses_ignores_and_retries() {
     let refusing = with(always(Decision::Refuse), Limits::default());
     let error = refusing.client().get(&refusing.url("/health")).await.err().unwrap();
     assert_eq!(error.failure(), Failure::Refused, "{error}");
@@ -70,7 +70,7 @@ async fn refused_ignored_retried() {
 }
 
 #[tokio::test]
-async fn refused_after_the_handshake() {
+async fn admission_refuses_after_the_handshake() {
     struct Late;
     impl Admission for Late {
         fn incoming(&self, _peer: SocketAddr) -> Decision {
@@ -89,7 +89,7 @@ async fn refused_after_the_handshake() {
 }
 
 #[tokio::test]
-async fn too_many_handshakes_are_ignored() {
+async fn admission_ignores_too_many_handshakes() {
     let server = with(Arc::new(NoQuota), Limits { max_handshakes: 0, ..Limits::default() });
     let config = ClientConfig {
         timeout: Some(Duration::from_millis(100)),
@@ -100,12 +100,12 @@ async fn too_many_handshakes_are_ignored() {
     assert!(server.stop().await.overloaded >= 1);
 }
 
-/// Clients that close, that are dropped, that vanish without a word, that ask and do not wait.
+/// Clients that close, are dropped, vanish without closing, or leave during a response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_count_is_exact_under_churn() {
+async fn quota_count_is_exact_under_churn() {
     const LIMIT: u32 = 4;
     const SOURCES: usize = 3;
-    let seed = seed("the_count_is_exact_under_churn");
+    let seed = seed("quota_count_is_exact_under_churn");
     let quota = UserSpaceQuota::new(QuotaConfig {
         max_connections: LIMIT,
         at_limit: AtLimit::Refuse,
@@ -145,7 +145,7 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
     let url = server.url("/bytes/100000");
     let config = server.client_config(source);
     match way {
-        // As it should be.
+        // Closed after a complete response.
         0 => {
             let client = Client::new(config).unwrap();
             if let Ok(mut response) = client.get(&url).await {
@@ -160,12 +160,12 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
                 response.connection().close();
             }
         }
-        // Given up in the middle of the handshake.
+        // Dropped in the middle of the handshake.
         2 => {
             let client = Client::new(config).unwrap();
             let _ = tokio::time::timeout(Duration::from_millis(2), client.connect(&url)).await;
         }
-        // Gone without a word, with a response under way or idle.
+        // Vanished without CONNECTION_CLOSE, during a response or idle.
         _ => vanish(config, url, way == 3).await,
     }
 }
@@ -177,13 +177,13 @@ async fn vanish(config: ClientConfig, url: String, ask: bool) {
         let held = runtime.block_on(async {
             let client = Client::new(config).unwrap();
             let connection = client.connect(&url).await.ok()?;
-            // Whoever has an answer has been let in, and the server knows.
+            // A client with a response has been counted by the server.
             connection.get(&path("/health")).await.ok()?.drain().await.ok()?;
             let response =
                 if ask { connection.get(&path("/bytes/50000000")).await.ok() } else { None };
             Some((client, connection, response))
         });
-        // Nothing polls the connection after this, so its closing stays unsaid.
+        // Nothing polls the connection after this, so no CONNECTION_CLOSE is sent.
         drop(runtime);
         held.is_some()
     });
@@ -191,7 +191,7 @@ async fn vanish(config: ClientConfig, url: String, ask: bool) {
 }
 
 #[tokio::test]
-async fn who_vanishes_is_counted_until_the_idle_timeout() {
+async fn quota_counts_a_vanished_client_until_the_idle_timeout() {
     let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
     let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
     let server = with(admission.clone(), limits);
@@ -205,7 +205,7 @@ async fn who_vanishes_is_counted_until_the_idle_timeout() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_server_ends_the_counts() {
+async fn quota_counts_end_with_the_server() {
     let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
     let server = with(admission.clone(), Limits::default());
     let mut held = Vec::new();
@@ -313,4 +313,33 @@ async fn migration_that_is_refused_may_be_taken_back() {
     get(&connection, "/health").await;
     admission.until("moved", |seen| seen.moved.last() == Some(&to)).await;
     server.stop().await;
+}
+
+/// Panics for the first connection.
+struct PanicsOnce(AtomicU64);
+
+impl Admission for PanicsOnce {
+    fn incoming(&self, _peer: SocketAddr) -> Decision {
+        Decision::Accept
+    }
+
+    fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused> {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "this panic is a part of the test");
+        NoQuota.opened(peer)
+    }
+}
+
+/// A panic in the task of a connection ends that connection, and the server serves others.
+#[tokio::test]
+async fn panic_in_a_connections_task_ends_only_that_connection() {
+    let server = with(Arc::new(PanicsOnce(AtomicU64::new(0))), Limits::default());
+    let first = server.client();
+    // It fails, unless the client repeats it on another connection.
+    let _ = first.get(&server.url("/health")).await;
+    let second = server.client();
+    let mut response = second.get(&server.url("/bytes/10000")).await.unwrap();
+    response.drain().await.unwrap();
+    assert_eq!((response.status, response.bytes()), (StatusCode::OK, 10_000));
+    let stats = server.stop().await;
+    assert!(stats.open == 0 && stats.requests >= 1, "{stats:?}");
 }

@@ -1,4 +1,4 @@
-//! What most tests do: they ask, and wait.
+//! Helpers of most tests: requests, and waiting for a condition.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) async fn get(connection: &Connection, target: &str) -> StatusCode {
     response.status
 }
 
-/// Waits until something is so that nobody tells of.
+/// Waits until a condition holds that sends no notification.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {

@@ -63,7 +63,7 @@ async fn status(mut asked: Asked) -> StatusCode {
 /// Requests that may be repeated are answered before the client has heard anything, others are not;
 /// and who repeats all packets gets no answer.
 #[tokio::test]
-async fn only_safe_requests_are_answered_early_and_once() {
+async fn early_data_has_safe_requests_only_and_each_once() {
     let directory = tempfile::tempdir().unwrap();
     let kept = Some(directory.path().to_owned());
     let server = start(ServerConfig {
@@ -101,7 +101,7 @@ async fn only_safe_requests_are_answered_early_and_once() {
     assert_eq!(status(late).await, StatusCode::METHOD_NOT_ALLOWED);
     second.close(VarInt::ZERO, "");
 
-    // Somebody else sends the same again, when the server has forgotten the connection.
+    // An attacker replays the datagrams when the server has forgotten the connection.
     let attempts = server.stats.snapshot().attempts;
     let attacker = UdpSocket::bind(loopback()).await.unwrap();
     let mut answer = vec![0; 65_536];
@@ -195,7 +195,7 @@ fn serve(
 
 /// The HTTP/3 client: the second connection asks early, and asks again where that is rejected.
 #[tokio::test]
-async fn requests_in_early_data() {
+async fn early_data_carries_requests() {
     let (one, other) = (http("one"), http("other"));
     let address = one.local_addr().unwrap();
     let config = HttpConfig { trust: Trust::Insecure, early_data: true, ..HttpConfig::default() };
@@ -218,7 +218,7 @@ async fn requests_in_early_data() {
 
 /// Requests in early data that the server rejects go together on one new connection.
 #[tokio::test]
-async fn early_requests_that_are_rejected_share_a_new_connection() {
+async fn early_data_that_is_rejected_is_sent_on_one_new_connection() {
     let sessions = Arc::new(Sessions {
         kept: ServerSessionMemoryCache::new(256),
         forgotten: AtomicBool::new(false),

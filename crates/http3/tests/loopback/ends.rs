@@ -44,7 +44,7 @@ pub(crate) async fn until_stopped(send: &SendStream) -> Option<u64> {
 /// The end of the request comes after the whole response, and after further exchanges, with which a
 /// STOP_SENDING would have come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fin_that_is_late_is_waited_for() {
+async fn fin_that_is_late_is_awaited() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let length = field("content-length", "3");
@@ -153,7 +153,7 @@ async fn expect_continue_is_answered_without_content() {
         assert!(!response(&mut receive).await.is_empty(), "{what}");
         open.push(send);
     }
-    // What comes after all is taken.
+    // Content that arrives late is accepted.
     let (mut send, mut receive) = asked(&connection, &request_of("POST", &[&expect, &five])).await;
     assert!(!response(&mut receive).await.is_empty());
     send.write_all(&late).await.unwrap();
@@ -216,7 +216,7 @@ async fn stop_stream(connection: &Connection, kind: u8) {
     }
 }
 
-/// The server's control stream, and what it has brought.
+/// The server's control stream, and the bytes that were read from it.
 pub(crate) struct ControlStream(RecvStream, Vec<u8>);
 
 impl ControlStream {

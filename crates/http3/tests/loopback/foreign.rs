@@ -94,7 +94,7 @@ async fn request(server: &Running, request: http::request::Builder) -> (Response
 }
 
 #[tokio::test]
-async fn parts_of_a_file() {
+async fn range_requests_by_another_client() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("file.txt"), "0123456789").unwrap();
     let root = Some(root.path().to_owned());
@@ -119,7 +119,7 @@ async fn parts_of_a_file() {
     server.stop().await;
 }
 
-/// A server that asks everybody for a token, over each congestion control, with its secrets logged.
+/// A server that sends Retry to every client, with each congestion controller, and a key log.
 #[tokio::test]
 async fn retry_congestion_and_key_log() {
     let directory = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ async fn retry_congestion_and_key_log() {
 }
 
 #[tokio::test]
-async fn our_server_with_h3_over_quinn() {
+async fn interop_our_server_with_h3_over_quinn() {
     let server = start(ServerConfig::new(loopback()));
     for (path, expected) in [
         ("/health", (StatusCode::OK, 3)),
@@ -173,7 +173,7 @@ pub(crate) fn raw_server() -> (Endpoint, Fingerprint) {
 }
 
 #[tokio::test]
-async fn our_client_with_h3_over_quinn() {
+async fn interop_our_client_with_h3_over_quinn() {
     let (endpoint, fingerprint) = raw_server();
     let address = endpoint.local_addr().unwrap();
     let serving = tokio::spawn(async move {

@@ -19,8 +19,8 @@ fn request(path: &str) -> Vec<u8> {
     headers(&[&[0xd1, 0xd7], &field(":authority", "localhost"), &field(":path", path)])
 }
 
-/// A connection with as many requests as it may have, of which it reads nothing: its streams' windows
-/// have so many bytes.
+/// Opens a connection with the largest number of requests, and reads none of the responses. `window` is the flow
+/// control window of each stream, in bytes.
 async fn hog(
     server: &Running,
     path: &str,
@@ -40,13 +40,13 @@ async fn hog(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn responses_that_nobody_reads_take_little() {
+async fn memory_of_responses_that_are_not_read_is_small() {
     let server = start(ServerConfig::new(loopback()));
     let mut hogs = Vec::new();
     for window in [0, 1000, 1 << 20] {
         hogs.push(hog(&server, "/bytes/1000000", window).await);
     }
-    // The client's connection window lets out 1 MB of the last one's, which that acknowledges.
+    // The last client acknowledges the 1 MB that its connection window permits.
     let last = &hogs[2];
     until("the last one got something", || last.1.stats().udp_rx.bytes > 500_000).await;
     let connection = server.client().connect(&server.url("/")).await.unwrap();
@@ -55,12 +55,12 @@ async fn responses_that_nobody_reads_take_little() {
         let buffered = server.stats.snapshot().buffered;
         assert!(buffered < 12 << 20, "{buffered}");
     }
-    // What the first two do not let out is not made: 128 KiB and the header fields for each of them.
+    // For each of the first two, 128 KiB and the header fields are prepared beyond their flow control limits.
     until("little waits", || server.stats.snapshot().buffered < 3 * (200 << 10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_nothing_holds_no_files() {
+async fn memory_files_are_closed_if_the_client_reads_nothing() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("file"), vec![7; 1_000_000]).unwrap();
     let limits = Limits {
@@ -79,7 +79,7 @@ async fn who_reads_nothing_holds_no_files() {
         assert!(server.stats.snapshot().open_files <= 8);
     }
     until("all files are closed", || server.stats.snapshot().open_files == 0).await;
-    // What waits goes on where it was, from a file that was opened again.
+    // A waiting response continues from a file that was opened again.
     let (_, _, mut streams) = hogs.into_iter().nth(1).unwrap();
     let body = timeout(PATIENCE, streams[50].read_to_end(2_000_000)).await.unwrap().unwrap();
     assert!(body.len() > 1_000_000 && body.iter().filter(|byte| **byte == 7).count() >= 1_000_000);
@@ -87,7 +87,7 @@ async fn who_reads_nothing_holds_no_files() {
 }
 
 #[tokio::test]
-async fn requests_without_room_are_shed() {
+async fn overload_sheds_requests() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("file"), "content").unwrap();
     let shed_after = Duration::from_millis(1);
@@ -100,9 +100,9 @@ async fn requests_without_room_are_shed() {
     assert_eq!(server.stats.snapshot().shed, 1);
 }
 
-/// 2^40 bytes of a frame that nobody knows, on the control stream of a client that has asked a lot.
+/// 2^40 bytes of an unknown frame, on the control stream of a client with many requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_of_no_use_end() {
+async fn excessive_load_by_useless_frames() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     for _ in 0..50 {
@@ -125,7 +125,7 @@ async fn frames_of_no_use_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_incomplete_frames_end() {
+async fn excessive_load_by_incomplete_frames() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let mut open = Vec::new();
@@ -161,7 +161,7 @@ async fn cancelled_requests_are_not_malformed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rapid_resets_end() {
+async fn excessive_load_by_rapid_resets() {
     let limits = Limits { max_cancelled: 20, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
@@ -192,7 +192,7 @@ async fn first_datagram() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forged_initials_shut_nobody_out() {
+async fn overload_of_forged_initials_keeps_clients_served() {
     let forged = || async {
         let mut datagrams = Vec::new();
         for _ in 0..12 {

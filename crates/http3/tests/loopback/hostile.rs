@@ -16,7 +16,7 @@ use crate::foreign::raw;
 const EXCESSIVE_LOAD: u64 = 0x107;
 
 #[tokio::test]
-async fn nothing_outside_the_root_is_served() {
+async fn file_paths_out_of_the_root_are_not_served() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().join("root");
     std::fs::create_dir_all(root.join("dir")).unwrap();
@@ -70,7 +70,7 @@ async fn nothing_outside_the_root_is_served() {
 }
 
 #[tokio::test]
-async fn long_headers_are_refused() {
+async fn field_section_that_is_too_long_is_refused() {
     let limits = Limits { max_field_section_size: 4096, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let connection = server.client().connect(&server.url("/")).await.unwrap();
@@ -90,8 +90,8 @@ async fn healthy(server: &Running) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_harms_nobody_else() {
-    let seed = seed("garbage_harms_nobody_else");
+async fn garbage_does_not_affect_other_clients() {
+    let seed = seed("garbage_does_not_affect_other_clients");
     let mut random = StdRng::seed_from_u64(seed);
     let server = start(ServerConfig::new(loopback()));
     let neighbour = server.client().connect(&server.url("/")).await.unwrap();
@@ -151,7 +151,7 @@ async fn garbage_harms_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_endless_frame_does_not_fill_the_memory() {
+async fn memory_of_an_endless_frame_is_bounded() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let (mut send, _recv) = connection.open_bi().await.unwrap();
@@ -163,11 +163,11 @@ async fn one_endless_frame_does_not_fill_the_memory() {
 }
 
 #[tokio::test]
-async fn malformed_requests_end_the_connection() {
+async fn malformed_requests_close_the_connection() {
     let limits = Limits { max_malformed: 3, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
-    // A stream that ends without a request is the client's error alone; many are too many.
+    // One stream that ends without a request is harmless. Many close the connection.
     let tries = async {
         while let Ok((mut send, mut recv)) = connection.open_bi().await {
             let _ = send.finish();
@@ -180,7 +180,7 @@ async fn malformed_requests_end_the_connection() {
 }
 
 #[tokio::test]
-async fn streams_are_limited() {
+async fn stream_limit_is_enforced() {
     let limits = Limits { max_concurrent_streams: 3, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
@@ -202,7 +202,7 @@ async fn streams_are_limited() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_finish_its_request_is_given_up() {
+async fn stall_timeout_of_a_request_that_does_not_end() {
     let limits = Limits { stall_timeout: Duration::from_millis(50), ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
@@ -222,7 +222,7 @@ async fn a_client_that_does_not_finish_its_request_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_take_its_response_is_given_up() {
+async fn stall_timeout_of_a_response_that_is_not_read() {
     let limits = Limits { stall_timeout: Duration::from_millis(100), ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let client = server.client();

@@ -43,7 +43,7 @@ fn data(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_body_ends_where_the_stream_does() {
+async fn body_ends_with_its_stream() {
     let whole = [headers(&[OK]), data(b"first"), data(b""), data(b"second")].concat();
     assert_eq!(&answered(whole).await.unwrap()[..], b"firstsecond");
     let trailers = headers(&[&field("checksum", "x")]);
@@ -55,7 +55,7 @@ async fn a_body_ends_where_the_stream_does() {
 }
 
 #[tokio::test]
-async fn lost_bytes_are_an_error() {
+async fn body_that_lost_bytes_is_an_error() {
     let with = |value: &str| headers(&[OK, &field("content-length", value)]);
     let trailers = headers(&[&field("checksum", "x")]);
     for (bytes, what) in [
@@ -84,9 +84,9 @@ async fn lost_bytes_are_an_error() {
     }
 }
 
-/// Bytes that a server sends before or beside a response are not kept.
+/// Bytes that a server sends before or within a response, but not as its content, are not kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_header_fields_end() {
+async fn field_section_without_end_is_ended() {
     for (start, more) in [
         // HEADERS of 2^40 bytes.
         (vec![1, 0xc0, 0, 1, 0, 0, 0, 0, 0], vec![0; 1000]),
@@ -105,7 +105,7 @@ async fn endless_header_fields_end() {
             send.write_all(&start).await.unwrap();
             let more = more.repeat(64);
             let mut sent = 0;
-            // Until it is refused.
+            // Until the client stops it.
             while send.write_all(&more).await.is_ok() {
                 sent += more.len();
             }
@@ -120,13 +120,13 @@ async fn endless_header_fields_end() {
         let body = async { client.get(&url).await?.drain().await };
         assert!(timeout(PATIENCE, body).await.expect("it goes on for ever").is_err());
         let sent = timeout(PATIENCE, serving).await.unwrap().unwrap();
-        // What is counted, and what the client's windows let out besides.
+        // The limit of bytes without effect, and the client's flow control windows.
         assert!(sent < 16 << 20, "{sent}");
     }
 }
 
 #[tokio::test]
-async fn a_reason_that_would_drive_a_terminal_is_escaped() {
+async fn reason_phrase_with_control_characters_is_escaped() {
     let (endpoint, fingerprint) = raw_server();
     let url = format!("https://{}/", endpoint.local_addr().unwrap());
     let serving = tokio::spawn(async move {

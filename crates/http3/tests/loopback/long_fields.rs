@@ -80,7 +80,7 @@ async fn long_fields_are_answered_before_the_request_ends() {
 async fn long_fields_are_stopped_after_the_response() {
     const LENGTH: usize = 64 * LIMIT;
     let server = server(100);
-    // Of the response there is always something that the client has not taken.
+    // The small window keeps a part of the response unread.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;
@@ -121,7 +121,7 @@ async fn long_fields_of_many_requests_are_all_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_fields_that_are_too_many_or_cut_short_close_the_connection() {
+async fn long_fields_that_are_too_many_or_truncated_close_the_connection() {
     let server = server(2);
     let (_endpoint, connection) = raw(&server).await;
     let tries = async {

@@ -1,15 +1,17 @@
 //! Server, client and load generator against each other on the loopback interface.
 //!
-//! `running` starts servers and watches their admission; `serving` asks for things, `hostile` for
-//! things that do not exist or are no HTTP/3, `admission` counts who is in,
-//! `foreign` does it over quinn, `early` asks in 0-RTT packets,
-//! `relay` holds back what comes, `paths` has several paths. `rules` breaks those of HTTP/3 as a client, `lies` as a server; `greedy`
-//! takes more than its share. `repeat` has servers that do not
-//! process what they are asked, `malformed` servers whose responses are malformed. `qpack` has
-//! large integers.
-//! `ends` looks at how requests and connections end, `long_fields` at requests with too many header
-//! fields, `trailers` at those of requests, `unread` at responses to requests that the server does not read
-//! to their end.
+//! Helpers: `running` starts servers and records their admission, `common` sends requests and waits, `relay` delays
+//! datagrams, `foreign` has peers over quinn.
+//!
+//! Tests:
+//!
+//! * `serving`: requests and responses; `early`: 0-RTT; `paths`: multipath; `admission`: which clients are counted;
+//! * `ends`: how requests and connections end; `repeat`: requests that a server did not process; `unread`: requests
+//!   that the server does not read to their end; `long_fields`: requests with too many header fields; `trailers`:
+//!   trailers of requests; `malformed`: malformed responses; `qpack`: large integers;
+//! * `rules`: a client that breaks rules of HTTP/3; `lies`: such a server; `hostile`: garbage and malformed requests;
+//!   `greedy`: a client that takes too much.
+//!
 //! Randomised tests print their seed; EQUIC_SEED replays one.
 
 mod admission;

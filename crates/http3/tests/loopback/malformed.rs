@@ -174,7 +174,7 @@ async fn malformed_trailers_are_errors() {
 }
 
 #[tokio::test]
-async fn responses_that_are_no_errors() {
+async fn response_of_every_valid_form_is_accepted() {
     for (response, what) in [
         (ok_with("empty", ""), "an empty value"),
         (ok_with("value", "a\tb c"), "a tab and a space in a value"),
@@ -193,7 +193,7 @@ async fn responses_that_are_no_errors() {
 
 /// RFC 9114 s.4.1.1.
 #[tokio::test]
-async fn responses_that_are_dropped_are_cancelled() {
+async fn response_that_is_dropped_is_cancelled() {
     let (endpoint, client, url) = server();
     let (second, has_second) = tokio::sync::oneshot::channel();
     let serving = tokio::spawn(async move {
@@ -206,7 +206,7 @@ async fn responses_that_are_dropped_are_cancelled() {
         [first, send.stopped().await.unwrap()].map(|code| code.map(u64::from))
     });
     drop(timeout(PATIENCE, client.get(&url)).await.unwrap().unwrap());
-    // A request that is given up before its answer.
+    // A request that is dropped before its response.
     let asking = client.clone();
     let asked = tokio::spawn(async move { asking.get(&url).await.is_ok() });
     timeout(PATIENCE, has_second).await.unwrap().unwrap();

@@ -17,10 +17,10 @@ use crate::common::{PATIENCE, get, loopback, start, until};
 
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// What the paths of a connection cost by their numbers, as a hook has read it last.
+/// The cost of each path of a connection by its number, as a hook read it last.
 type Costs = Arc<Mutex<BTreeMap<u64, u64>>>;
 
-/// Reads it whenever a path is chosen.
+/// Reads the costs whenever a path is chosen.
 struct Reader(Costs);
 
 impl Hook for Reader {
@@ -57,7 +57,7 @@ fn addresses(costs: &[(IpAddr, u32)]) -> PathAddresses {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plugins_read_what_the_owner_of_their_end_says_that_paths_cost() {
+async fn path_cost_is_read_by_plugins() {
     let (ours, theirs) = (Costs::default(), Costs::default());
     let cost = |address: IpAddr| if address == SECOND { 9 } else { 4 };
     let server = start(ServerConfig {
@@ -104,7 +104,7 @@ async fn has(connection: &Connection, id: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_that_the_server_closes_is_opened_again() {
+async fn path_that_the_server_closes_is_opened_again() {
     let (server, address) = raw_server();
     let config = ClientConfig {
         max_paths: 2,

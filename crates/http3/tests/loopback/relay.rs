@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use crate::common::{PATIENCE, loopback, start, until};
 
-/// Between a client and a server; it knows the client by the address of its first datagram alone.
+/// Forwards datagrams between a client and a server. It identifies the client by the address of its first datagram
+/// only.
 pub(crate) struct Relay {
     pub address: SocketAddr,
     /// True while the server's datagrams are held back.
@@ -58,7 +59,7 @@ impl Relay {
 
 /// A client that moves still takes what was sent to where it was.
 #[tokio::test]
-async fn what_is_under_way_to_a_client_that_moves_arrives() {
+async fn migration_loses_no_response_under_way() {
     let server = start(ServerConfig::new(loopback()));
     let relay = Relay::start(server.address).await;
     let config = server.client_config(loopback());

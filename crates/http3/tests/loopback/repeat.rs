@@ -18,7 +18,7 @@ const INTERNAL_ERROR: u32 = 0x102;
 const NO_ERROR: u32 = 0x100;
 const REQUEST_REJECTED: u32 = 0x10b;
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Clone, Copy)]
 enum Act {
     Answer,
@@ -183,7 +183,7 @@ async fn goaway_ends_the_use_of_a_connection() {
 
 #[tokio::test]
 async fn goaway_repeats_the_requests_that_it_names() {
-    // Requests on streams 0 to 16 are answered. What the client had on 20 and 24 is not processed.
+    // Requests on streams 0 to 16 are answered. Those on 20 and 24 are not processed.
     let server = Scripted::new(|connection, request| match (connection, request) {
         (0, 5) => Act::Ignore,
         (0, 6) => Act::GoAway(&[20]),

@@ -102,7 +102,7 @@ pub(crate) async fn closed(connection: &Connection, code: u64, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_that_break_a_rule_close_the_connection() {
+async fn violation_of_a_stream_rule_closes_the_connection() {
     let server = start(ServerConfig::new(loopback()));
     let after = |bytes: &[u8]| [CONTROL, bytes].concat();
     for (streams, code, what) in [
@@ -152,7 +152,7 @@ async fn critical_streams_stay_open() {
 
 /// Frames and streams that a real client may send cause no error.
 #[tokio::test]
-async fn what_is_allowed_is_no_error() {
+async fn violation_is_not_reported_for_what_is_permitted() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let control = [CONTROL, &[0xd, 1, 3, 0xd, 1, 3, 0x21, 2, 9, 9, 0x40, 0x41, 1, 7]].concat();
@@ -246,7 +246,7 @@ async fn malformed_requests_are_not_answered() {
 
 /// Requests that are well-formed, and that this server does not carry out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_for_nothing_here_are_answered() {
+async fn response_to_a_request_for_nothing_here() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let http = field(":scheme", "http");

@@ -78,14 +78,14 @@ pub(crate) struct Seen {
     pub moved: Vec<SocketAddr>,
 }
 
-/// Passes everything on to another admission and takes note of it.
+/// Forwards all calls to another admission and records them.
 pub(crate) struct Watched<A> {
     pub inner: A,
     seen: Arc<watch::Sender<Seen>>,
 }
 
 struct WatchedOpened {
-    // Dropped first, so that whoever sees the count fall can rely on the inner one.
+    // Dropped first, so that the inner count has fallen when this one does.
     inner: Option<Box<dyn Opened>>,
     seen: Arc<watch::Sender<Seen>>,
 }

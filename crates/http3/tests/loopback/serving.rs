@@ -21,7 +21,7 @@ async fn status(server: &Running, target: &str) -> StatusCode {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_come_as_they_are() {
+async fn file_is_served_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let large: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     std::fs::write(root.path().join("large.bin"), &large).unwrap();
@@ -66,7 +66,7 @@ async fn files_come_as_they_are() {
 }
 
 #[tokio::test]
-async fn bytes_are_counted_and_bounded() {
+async fn bytes_are_counted_and_limited() {
     let limits = Limits { max_bytes: 1_000_000, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let connection = server.client().connect(&server.url("/")).await.unwrap();
@@ -86,7 +86,7 @@ async fn bytes_are_counted_and_bounded() {
 }
 
 #[tokio::test]
-async fn only_get_and_head() {
+async fn method_other_than_get_and_head_is_refused() {
     let server = start(ServerConfig::new(loopback()));
     let connection = server.client().connect(&server.url("/")).await.unwrap();
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW"] {
@@ -98,7 +98,7 @@ async fn only_get_and_head() {
 }
 
 #[tokio::test]
-async fn requests_are_logged() {
+async fn log_has_each_request() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&log);
     let config = ServerConfig {
@@ -131,7 +131,7 @@ async fn requests_are_logged() {
 }
 
 #[tokio::test]
-async fn servers_are_trusted_only_as_told() {
+async fn trust_settings_decide_which_servers_are_trusted() {
     let home = tempfile::tempdir().unwrap();
     let identity =
         IdentitySource::SelfSigned { names: Vec::new(), directory: Some(home.path().into()) };
@@ -155,7 +155,7 @@ async fn servers_are_trusted_only_as_told() {
 }
 
 #[tokio::test]
-async fn ipv4_and_ipv6_on_one_socket() {
+async fn socket_serves_ipv4_and_ipv6() {
     let server = start(ServerConfig::new("[::]:0".parse().unwrap()));
     let port = server.address.port();
     for host in ["127.0.0.1", "[::1]", "localhost"] {
@@ -167,7 +167,7 @@ async fn ipv4_and_ipv6_on_one_socket() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_says_why() {
+async fn config_that_cannot_be_served_says_why() {
     let taken = std::net::UdpSocket::bind(loopback()).unwrap();
     let listen = taken.local_addr().unwrap();
     let error = Server::bind(ServerConfig::new(listen)).err().unwrap();
@@ -208,7 +208,7 @@ async fn what_cannot_be_served_says_why() {
 }
 
 #[tokio::test]
-async fn the_receive_buffer_can_be_set() {
+async fn socket_receive_buffer_can_be_set() {
     let config = ServerConfig { receive_buffer: Some(64 * 1024), ..ServerConfig::new(loopback()) };
     assert_eq!(Server::bind(config).unwrap().receive_buffer(), 128 * 1024);
 }
@@ -241,7 +241,7 @@ async fn shutdown_lets_responses_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutdown_does_not_wait_for_ever() {
+async fn shutdown_is_limited_in_time() {
     let limits = Limits { grace: Duration::from_millis(100), ..Limits::default() };
     // One client has stopped reading, one reads as fast as it can.
     for reading in [false, true] {
@@ -260,7 +260,7 @@ async fn shutdown_does_not_wait_for_ever() {
         });
         let stats = server.stop().await;
         assert_eq!((stats.open, stats.opened, stats.requests), (0, 1, 0));
-        // The client is told, and need not wait for its idle timeout.
+        // The server sends CONNECTION_CLOSE, so the client does not wait for its idle timeout.
         let error = timeout(PATIENCE, &mut drained).await.unwrap().unwrap().unwrap_err();
         assert!(matches!(error.failure(), Failure::Error(_)), "{error}");
         let reason = timeout(PATIENCE, connection.closed()).await.unwrap();
@@ -272,11 +272,11 @@ async fn shutdown_does_not_wait_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutdown_gives_up_handshakes_under_way() {
+async fn shutdown_ends_handshakes_under_way() {
     let hour = Duration::from_secs(3600);
     let limits = Limits { grace: hour, handshake_timeout: hour, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
-    // A way there, and none back: the server waits for an answer that never comes.
+    // Forwards in one direction only: the server waits for an answer that never arrives.
     let relay = tokio::net::UdpSocket::bind(loopback()).await.unwrap();
     let config =
         ClientConfig { connect_to: relay.local_addr().ok(), ..server.client_config(loopback()) };
@@ -297,9 +297,9 @@ async fn shutdown_gives_up_handshakes_under_way() {
     connecting.abort();
 }
 
-/// Several sockets share the port, and who moves is brought back to the one of its connection.
+/// Several sockets share the port. Packets of a client that migrates are handed to the socket of its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_sockets_serve_clients_that_move() {
+async fn socket_group_serves_clients_that_migrate() {
     let server = start(ServerConfig { sockets: 4, ..ServerConfig::new(loopback()) });
     let mut clients = Vec::new();
     for _ in 0..12 {

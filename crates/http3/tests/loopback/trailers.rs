@@ -102,7 +102,7 @@ async fn trailers_that_are_late_and_malformed_are_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_that_are_malformed_end_the_connection_at_last() {
+async fn trailers_that_are_malformed_close_the_connection_at_last() {
     let limits = Limits { max_malformed: 3, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
@@ -123,7 +123,7 @@ async fn trailers_that_are_malformed_end_the_connection_at_last() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_that_are_allowed_are_no_error() {
+async fn trailers_that_are_permitted_are_no_error() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let all = [field("checksum", "x"), field("empty", ""), field("te", "trailers"), vec![0xc2]];

@@ -1,5 +1,5 @@
-//! Responses to requests of which the server does not read all content: the client can read each of them
-//! before it is asked to stop (RFC 9114 s.4.1).
+//! Responses to requests whose content the server does not read to its end. The client can read each response before it
+//! receives STOP_SENDING (RFC 9114 s.4.1).
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn unread_content_is_stopped_after_each_response() {
     let limits = Limits { shed_after: Duration::from_secs(10), ..Limits::default() };
     let root = Some(root.path().to_owned());
     let server = start(ServerConfig { limits, root, ..ServerConfig::new(loopback()) });
-    // Of each response there is something that the client has not taken.
+    // The small window keeps a part of each response unread.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;

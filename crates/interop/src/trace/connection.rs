@@ -1,4 +1,4 @@
-//! A connection as a listener with its secrets follows it.
+//! Follows a connection with its secrets, and decrypts its packets.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,12 @@ use super::keys::{Keys, Suite};
 use super::tls::Messages;
 use super::{Content, Handshake, note_frames};
 
-/// Initial keys of a connection: of its first ID, of that of a Retry, of another version.
+/// Initial keys of a connection: for its first connection ID, for that of a Retry, and for another
+/// version.
 const MAX_INITIAL_KEYS: usize = 8;
 
-/// Path IDs that a packet is tried for, from 0 up: endpoints here open two paths, and may replace one.
+/// Number of path IDs, from 0, with which decryption of a packet is tried. Endpoints here open two
+/// paths, and may replace one.
 const PATHS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,30 +25,30 @@ pub(super) enum Space {
     Handshake,
 }
 
-/// A packet without its protection.
+/// A decrypted packet.
 pub(super) struct DecryptedPacket {
-    /// 0 but where there are several paths (RFC 10069).
+    /// The path ID. 0 if there is only one path (RFC 10069).
     pub(super) path: u32,
     pub(super) number: u64,
     pub(super) key_phase: bool,
     pub(super) payload: Vec<u8>,
 }
 
-/// A packet with a short header, without its protection.
+/// A decrypted packet with a short header.
 pub(super) struct DecryptedShort {
     pub(super) dcid: Vec<u8>,
     pub(super) content: DecryptedPacket,
 }
 
-/// State for reading what one side of a connection sends.
+/// State to decrypt the packets of one side of a connection.
 #[derive(Default)]
 struct Side {
     initial: Messages,
     handshake: Messages,
     handshake_keys: Option<Keys>,
-    /// Of the first generation; its header protection serves all.
+    /// Keys of the first generation. Their header protection is valid for all generations.
     first: Option<Keys>,
-    /// Of the generation in use, if another.
+    /// Keys of the current generation, if it is another one.
     current: Option<Keys>,
     /// Largest packet number of Initial packets, and of Handshake packets.
     largest: [Option<PacketNumber>; 2],
@@ -93,7 +95,7 @@ impl Connection {
         made
     }
 
-    /// A client's Initial has this Destination Connection ID: it may be what keys are made of.
+    /// A client's Initial has this Destination Connection ID. Initial keys may be derived from it.
     pub(super) fn initial_ids(&mut self, version: KnownVersion, dcid: &[u8]) {
         let known = self.initial.iter().any(|(v, id, _)| *v == version && id == dcid);
         if known || self.initial.len() >= MAX_INITIAL_KEYS {
@@ -165,7 +167,7 @@ impl Connection {
         let side = self.sides.get_mut(at)?;
         let content = match &side.first {
             None => {
-                // Of path 0: there is no other before the handshake is complete.
+                // On path 0, because there is no other path before the handshake is complete.
                 let secret = log.secret(label, self.random.as_deref()?)?;
                 let (keys, opened) = first_that_opens(self.version, secret, bytes, protected)?;
                 side.first = Some(keys);
@@ -173,7 +175,7 @@ impl Connection {
             }
             Some(first) => {
                 let current = side.current.as_ref().unwrap_or(first);
-                // Only who knows all connection IDs could say which path a packet is of.
+                // The path of a packet is unknown without all connection IDs.
                 let on_any_path = |keys: &Keys| {
                     side.largest_on.iter().zip(0..).find_map(|(largest, path)| {
                         open(first, keys, bytes, protected, path, *largest)
@@ -182,8 +184,8 @@ impl Connection {
                 if let Some(opened) = on_any_path(current) {
                     opened
                 } else {
-                    // RFC 9001 s.6.3: the next generation, or a late packet of the one before, which
-                    // is only looked for in the first.
+                    // RFC 9001 s.6.3: the next generation, or a late packet of the previous one. Only
+                    // the first generation is tried for late packets.
                     let next = current.next()?;
                     if let Some(opened) = on_any_path(&next) {
                         side.current = Some(next);
@@ -199,7 +201,7 @@ impl Connection {
         Some(DecryptedShort { dcid: short.dcid().as_bytes().to_vec(), content })
     }
 
-    /// Reads the frames of a payload.
+    /// Parses the frames of a payload.
     pub(super) fn note(&mut self, way: Way, kind: Observed, payload: &[u8], content: &mut Content) {
         let Some(side) = self.sides.get_mut(index(way)) else { return };
         let messages = match kind {
@@ -245,7 +247,7 @@ fn first_that_opens(
     })
 }
 
-/// Removes protection: the header's with one key, the packet's with another.
+/// Removes header protection with one key, and packet protection with another.
 fn open(
     header: &Keys,
     keys: &Keys,

@@ -1,4 +1,4 @@
-//! Key logs as SSLKEYLOGFILE names them (RFC 9850).
+//! Key logs in the format of SSLKEYLOGFILE (RFC 9850).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,12 @@ pub struct KeyLog {
 }
 
 impl KeyLog {
-    /// Reads the key logs in files; files that are not there, and lines that are none, are passed
-    /// over: an implementation need not write a key log.
+    /// Reads key logs. Missing files and invalid lines are ignored, because an implementation need
+    /// not write a key log.
     pub fn read(files: &[&Path]) -> KeyLog {
         let mut log = KeyLog::default();
         for file in files {
-            // Not always text: an implementation was killed while it wrote.
+            // The file may contain invalid UTF-8 if an implementation was killed while it wrote.
             let content = std::fs::read(file).unwrap_or_default();
             String::from_utf8_lossy(&content).lines().for_each(|line| log.line(line));
         }
@@ -33,12 +33,12 @@ impl KeyLog {
         }
     }
 
-    /// True if the key log has no secrets.
+    /// Returns true if the key log has no secrets.
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }
 
-    /// A secret of the connection with this client random.
+    /// Returns a secret of the connection with this client random.
     pub fn secret(&self, label: &str, random: &[u8]) -> Option<&[u8]> {
         self.secrets.get(&(label.to_owned(), random.to_vec())).map(Vec::as_slice)
     }

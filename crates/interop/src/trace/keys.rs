@@ -1,5 +1,5 @@
-//! Keys of QUIC packets, from the Initial's connection ID or from a line of a key log (RFC 9001 s.5,
-//! RFC 9369 s.3.3). Only to read with.
+//! Keys of QUIC packets, derived from the Initial's connection ID or from a line of a key log (RFC
+//! 9001 s.5, RFC 9369 s.3.3). Only for decryption.
 
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
@@ -27,7 +27,7 @@ pub(super) enum Suite {
 }
 
 impl Suite {
-    /// Those that a secret of so many bytes may belong to.
+    /// Returns the suites with secrets of this size.
     pub(super) fn of_secret(secret: &[u8]) -> &'static [Suite] {
         match secret.len() {
             32 => &[Suite::Aes128, Suite::ChaCha20],
@@ -60,7 +60,7 @@ impl Suite {
     }
 }
 
-/// Secret and keys with which one side protects the packets of a space.
+/// Secret and keys with which one side protects the packets of a packet number space.
 pub(super) struct Keys {
     suite: Suite,
     version: KnownVersion,
@@ -71,7 +71,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// `None` if the secret does not fit the suite.
+    /// Returns `None` if the secret does not fit the suite.
     pub(super) fn new(suite: Suite, version: KnownVersion, secret: &[u8]) -> Option<Keys> {
         let [key, iv, header] = match version {
             KnownVersion::V1 => ["quic key", "quic iv", "quic hp"],
@@ -87,7 +87,7 @@ impl Keys {
         Some(Keys { suite, version, secret: secret.to_vec(), packet, iv, header })
     }
 
-    /// Of the client's Initials and of the server's.
+    /// Returns the keys of the client's Initials and of the server's.
     pub(super) fn initial(version: KnownVersion, dcid: &[u8]) -> Option<[Keys; 2]> {
         let salt = match version {
             KnownVersion::V1 => &SALT_V1,
@@ -103,7 +103,7 @@ impl Keys {
         Some([side("client in")?, side("server in")?])
     }
 
-    /// The keys after an update. Header protection stays that of the first keys (RFC 9001 s.6).
+    /// Returns the keys after a key update. Header protection keeps its first key (RFC 9001 s.6).
     pub(super) fn next(&self) -> Option<Keys> {
         let label = match self.version {
             KnownVersion::V1 => "quic ku",
@@ -120,7 +120,7 @@ impl Keys {
         protected.remove(packet, &mask)
     }
 
-    /// The payload of a packet without header protection; `None` if it is not authentic.
+    /// Returns the payload of a packet without header protection, or `None` if it is not authentic.
     pub(super) fn open(
         &self,
         packet: &[u8],
@@ -137,7 +137,7 @@ impl Keys {
     }
 }
 
-/// Nonce of a packet (RFC 10069 s.2.4); on path 0 it is that of RFC 9001 s.5.3.
+/// Returns the nonce of a packet (RFC 10069 s.2.4). On path 0, it is that of RFC 9001 s.5.3.
 fn nonce(iv: [u8; 12], path: u32, number: u64) -> [u8; 12] {
     let mut nonce = iv;
     let bits = path.to_be_bytes().into_iter().chain(number.to_be_bytes());

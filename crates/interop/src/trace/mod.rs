@@ -1,7 +1,8 @@
-//! Packets between two implementations: the relay's records, taken apart and, with a key log, decrypted.
+//! Packets between two implementations: the relay's records, parsed and, with a key log, decrypted.
 //!
-//! `keys`: from secrets to keys. `tls`: what is asked of handshake messages. `connection`: the state
-//! that reading needs. `text`: the trace for a person to read. A packet that does not open stays in the trace without its content.
+//! `keys`: derives keys from secrets. `tls`: parses handshake messages. `connection`: state for
+//! decryption. `text`: the trace as text. A packet that cannot be decrypted stays in the trace
+//! without its content.
 
 mod connection;
 mod keylog;
@@ -23,16 +24,16 @@ use connection::{Connection, DecryptedPacket, Space};
 pub use keylog::KeyLog;
 pub use tls::ClientHello;
 
-/// A packet that came by.
+/// A packet that the relay saw.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Direction of the packet.
     pub way: Way,
     /// Time at which the packet was sent, since the relay began.
     pub sent: Duration,
-    /// Time at which the packet arrived; none if it did not, or not as it was sent.
+    /// Time at which the packet arrived. `None` if it was lost or changed.
     pub arrived: Option<Duration>,
-    /// The client's real address, and the number of the relay's front it talks to.
+    /// The client's real address, and the index of the relay's address that it uses.
     pub client: (SocketAddr, usize),
     /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
@@ -54,32 +55,32 @@ pub struct Seen {
     pub scid: Vec<u8>,
     /// The token of an Initial or a Retry.
     pub token: Vec<u8>,
-    /// Bytes of the packet behind its header, as far as that can be told.
+    /// Bytes of the packet after its header, if the length is known.
     pub payload_len: usize,
-    /// Content as decrypted with the keys; none if the packet could not be opened.
+    /// The decrypted content. `None` if the packet could not be decrypted.
     pub content: Option<Content>,
 }
 
-/// Content of a packet that was opened.
+/// Content of a decrypted packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Index of the packet's connection in [`Trace::connections`].
     pub connection: usize,
-    /// ID of the path that the packet belongs to; 0 where there is only one (RFC 10069).
+    /// Path ID of the packet. 0 if there is only one path (RFC 10069).
     pub path: u32,
     /// The packet number.
     pub number: u64,
-    /// The Key Phase of a short header.
+    /// The Key Phase bit of a short header.
     pub key_phase: bool,
     /// True if the packet has an ACK frame with ECN counts.
     pub ack_ecn: bool,
-    /// Paths that the packet's PATH_ACK frames are about.
+    /// Path IDs in the packet's PATH_ACK frames.
     pub path_acks: Vec<u32>,
     /// PATH_CHALLENGE frames.
     pub challenges: Vec<[u8; 8]>,
     /// PATH_RESPONSE frames.
     pub responses: Vec<[u8; 8]>,
-    /// True if all frames of the packet are probing ones (RFC 9000 s.9.1).
+    /// True if the packet has only probing frames (RFC 9000 s.9.1).
     pub probing: bool,
     /// True if the packet has a CONNECTION_CLOSE frame.
     pub closes: bool,
@@ -87,20 +88,21 @@ pub struct Content {
     pub crypto: Vec<u64>,
     /// Bytes in STREAM frames.
     pub stream_bytes: usize,
-    /// All frames, for a person to read.
+    /// All frames as text.
     pub frames: String,
 }
 
-/// Facts about a handshake that its packets showed.
+/// Information about a handshake from its packets.
 #[derive(Clone, Debug, Default)]
 pub struct Handshake {
-    /// The client's ClientHello, if it could be read.
+    /// The client's ClientHello, if it could be decrypted.
     pub client_hello: Option<ClientHello>,
-    /// True if the server sent a certificate; none: its Handshake packets could not be read.
+    /// True if the server sent a certificate. `None`: its Handshake packets could not be decrypted.
     pub certificate: Option<bool>,
     /// Bytes that the server sent in CRYPTO frames of Handshake packets.
     pub server_handshake_bytes: u64,
-    /// Number of bidirectional streams that the server allowed at first; none if that could not be read.
+    /// Number of bidirectional streams that the server permitted initially. `None` if it is
+    /// unknown.
     pub max_streams_bidi: Option<u64>,
     /// True if the key log has this connection's secrets.
     pub keys: bool,
@@ -113,12 +115,12 @@ pub struct Trace {
     pub packets: Vec<Seen>,
     /// Connections by the client's first Destination Connection ID, in order.
     pub connections: Vec<Handshake>,
-    /// True if there was a key log with anything in it.
+    /// True if there was a key log with at least one secret.
     pub has_keys: bool,
 }
 
 impl Trace {
-    /// Takes the records apart.
+    /// Parses the records.
     pub fn read(records: &[Record], log: &KeyLog) -> Trace {
         let mut reading = Reading { log, connections: Vec::new(), packets: Vec::new() };
         for (number, record) in records.iter().enumerate() {
@@ -131,25 +133,25 @@ impl Trace {
         }
     }
 
-    /// Packets of a kind in a direction.
+    /// Returns the packets of a type in a direction.
     pub fn of(&self, way: Way, kind: Observed) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way && seen.kind == kind)
     }
 
-    /// Packets in a direction.
+    /// Returns the packets in a direction.
     pub fn going(&self, way: Way) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way)
     }
 
-    /// Number of handshakes that servers took part in: a server's ID in its Initials does not
-    /// change (RFC 9000 s.7.2).
+    /// Returns the number of handshakes with a server's answer. A server's connection ID in its
+    /// Initials does not change (RFC 9000 s.7.2).
     pub fn handshakes(&self) -> usize {
         let ids: BTreeSet<&[u8]> =
             self.of(Way::ToClient, Observed::Initial).map(|seen| &seen.scid[..]).collect();
         ids.len()
     }
 
-    /// Versions of packets of a kind in a direction.
+    /// Returns the versions of packets of a type in a direction.
     pub fn versions(&self, way: Way, kind: Observed) -> BTreeSet<u32> {
         self.of(way, kind).filter_map(|seen| seen.version).collect()
     }
@@ -163,7 +165,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn datagram(&mut self, number: usize, record: &Record) {
-        // Who sent it knows how long the ID is; it matters to nothing but the short header's, which is
+        // Only the sender knows the length of the ID. Only short headers depend on it, and those are
         // tried with the IDs of the connections.
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
         for (place, packet) in Datagram::new(&record.payload, options).enumerate() {
@@ -260,14 +262,15 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns true if bytes behind the packets of a datagram only fill it, although they look like a
-    /// packet with a short header. With a key log, that is so if no key opens them.
+    /// Returns true if the bytes after the packets of a datagram are only padding, although they
+    /// look like a packet with a short header. With a key log, that is so if no key decrypts them.
     fn is_filler(&self, bytes: &[u8], seen: &Seen) -> bool {
         seen.content.is_none() && (is_filler(bytes) || !self.log.is_empty())
     }
 
-    /// A client's Initial may begin a connection; Initial keys come from the client's Destination
-    /// Connection ID before the server answered, or from the Retry's Source Connection ID.
+    /// Handles a client's Initial, which may begin a connection. Initial keys are derived from the
+    /// client's Destination Connection ID before the server's answer, or from the Retry's Source
+    /// Connection ID.
     fn meet(&mut self, record: &Record, version: KnownVersion, seen: &Seen) {
         match record.way {
             Way::ToServer => {
@@ -294,7 +297,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Asks each connection, the newest first, to open a packet.
+    /// Tries to decrypt a packet with the keys of each connection, the newest first.
     fn open(
         &mut self,
         seen: &mut Seen,
@@ -313,7 +316,7 @@ impl Reading<'_> {
     }
 }
 
-/// Notes what the checks ask about; frames behind one that does not parse are not read.
+/// Records what the checks need. Frames after one that cannot be parsed are ignored.
 fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64, &[u8])) {
     let mut reader = Reader::new(payload);
     content.probing = true;
@@ -385,7 +388,7 @@ mod tests {
                 assert_eq!(found, [early, (Observed::Garbage, 0)], "{filler:x?}");
             }
             assert_eq!(kinds(EARLY.repeat(2), log), [early; 2]);
-            // A datagram of its own is not filler, whatever is in it.
+            // A separate datagram is not padding, whatever it contains.
             assert_eq!(kinds(mixed.clone(), log), [(Observed::OneRtt, 99)]);
         }
         let random = [&EARLY[..], &mixed].concat();

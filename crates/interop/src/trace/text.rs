@@ -9,12 +9,13 @@ use equic_wire::frame::{ConnectionClose, Frame};
 use super::{Seen, Trace};
 
 impl Trace {
-    /// A line for each packet: seconds, direction, type, number, size, frames, and what befell it.
+    /// Returns a line for each packet: seconds, direction, type, number, size, frames, and its fate
+    /// on the link.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut datagram = None;
         for seen in &self.packets {
-            // Coalesced packets follow the first of their datagram.
+            // Coalesced packets follow the first packet of their datagram.
             let first = datagram != Some(seen.datagram);
             datagram = Some(seen.datagram);
             // Writing into a string does not fail.
@@ -99,7 +100,7 @@ fn describe(text: &mut String, frame: &Frame<'_>) -> std::fmt::Result {
             write!(text, " CLOSE {} {:?}", error_code.get(), String::from_utf8_lossy(reason))
         }
         other => {
-            // Its name is the beginning of its debug form.
+            // The name is the beginning of the debug format.
             let form = format!("{other:?}");
             let short: String = form.chars().take(60).collect();
             write!(text, " {short}")

@@ -1,33 +1,33 @@
-//! The little of TLS 1.3 that a trace is asked about.
+//! Parses the parts of TLS 1.3 that the checks need.
 
 use std::collections::BTreeMap;
 
 use equic_wire::Side;
 use equic_wire::params::TransportParameters;
 
-/// Bytes of a handshake that are kept; none of ours is longer.
+/// Maximum number of bytes of a handshake that are kept. No handshake here is longer.
 const MAX_HANDSHAKE: usize = 1 << 17;
 
 /// TLS messages from the CRYPTO frames of one side in one packet number space.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     pieces: BTreeMap<u64, Vec<u8>>,
-    /// The end of what was sent.
+    /// The end of the received range.
     pub(super) end: u64,
 }
 
-/// Facts about a ClientHello that the checks need.
+/// Information about a ClientHello for the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The Random, by which a key log names the connection.
+    /// The random, which identifies the connection in a key log.
     pub random: Vec<u8>,
     /// Cipher suites, as on the wire.
     pub suites: Vec<u16>,
 }
 
 impl ClientHello {
-    /// Returns the cipher suites without values that are none: those that are reserved so that servers
-    /// ignore what they do not know (GREASE, RFC 8701), and signals (RFC 5746 s.3.3, RFC 7507 s.3).
+    /// Returns the cipher suites without values that are not suites: those reserved so that servers
+    /// ignore unknown values (GREASE, RFC 8701), and signals (RFC 5746 s.3.3, RFC 7507 s.3).
     pub fn offered_suites(&self) -> impl Iterator<Item = u16> {
         self.suites.iter().copied().filter(|suite| {
             let [high, low] = suite.to_be_bytes();
@@ -50,7 +50,7 @@ impl Messages {
         }
     }
 
-    /// Bytes that are there from the beginning without a gap.
+    /// Returns the bytes from the beginning up to the first gap.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (offset, piece) in &self.pieces {
@@ -61,7 +61,7 @@ impl Messages {
         bytes
     }
 
-    /// Whole messages: type and body (RFC 8446 s.4).
+    /// Returns complete messages: type and body (RFC 8446 s.4).
     pub(super) fn messages(&self) -> Vec<(u8, Vec<u8>)> {
         let bytes = self.bytes();
         let (mut rest, mut found) = (&bytes[..], Vec::new());
@@ -82,7 +82,7 @@ impl Messages {
         Some(ClientHello { random, suites: suites.collect() })
     }
 
-    /// The limit of bidirectional streams that the server's EncryptedExtensions carry.
+    /// Returns the limit of bidirectional streams in the server's EncryptedExtensions.
     pub(super) fn max_streams_bidi(&self) -> Option<u64> {
         let (_, body) = self.messages().into_iter().find(|(kind, _)| *kind == 8)?;
         let (mut extensions, _) = prefixed(&body, 2)?;
@@ -98,7 +98,7 @@ impl Messages {
         None
     }
 
-    /// True if a certificate is among them, compressed or not (RFC 8446 s.4.4.2, RFC 8879).
+    /// Returns true if there is a certificate, compressed or not (RFC 8446 s.4.4.2, RFC 8879).
     pub(super) fn has_certificate(&self) -> bool {
         self.messages().iter().any(|(kind, _)| matches!(kind, 11 | 25))
     }
@@ -110,7 +110,7 @@ fn message(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*kind, body, rest))
 }
 
-/// A vector behind a length of so many bytes, and the rest.
+/// Splits off a vector with a length field of this many bytes. Returns it and the rest.
 fn prefixed(bytes: &[u8], length: usize) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_at_checked(length)?;
     let length = length.iter().fold(0, |sum: usize, byte| sum << 8 | usize::from(*byte));

@@ -4,7 +4,7 @@
 //! through it. They are compared with a program that only passes, and with the reference
 //! (`reference.rs`), which run just before in the same round. Also measures nanoseconds per
 //! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN skips the
-//! driver, so these ratios do not predict packets per second. `equic lab bench` measures the other
+//! driver, so these ratios do not predict packets per second. `equic-lab gateway-bench` measures the other
 //! half: what a flood leaves of a server's capacity.
 //!
 //! The options `--quick`, `--markdown` and `--json` are as there. The result is also written to
@@ -24,9 +24,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use equic_gateway::{Config, Gateway, ObjectSource};
+use equic_report::number::MISSING;
 use equic_report::schema::{Machine, Report, Timestamp};
-use equic_report::stats::effect::paired_ratio_95;
-use equic_report::stats::{Interval, RESAMPLES, Sample};
+use equic_report::stats::effect::Ratio;
+use equic_report::stats::{Interval, Sample};
 use equic_report::table::{Column, Style, Table};
 use nix::time::{ClockId, clock_gettime};
 use rand::SeedableRng;
@@ -37,35 +38,35 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const SCHEMA: &str = "equic.bench.gateway/2";
 const ROUNDS: usize = 40;
-const QUICK_ROUNDS: usize = 5;
+const QUICK_ROUNDS: usize = 6;
 /// Open/close pairs per round.
 const PAIRS: u32 = 200_000;
 /// Target: maximum nanoseconds per pair.
 const PAIR_AIM: f64 = 200.0;
 
-/// A median over the rounds, with its 95 % bootstrap interval.
+/// A median over the rounds, with its 95 % interval. Fewer than 6 rounds have no interval.
 #[derive(Serialize)]
 struct Figure {
     median: f64,
-    interval: Interval,
+    interval: Option<Interval>,
 }
 
 impl Figure {
-    fn of(values: impl IntoIterator<Item = f64>, rng: &mut SmallRng) -> Result<Figure> {
+    fn of(values: impl IntoIterator<Item = f64>) -> Result<Figure> {
         let sample: Sample = values.into_iter().collect();
-        let interval = sample.bootstrap_95(rng, RESAMPLES, Sample::median).ok_or("no rounds")?;
-        Ok(Figure { median: sample.median().ok_or("no rounds")?, interval })
+        Ok(Figure { median: sample.median().ok_or("no rounds")?, interval: sample.median_95() })
     }
 
     /// Returns the quotient (second by first) of values that were measured in the same round.
-    fn ratio(pairs: impl IntoIterator<Item = (f64, f64)>, rng: &mut SmallRng) -> Result<Figure> {
-        let ratio = paired_ratio_95(pairs, rng).ok_or("no rounds")?;
+    fn ratio(pairs: impl IntoIterator<Item = (f64, f64)>) -> Result<Figure> {
+        let ratio = Ratio::of_pairs(pairs).ok_or("no rounds")?;
         Ok(Figure { median: ratio.value, interval: ratio.interval })
     }
 
     fn cells(&self, digits: usize) -> [String; 2] {
-        let Interval { low, high } = self.interval;
-        [format!("{:.digits$}", self.median), format!("{low:.digits$} to {high:.digits$}")]
+        let range = |ends: Interval| format!("{:.digits$} to {:.digits$}", ends.low, ends.high);
+        let interval = self.interval.map_or_else(|| MISSING.to_owned(), range);
+        [format!("{:.digits$}", self.median), interval]
     }
 }
 
@@ -85,7 +86,7 @@ struct Costs {
 }
 
 /// Measures pairs of this number of sources in turn, in one thread.
-fn ledger(sources: u32, rounds: usize, rng: &mut SmallRng) -> Result<Pair> {
+fn ledger(sources: u32, rounds: usize) -> Result<Pair> {
     let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
     let service = gateway.ledger()?.service_at(0)?;
     let peer = |n: u32| SocketAddr::new(IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n % sources)), 9);
@@ -99,7 +100,7 @@ fn ledger(sources: u32, rounds: usize, rng: &mut SmallRng) -> Result<Pair> {
         Ok((now()? - start).as_secs_f64() * 1e9 / f64::from(PAIRS))
     };
     let nanos = (0..rounds).map(|_| round()).collect::<Result<Vec<f64>>>()?;
-    let nanos = Figure::of(nanos, rng)?;
+    let nanos = Figure::of(nanos)?;
     Ok(Pair { sources, nanos, aim: PAIR_AIM })
 }
 
@@ -175,7 +176,7 @@ fn main() -> Result<()> {
         }
     };
     let program = program::measure(rounds, other.as_ref(), &mut rng, &tell)?;
-    let ledger = [1, 50_000].map(|sources| ledger(sources, rounds, &mut rng));
+    let ledger = [1, 50_000].map(|sources| ledger(sources, rounds));
     let ledger = ledger.into_iter().collect::<Result<_>>()?;
     let report = Report {
         schema: SCHEMA.parse()?,

@@ -242,20 +242,14 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn new(
-        what: &'static str,
-        aim: Option<f64>,
-        rounds: &[Round],
-        rng: &mut SmallRng,
-    ) -> Result<Row> {
+    fn new(what: &'static str, aim: Option<f64>, rounds: &[Round]) -> Result<Row> {
         Ok(Row {
             times_other: None,
             what,
-            nanos: Figure::of(rounds.iter().map(|round| round.ours), rng)?,
-            times_null: Figure::ratio(rounds.iter().map(|round| (round.null, round.ours)), rng)?,
+            nanos: Figure::of(rounds.iter().map(|round| round.ours))?,
+            times_null: Figure::ratio(rounds.iter().map(|round| (round.null, round.ours)))?,
             times_reference: Figure::ratio(
                 rounds.iter().map(|round| (round.reference, round.ours)),
-                rng,
             )?,
             aim,
         })
@@ -294,7 +288,7 @@ pub(crate) struct Costs {
     pub call_nanos: Figure,
 }
 
-fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
+fn references(bases: &[Bases]) -> Result<Vec<Row>> {
     type Read = fn(&Bases) -> f64;
     let rows: [(&str, Read); 3] = [
         ("reference: parse, look the source up, drop", |bases| bases.reference),
@@ -306,7 +300,7 @@ fn references(bases: &[Bases], rng: &mut SmallRng) -> Result<Vec<Row>> {
             .iter()
             .map(|bases| Round { null: bases.null, reference: bases.reference, ours: read(bases) })
             .collect();
-        Row::new(what, None, &rounds, rng)
+        Row::new(what, None, &rounds)
     };
     rows.into_iter().map(row).collect()
 }
@@ -345,18 +339,18 @@ pub(crate) fn measure(
     let mut rows = Vec::new();
     for (index, path) in paths.iter().enumerate() {
         path.check(rounds)?;
-        let mut row = Row::new(path.what, path.aim, &path.rounds, rng)?;
+        let mut row = Row::new(path.what, path.aim, &path.rounds)?;
         if let Some(other) = others.get(index) {
             other.check(rounds)?;
             let pairs = other.rounds.iter().zip(&path.rounds);
-            row.times_other = Some(Figure::ratio(pairs.map(|(a, b)| (a.ours, b.ours)), rng)?);
+            row.times_other = Some(Figure::ratio(pairs.map(|(a, b)| (a.ours, b.ours)))?);
         }
         rows.push(row);
     }
     let call = |bases: &Bases| (bases.more_calls - bases.reference) / f64::from(CALLS);
     Ok(Costs {
-        references: references(&bases, rng)?,
+        references: references(&bases)?,
         paths: rows,
-        call_nanos: Figure::of(bases.iter().map(call), rng)?,
+        call_nanos: Figure::of(bases.iter().map(call))?,
     })
 }

@@ -11,6 +11,10 @@
 //! * `tun.rs`: interfaces; `packet.rs`: packet headers; `tap.rs`: where packets enter and leave the
 //!   network;
 //! * `engine.rs`: the thread that runs it; `lateness.rs`: how well it keeps up with the clock.
+//!
+//! The network is the simulator's because the kernel's `netem` has other queues and other loss, and cannot
+//! lose packets from a list. TUN interfaces carry whole IP packets of any protocol; a raw socket on veth
+//! would receive batches of segments (GSO).
 
 mod engine;
 mod lateness;

@@ -141,7 +141,7 @@ impl Kept {
             let mut pair = Pair::connect_with(&link, both, push.clone(), seed, adjust)?;
             if !push.is_empty() {
                 pair.settle()?;
-                // What was sent and received on the way is given back.
+                // Wait until the memory of sent and received data is freed.
                 pair.network.pass(std::time::Duration::from_secs(1)).map_err(TrialError::of)?;
             }
             Ok(pair)

@@ -111,7 +111,7 @@ impl Replacing {
 /// the application tells it to.
 struct Flood {
     kind: Kind,
-    /// Frames that are to be queued.
+    /// Number of frames that are still to be queued.
     left: u64,
 }
 

@@ -1,5 +1,5 @@
 //! The plugins that cost their host the most, as far as is known: to load, to keep, and to run. A
-//! host bounds what they cost (`docs/vm.md`); `equic plugin bench --limits` measures it.
+//! host bounds what they cost (`docs/vm.md`); `equic-lab plugin-bench --limits` measures it.
 
 mod bundles;
 mod frames;
@@ -79,7 +79,7 @@ fn link(rate: Option<u64>) -> Link {
 /// Address of the peer that brings the plugins.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The account of the peer's address, for what it has given out.
+/// The account of the peer's address, from which its usage is read.
 #[derive(Clone, Debug)]
 struct Charged(Arc<Account>);
 
@@ -159,6 +159,27 @@ impl Idle {
     /// Plugins that run at the clients.
     pub fn running(&self) -> usize {
         self.pairs.iter().map(running).sum()
+    }
+
+    /// Has the servers fall silent while a packet of each client is in flight, so that the timers of loss detection run.
+    pub fn stall(&mut self) {
+        for pair in &mut self.pairs {
+            pair.network.lose(End::Server, &(0..1_000_000).collect::<Vec<u64>>());
+            if let Some(client) = pair.network.connection(End::Client) {
+                client.ping();
+            }
+        }
+    }
+
+    /// Times that timers of the clients' connections have run out, and packets that these connections have sent and
+    /// received.
+    pub fn wake_ups(&mut self) -> (u64, u64) {
+        let timeouts = self.pairs.iter().map(|pair| pair.network.timeouts(End::Client)).sum();
+        let packets = |pair: &mut Pair| {
+            let stats = pair.network.connection(End::Client).map(|client| client.stats());
+            stats.map_or(0, |stats| stats.packets_sent + stats.packets_received)
+        };
+        (timeouts, self.pairs.iter_mut().map(packets).sum())
     }
 
     /// Steps and memory that the plugins were charged, since the connections were made.

@@ -38,6 +38,8 @@ enum Needs {
     Missing,
     /// The operation `next` of the next plugin, which calls that of the one after it.
     Next,
+    /// The time of the connection's timer, which the first plugin moves to the next nanosecond.
+    EarlyTimer,
 }
 
 /// Turns an expression into a loop of the C code.
@@ -225,13 +227,19 @@ pub const WORKERS: &[Worker] = &[
         Needs::Next,
         turns!("equic_u64 word;", "equic_call(0, &word, 8);"),
     ),
+    worker(
+        "timer of the connection that is always a nanosecond away",
+        0,
+        Needs::EarlyTimer,
+        turns!("", ""),
+    ),
 ];
 
 /// Plugins of a connection that work.
 pub(super) const PLUGINS: usize = 15;
 
 impl Worker {
-    /// Builds as many plugins as a connection takes, which do this so many times in a call.
+    /// Builds as many plugins as a connection accepts, each with this many turns in a call.
     ///
     /// # Errors
     /// The code is not compiled.
@@ -245,6 +253,8 @@ impl Worker {
              {{ call->out.length = 0; if (room < 64 || !{length}) return EQUIC_DONE;\n\
              bytes[0] = 0x5f; bytes[1] = 0; bytes[2] = {length} - 1;\n\
              call->out.length = 2 + {length}; return EQUIC_DONE; }}\n\
+             equic_u64 early(struct equic_set_timer *call)\n\
+             {{ call->out.at = equic_now() + 1; return EQUIC_DONE; }}\n\
              equic_u64 run(void) {{ equic_set_timer(0); work(); return EQUIC_DEFAULT; }}\n",
             self.code
         );
@@ -262,7 +272,7 @@ impl Worker {
         let name = |number: usize| format!("worker-with-a-name-as-long-as-the-others-{number:02}");
         let capabilities = match self.needs {
             Needs::Frames(_) => "\"observe\", \"tune\", \"frames\"",
-            Needs::Sets(_) => "\"observe\", \"tune\"",
+            Needs::Sets(_) | Needs::EarlyTimer => "\"observe\", \"tune\"",
             _ => "\"observe\"",
         };
         let mut manifest = head(&name(number), capabilities, self.memory);
@@ -278,6 +288,10 @@ impl Worker {
                 manifest += "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n";
                 manifest += &operation("WriteFrame", "replace", "write");
                 manifest += "frame = 0x1f00\n";
+            }
+            // One plugin only can choose the time.
+            Needs::EarlyTimer if number == 0 => {
+                manifest += &operation("SetTimer", "replace", "early");
             }
             Needs::Missing | Needs::Next => {
                 for at in 0..16 {

@@ -58,7 +58,7 @@ impl AckPath {
     /// Both of them.
     pub const ALL: [AckPath; 2] = [AckPath::Same, AckPath::First];
 
-    /// Plugin that the server pushes to the client; none: nothing.
+    /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
     ///
     /// # Errors
     /// The plugin is not built.
@@ -70,7 +70,7 @@ impl AckPath {
     }
 }
 
-/// A cap of so many bytes a second on the second path, which the client pushes to the server.
+/// Builds a cap of this many bytes per second on the second path, which the client pushes to the server.
 ///
 /// # Errors
 /// The plugin is not built.
@@ -91,8 +91,8 @@ pub struct Asymmetric {
     pub ack_frequency: bool,
 }
 
-/// Downloads so many bytes, after the plugin runs. Returns the time that it takes, and the bytes that the client has sent
-/// meanwhile on each path. Queues have 100 ms towards the client, and a second towards the server.
+/// Downloads this many bytes, after the plugin runs. Returns the time of the download, and the bytes that the client has
+/// sent meanwhile on each path. Queues have 100 ms towards the client, and a second towards the server.
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.
@@ -153,7 +153,7 @@ pub struct Capped {
     pub rtt: Duration,
     /// Caps, in bytes a second, with the time at which each is pushed.
     pub caps: Vec<(Duration, u64)>,
-    /// Time for which it goes on.
+    /// Duration of the transfer.
     pub length: Duration,
     /// Interval of what is measured.
     pub interval: Duration,

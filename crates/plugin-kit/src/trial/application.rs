@@ -103,7 +103,7 @@ impl Flow {
     }
 }
 
-/// Time of an urgent stream beside another one.
+/// Measures the time of an urgent stream while another one is sent.
 pub(super) fn priorities(setup: &Setup) -> Result<Run, TrialError> {
     let (mut network, hook) = setup.own(&bottleneck(10, 20, 100), &[End::Server])?;
     let server = end(&mut network, End::Server)?;

@@ -31,9 +31,9 @@ impl Way {
     }
 }
 
-/// Sends so many bytes from a server to a client, with a plugin of the tree at the ends that it is for, or without it (none):
-/// for measurements of what the plugin costs. Where the plugin is a congestion controller, the connection's own is of the
-/// same kind, so that the bytecode is all that differs. Returns the time of the transfer.
+/// Sends this many bytes from a server to a client, with a plugin of the tree at the ends that it is for, or without a
+/// plugin, to measure its cost. If the plugin is a congestion controller, the connection's own is of the same kind, so
+/// that only the bytecode differs. Returns the time of the transfer.
 ///
 /// # Errors
 /// The plugin is not attached, or fails; the transfer is not complete.
@@ -51,7 +51,7 @@ pub fn bulk(
     carry(attached, config, (way, source.paths()), seed, bytes)
 }
 
-/// Sends so many bytes from a server to a client over so many paths, with a plugin at these ends or without one.
+/// Sends this many bytes from a server to a client over this many paths, with a plugin at these ends or without one.
 pub(super) fn carry(
     attached: Option<(&Plugin, &[End])>,
     config: TransportConfig,

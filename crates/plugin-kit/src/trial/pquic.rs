@@ -1,5 +1,5 @@
-//! What extensions cost that PQUIC has as plugins (De Coninck et al., "Pluginizing QUIC", SIGCOMM 2019): monitoring, several
-//! paths, forward error correction; and the time until a plugin runs.
+//! Measures the cost of the extensions that PQUIC has as plugins (De Coninck et al., "Pluginizing QUIC", SIGCOMM 2019):
+//! monitoring, several paths, and forward error correction; and the time until a plugin runs.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::tree::Source;
 /// An extension whose cost is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// None: what the others are compared with.
+    /// No extension, as the baseline.
     None,
     /// The plugin `monitor` at the server.
     Monitoring,
@@ -49,7 +49,7 @@ impl Extension {
         }
     }
 
-    /// Compiles and loads its plugin; none: it has none.
+    /// Compiles and loads its plugin. Returns `None` if it has no plugin.
     ///
     /// # Errors
     /// Clang is not installed, or refuses it.
@@ -67,8 +67,8 @@ fn of_the_tree(name: &str) -> Result<Source, TrialError> {
     Source::find(name).ok_or_else(|| TrialError::of("the tree has no such plugin"))
 }
 
-/// Sends so many bytes from a server to a client over links without limits but the CPU, with an extension and its plugin, as
-/// [`Extension::load`] gives it.
+/// Sends this many bytes from a server to a client over links that only the CPU limits, with an extension and its plugin
+/// from [`Extension::load`].
 ///
 /// # Errors
 /// The plugin is not attached, or fails; the transfer is not complete.

@@ -22,8 +22,8 @@ fn lost(network: &mut Network) -> Result<u64, TrialError> {
     Ok(server.stats().packets_lost)
 }
 
-/// Late answers, in percent, on a path that loses so many packets of a hundred. A connection ends with its first loss: the
-/// window heeds it with the plugin and without, and would tell in the answers after it.
+/// Measures the late answers, in percent, on a path that loses this percentage of packets. A connection ends with its first
+/// loss, because the window reacts to it with and without the plugin, which would change the later answers.
 fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
     let drop = Chance::percent(percent);
     let link = Link { delay: milliseconds(20), drop, ..Link::default() };
@@ -64,7 +64,7 @@ fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
     Ok(run)
 }
 
-/// Losses that are mostly alone.
+/// Measures single losses, mostly.
 pub(super) fn xor(setup: &Setup) -> Result<Run, TrialError> {
     answers(setup, 3.0)
 }

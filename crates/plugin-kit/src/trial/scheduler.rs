@@ -123,7 +123,7 @@ impl SchedulerArm {
         }
     }
 
-    /// Compiles and loads its bytecode; none: it has none.
+    /// Compiles and loads its bytecode. Returns `None` if it has none.
     ///
     /// # Errors
     /// Clang is not installed, or refuses it.
@@ -147,8 +147,8 @@ impl SchedulerArm {
     }
 }
 
-/// Sends so many bytes from a server to a client over two paths without limits but the CPU, with the bytecode of an arm at the
-/// server, or without any; returns the time that it took, which is virtual.
+/// Sends this many bytes from a server to a client over two paths that only the CPU limits, with the bytecode of an arm at
+/// the server, or without any. Returns the virtual time of the transfer.
 ///
 /// # Errors
 /// The plugin is not attached, or fails; the transfer is not complete.

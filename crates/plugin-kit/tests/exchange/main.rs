@@ -202,7 +202,7 @@ fn replaced_in_the_middle() {
     let next = push("ack-delay");
     server.ask(&mut network, End::Server, |handle| handle.offer(next, Some(first)));
     network.pass(Duration::from_millis(500)).unwrap();
-    let over = Progress::Over(Status::Detached, "another takes its place".to_owned());
+    let over = Progress::Over(Status::Detached, "another plugin replaces it".to_owned());
     assert!(client.has(&over) && server.has(&over), "{:?}", server.progress());
     assert_eq!(client.progress().last(), Some(&Progress::Active));
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();

@@ -1,4 +1,4 @@
-//! Loading of plugins that are bytecode: each is compiled once, however many connections it runs on.
+//! Loads plugins of bytecode. Each is compiled once for all connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,18 +7,18 @@ use super::config::{Accepted, Load, Loaded};
 use crate::policy::Granted;
 use crate::runtime::Plugin;
 
-/// Bytes of compiled plugins that are kept, unless it is said otherwise.
+/// Default for the bytes of compiled plugins that are kept.
 const USUAL_BYTES: usize = 16 << 20;
 
-/// Plugins that are kept, those among them that cannot be loaded.
+/// Most plugins that are kept, including those that cannot be loaded.
 const MAX_KEPT: usize = 1024;
 
 /// Compiles plugins' bytecode ([`Plugin`]), and keeps what was compiled for later connections, by the bundle's hash.
-/// The least recently used is removed first. A bundle that cannot be loaded is remembered, too: it is looked into once.
+/// The least recently used is removed first. A bundle that cannot be loaded is remembered, too, so that it is read once.
 #[derive(Debug)]
 pub struct Bytecode {
     most: usize,
-    /// In the order of their latest use.
+    /// In the order of their last use.
     kept: Mutex<VecDeque<Kept>>,
 }
 
@@ -46,19 +46,19 @@ impl Kept {
 }
 
 impl Default for Bytecode {
-    /// Sixteen mebibytes of plugins are kept.
+    /// Keeps 16 MiB of plugins.
     fn default() -> Bytecode {
         Bytecode::new(USUAL_BYTES)
     }
 }
 
 impl Bytecode {
-    /// Keeps about `most` bytes of plugins that no connection uses any more.
+    /// Makes a loader that keeps about `most` bytes of plugins that no connection uses.
     pub fn new(most: usize) -> Bytecode {
         Bytecode { most, kept: Mutex::default() }
     }
 
-    /// Bytes that the plugins take which are kept, roughly.
+    /// Returns the approximate memory of the kept plugins, in bytes.
     pub fn bytes(&self) -> usize {
         self.kept().iter().map(Kept::bytes).sum()
     }
@@ -67,7 +67,7 @@ impl Bytecode {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plugin's place among those that are kept; it is the last to be given up now.
+    /// Returns the place of a kept plugin, and marks it as used last.
     fn place(&self, plugin: &Accepted<'_>) -> Arc<OnceLock<Made>> {
         let mut kept = self.kept();
         let found = kept.iter().position(|one| one.is(plugin)).and_then(|at| kept.remove(at));
@@ -81,7 +81,7 @@ impl Bytecode {
         made
     }
 
-    /// Gives up what is too much.
+    /// Removes plugins beyond the limits.
     fn trim(&self) {
         let mut kept = self.kept();
         let mut bytes: usize = kept.iter().map(Kept::bytes).sum();
@@ -93,7 +93,7 @@ impl Bytecode {
     }
 
     fn plugin(&self, plugin: &Accepted<'_>) -> Result<Plugin, String> {
-        // Other connections go on meanwhile; those that want the same plugin wait for it.
+        // Meanwhile, only connections that need the same plugin wait.
         let place = self.place(plugin);
         let made = place.get_or_init(|| {
             let loaded = Plugin::load(plugin.bundle, plugin.granted);

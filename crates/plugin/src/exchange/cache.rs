@@ -1,7 +1,7 @@
-//! Bundles that were fetched once, by hash, so that no later connection needs to.
+//! Caches fetched bundles by their hash, so that later connections need not fetch them.
 //!
-//! Whether an endpoint asks for a bundle says whether it has met it before. So a cache is of one peer, by the name that
-//! its certificate was checked for: two servers do not learn of each other.
+//! A peer can see whether an endpoint requests a bundle, and so whether it has seen the bundle before. Therefore, a cache
+//! belongs to one peer, by the name in its verified certificate, and two servers learn nothing about each other.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,20 +14,20 @@ use crate::bundle::{MAX_BUNDLE, sha256};
 use crate::file::read_regular_here;
 use crate::key::hex;
 
-/// Bundles by their hash, kept so that a later connection need not fetch them. It is called while the connection is
-/// locked: it must not wait for anything but a disk.
+/// Keeps bundles by their hash, so that a later connection need not fetch them. It is called while the connection is
+/// locked, so it may wait for a disk, but for nothing slower.
 pub trait Cache: Send + Sync {
-    /// The bundle with this SHA-256; none: it is not known.
+    /// Returns the bundle with this SHA-256, or `None` if the cache does not have it.
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>>;
 
-    /// Keeps a bundle whose SHA-256 is `hash`. It need not be kept.
+    /// Keeps a bundle whose SHA-256 is `hash`. The cache may decide not to.
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>);
 }
 
-/// A hash and the bundle that has it.
+/// A bundle with its hash.
 type Entry = ([u8; 32], Arc<[u8]>);
 
-/// A cache in memory: of so many bytes at most, of which the oldest are forgotten first.
+/// A cache in memory with a limit on its bytes. The oldest bundles are removed first.
 #[derive(Debug)]
 pub struct MemoryCache {
     most: usize,
@@ -35,7 +35,7 @@ pub struct MemoryCache {
 }
 
 impl MemoryCache {
-    /// A cache of `most` bytes at most.
+    /// Makes a cache of at most `most` bytes.
     pub fn new(most: usize) -> MemoryCache {
         MemoryCache { most, kept: Mutex::default() }
     }
@@ -65,7 +65,7 @@ impl Cache for MemoryCache {
 /// Most bundles in a folder.
 const MAX_FILES: usize = 256;
 
-/// A cache in a folder: a file `HASH.qplug` for each bundle, 256 at most.
+/// A cache in a folder, with a file `HASH.qplug` for each bundle, and at most 256 files.
 ///
 /// [`Cache::get`] returns a bundle only if the file is a regular one with the content that its name stands for. Anything
 /// else under such a name (a damaged or long file, a FIFO, a device, a symbolic link) counts as missing, and
@@ -76,12 +76,12 @@ pub struct FolderCache {
 }
 
 impl FolderCache {
-    /// The cache for a peer of this name, in a folder of its own below `folder`. The folders are made.
+    /// Opens the cache for a peer of this name, in a folder of its own below `folder`. Creates the folders.
     ///
     /// # Errors
-    /// They cannot be made.
+    /// The folders cannot be created.
     pub fn open(folder: &Path, peer: &str) -> io::Result<FolderCache> {
-        // Names of peers are theirs to choose; no character of them becomes one of a path.
+        // Peers choose their names, so no part of a name may become a part of the path.
         let folder = folder.join(hex(&sha256(peer.as_bytes())));
         fs::create_dir_all(&folder)?;
         Ok(FolderCache { folder })
@@ -97,15 +97,15 @@ impl FolderCache {
         }
         let file = self.file(hash);
         self.make_room()?;
-        // Another process may look at the same time: the file appears whole or not at all.
+        // Another process may read at the same time, so the file appears complete or not at all.
         let part = self.part(hash, bundle)?;
         let moved = fs::rename(&part, &file).or_else(|_| {
-            // A file does not replace a folder. One that is not empty stays: its content is not this cache's.
+            // A file cannot replace a folder. A folder with content stays, because the content is not this cache's.
             fs::remove_dir(&file)?;
             fs::rename(&part, &file)
         });
         if moved.is_err() {
-            // The error of the move is the one to return.
+            // The error of the move is returned.
             let _ = fs::remove_file(&part);
         }
         moved
@@ -119,12 +119,12 @@ impl FolderCache {
         let part = self.folder.join(name);
         let create = || fs::OpenOptions::new().write(true).create_new(true).open(&part);
         let mut file = create().or_else(|error| match error.kind() {
-            // A process that had the same number was killed, or somebody put a FIFO or a link there.
+            // A process with the same number was killed, or another program put a FIFO or a link there.
             io::ErrorKind::AlreadyExists => fs::remove_file(&part).and_then(|()| create()),
             _ => Err(error),
         })?;
         if let Err(error) = file.write_all(bundle) {
-            // The error of the write is the one to return.
+            // The error of the write is returned.
             let _ = fs::remove_file(&part);
             return Err(error);
         }
@@ -136,7 +136,7 @@ impl FolderCache {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            // Another process may have removed it. Folders are not this cache's.
+            // Another process may have removed it. This cache has no folders.
             if let Ok(found) = entry.metadata()
                 && !found.is_dir()
             {

@@ -13,9 +13,10 @@ use crate::bundle::{Bundle, BundleError, sha256};
 use crate::class::{Class, Origin};
 use crate::manifest::{Manifest, Version};
 use crate::policy::{Granted, Policy};
+use crate::preamble::Header;
 use crate::runtime::{Accounts, Allowance, Clock};
 
-/// A plugin that may run: its bundle is the one that was offered, its signature right, and the policy lets it.
+/// A plugin that may run: its bundle is the one that was offered, its signature is valid, and the policy permits it.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
     /// The bundle.
@@ -26,9 +27,9 @@ pub struct Accepted<'a> {
     pub granted: &'a Granted,
     /// Frame types on the wire, one for each that the manifest has, in its order.
     pub frame_types: &'a [u64],
-    /// The side that brought it.
+    /// Side that offered the plugin.
     pub origin: Origin,
-    /// Steps that it shares with the peer's other plugins on the connection; none: it is the owner's.
+    /// Steps that the plugin shares with the peer's other plugins on the connection. `None` for the owner's plugins.
     pub allowance: Option<&'a Arc<Allowance>>,
 }
 
@@ -42,17 +43,17 @@ pub struct Loaded {
     pub frames: Vec<OwnFrame>,
 }
 
-/// Makes hooks of plugins: compiles their bytecode. It is called while the connection is locked, and only for what may
-/// run.
+/// Makes hooks of plugins by compiling their bytecode. It is called while the connection is locked, and only for plugins
+/// that may run.
 pub trait Load: Send + Sync {
     /// Makes a hook of a plugin.
     ///
     /// # Errors
-    /// Reason in words; the peer is told.
+    /// The reason in words. It is sent to the peer.
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
 
-    /// True if the plugin was compiled before, so that [`Load::load`] costs no time to speak of. What is not ready is
-    /// counted ([`ExchangeConfig::compile_limit`]).
+    /// Returns true if the plugin was compiled before, so that [`Load::load`] takes little time. Other plugins count
+    /// toward [`ExchangeConfig::compile_limit`].
     fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
         let _ = plugin;
         false
@@ -80,10 +81,10 @@ pub struct Push {
 }
 
 impl Push {
-    /// A plugin for the peer alone, from the bytes of its bundle.
+    /// Makes an offer of a plugin that runs only at the peer's end, from the bytes of its bundle.
     ///
     /// # Errors
-    /// They are no bundle.
+    /// The bytes are not a bundle.
     pub fn new(bundle: &[u8]) -> Result<Push, BundleError> {
         let read = Bundle::parse(bundle)?;
         let preamble = read.preamble().header.preamble();
@@ -91,15 +92,17 @@ impl Push {
         Ok(Push { bytes: bundle.into(), hash: sha256(bundle), preamble, manifest, both: false })
     }
 
-    /// The same offer with these bytes instead, whatever they are: for tests of what peers make of a bundle that is none.
+    /// Returns the same offer with other bytes, whatever they are, for tests of what peers do with malformed bundles. The
+    /// offer's preamble size is the one in the header of the bytes, or the former one if they have no header.
     #[must_use]
     pub fn with_bytes(self, bytes: &[u8]) -> Push {
-        // There may be fewer of them than the preamble had.
-        let preamble = self.preamble.min(bytes.len().saturating_sub(1));
+        let preamble = Header::read(bytes).map_or(self.preamble, |header| header.preamble());
+        // There may be fewer bytes than that.
+        let preamble = preamble.min(bytes.len().saturating_sub(1));
         Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
-    /// The same plugin runs at this end, too, from when the peer says that it runs there.
+    /// Has the plugin run at this end, too, as soon as the peer reports that it runs there.
     #[must_use]
     pub fn at_both_ends(self) -> Push {
         Push { both: true, ..self }
@@ -120,7 +123,7 @@ impl Push {
         &self.hash
     }
 
-    /// Checks that a peer with this parameter takes such a plugin at all; the error is the reason why not.
+    /// Checks whether a peer with this parameter accepts such a plugin. The error is the reason for which it does not.
     pub(super) fn fits(&self, peer: &Parameter) -> Result<(), String> {
         if peer.budgets.plugins == 0 || peer.budgets.size == 0 {
             return Err("the peer takes no plugins".to_owned());
@@ -137,7 +140,7 @@ impl Push {
         }
         let granted = |class: &&Class| !peer.classes.contains(class);
         match self.manifest.capabilities.iter().find(granted) {
-            Some(class) => Err(format!("the peer grants `{class}` to nobody")),
+            Some(class) => Err(format!("the peer grants `{class}` to no plugin")),
             None => Ok(()),
         }
     }
@@ -156,76 +159,77 @@ pub struct PluginId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// It was offered.
+    /// The plugin was offered.
     Offered,
-    /// It was not offered: what the peer takes is known.
+    /// The plugin was not offered, because the peer would refuse it. The text is the reason.
     NotOffered(String),
-    /// Its bundle was in the cache: nothing of it was sent.
+    /// The bundle was in the cache, so the peer did not send it.
     Cached,
-    /// Its bundle came over the connection.
+    /// The bundle has arrived over the connection.
     Fetched,
-    /// It runs.
+    /// The plugin runs.
     Active,
-    /// It does not run, or no longer, and why.
+    /// The plugin does not run, or no longer runs, for this reason.
     Over(Status, String),
 }
 
 /// A plugin and its latest progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The offer; none: it was not offered.
+    /// The offer. `None` if the plugin was not offered.
     pub id: Option<PluginId>,
     /// SHA-256 of its bundle.
     pub hash: [u8; 32],
-    /// Name and version; none: its manifest was not read yet.
+    /// Name and version. `None` until the manifest was read.
     pub name: Option<(String, Version)>,
     /// The latest progress.
     pub progress: Progress,
 }
 
-/// Callback for each update, called while the connection and its exchange are locked: it must not wait, nor use either.
+/// Callback for each update. It is called while the connection and its exchange are locked, so it must neither wait nor
+/// use them.
 pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 
 /// Configuration of the exchange on a connection.
 #[derive(Clone)]
 pub struct ExchangeConfig {
-    /// Policy for the peer's plugins; none: they are not taken.
+    /// Policy for the peer's plugins. `None`: the peer's plugins are refused.
     pub policy: Option<Policy>,
     /// Limits on the peer's plugins.
     pub budgets: Budgets,
-    /// Bytes of one bundle that the peer may have on their way before more are asked for.
+    /// Bytes of one bundle that the peer may have in flight.
     pub window: u64,
-    /// Bytes of objects that the peer of one connection may have compiled, all offers together. Objects that were
-    /// compiled before count for nothing. What is beyond is refused.
+    /// Bytes of objects that are compiled for the peer of one connection, over all its offers. Objects that were compiled
+    /// before do not count. Offers beyond this limit are refused.
     pub compile_limit: u64,
-    /// Address of the peer, whose plugins share the policy's `address_steps_per_second` over all
-    /// connections of the address. `None`: each connection has as much.
+    /// Address of the peer. All connections of an address share the policy's `address_steps_per_second`. `None`: each
+    /// connection has that many steps.
     pub peer: Option<IpAddr>,
     /// Steps of all peers and of their addresses. Clones of a configuration share them.
     pub accounts: Arc<Accounts>,
-    /// Clock, in nanoseconds, by which calls and loading are timed, so that the peer is charged for
-    /// the time that they take. `None`, as in virtual time: the charges do not depend on the machine.
+    /// Clock, in nanoseconds, that measures calls and loads, so that the peer is charged for their time. `None`: the
+    /// charges do not depend on the machine, as simulations need it.
     pub meter: Option<Clock>,
-    /// Share of packets, in percent, that pieces of bundles take at most while the application has data to send; frames
-    /// of plugins have as much again.
+    /// Largest share of packets, in percent, for pieces of bundles while the application has data to send. Frames of
+    /// plugins have the same share in addition.
     pub share: u8,
-    /// Longest time after the handshake for which stream data waits until it is known what becomes of the plugins to
-    /// offer, a second at most; zero: it does not wait.
+    /// Longest time after the handshake for which stream data waits for the answers to this end's offers, at most a
+    /// second. Zero: stream data does not wait.
     pub hold: Duration,
-    /// Bundles that were fetched before; none: they are not kept.
+    /// Bundles that were fetched before. `None`: bundles are not kept.
     pub cache: Option<Arc<dyn Cache>>,
     /// Makes hooks of plugins.
     pub load: Arc<dyn Load>,
     /// Plugins to offer as soon as the handshake is confirmed.
     pub push: Vec<Arc<Push>>,
-    /// Callback for the progress of plugins; none: nobody is told.
+    /// Callback for the progress of plugins. `None`: progress is not reported.
     pub listener: Option<Listener>,
-    /// Seconds after 1970, for plugins that expire.
+    /// Clock for plugins that expire, in seconds since the Unix epoch.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl ExchangeConfig {
-    /// A configuration that takes nothing and offers nothing; `load` makes hooks of plugins.
+    /// Makes a configuration that accepts no plugins and offers none. `load` makes hooks of plugins.
     pub fn new(load: impl Load + 'static) -> ExchangeConfig {
         ExchangeConfig {
             policy: None,
@@ -245,13 +249,13 @@ impl ExchangeConfig {
         }
     }
 
-    /// Transport parameter that the endpoint declares. It does not say whether anything is in the cache: that would
-    /// tell who the endpoint is.
+    /// Returns the transport parameter that the endpoint declares. It does not depend on the content of the cache,
+    /// because that would identify the endpoint.
     pub(super) fn declared(&self) -> Parameter {
         Parameter::of(self.policy.as_ref(), self.budgets, self.cache.is_some())
     }
 
-    /// The transport parameter that the endpoint declares, for
+    /// Returns the transport parameter that the endpoint declares, for
     /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
     pub fn parameter(&self) -> (u64, Vec<u8>) {
         let parameter = self.declared();
@@ -259,7 +263,7 @@ impl ExchangeConfig {
     }
 }
 
-/// Seconds after 1970 by the system's clock.
+/// Returns the seconds since the Unix epoch by the system's clock.
 fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

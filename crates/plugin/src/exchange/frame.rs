@@ -1,11 +1,11 @@
-//! Frames of the exchange, from bytes and to bytes (`docs/plugin-wire.md`). Each begins with its type and the length of
-//! what follows, so that an endpoint skips what it does not know.
+//! Reads and writes the frames of the exchange (`docs/plugin-wire.md`). Each begins with its type and the length of the
+//! rest, so that an endpoint can skip unknown frames.
 
 use equic_wire::{BufferFull, Reader, UnexpectedEnd, VarInt, Writer};
 
 use super::violation::Violation;
 
-/// Most offers of one side in a connection; plugin IDs are below.
+/// Most offers of one side in a connection. Plugin IDs are smaller than this.
 pub const MAX_OFFERS: u64 = 256;
 
 /// Most bytes of a reason in a STATUS frame.
@@ -17,59 +17,59 @@ pub(crate) const MAX_TYPES: usize = 8;
 /// Most bytes of a bundle's preamble that an OFFER carries, so that the frame fits into a packet of 1,200 bytes.
 pub const MAX_CARRIED: usize = 1024;
 
-/// Most bytes of what stands before the data of a DATA frame: type, length, plugin ID, offset.
+/// Most bytes before the data of a DATA frame: type, length, plugin ID and offset.
 pub(crate) const DATA_HEAD: usize = 4 + 2 + 2 + 4;
 
 /// Kind of a frame of the exchange. Each has a frame type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// A plugin is offered.
+    /// Offers a plugin.
     Offer = 0,
-    /// So much of an offered plugin's bundle may be sent.
+    /// Permits the peer to send an offered plugin's bundle up to a limit.
     Want = 1,
-    /// A piece of a bundle.
+    /// Contains a piece of a bundle.
     Data = 2,
-    /// Outcome of an offer.
+    /// Reports the outcome of an offer.
     Status = 3,
-    /// A plugin that was offered is to be taken off.
+    /// Asks the peer to detach a plugin, or withdraws its offer.
     Detach = 4,
-    /// Without meaning, to be skipped: who sends one finds out whether the peer does.
+    /// Has no meaning. Sending one shows whether the peer skips unknown frames.
     Reserved = 5,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of frames.
     pub const ALL: [Kind; 6] =
         [Kind::Offer, Kind::Want, Kind::Data, Kind::Status, Kind::Detach, Kind::Reserved];
 
-    /// The frame type.
+    /// Returns the frame type.
     pub const fn frame_type(self) -> u64 {
         0x2f50_4c00 + self as u64
     }
 
-    /// The kind with this frame type; none: it is no frame of the exchange.
+    /// Returns the kind with this frame type, or `None` if the exchange has no such frame.
     pub fn of(frame_type: u64) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.frame_type() == frame_type)
     }
 }
 
-/// A plugin is offered.
+/// An offer of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Number of the offer, counted by the side that offers.
+    /// Plugin ID: the number of the offer among those of its side.
     pub plugin: u64,
     /// SHA-256 of the bundle.
     pub hash: [u8; 32],
     /// Bytes of the bundle.
     pub size: u64,
-    /// Bytes of its preamble, which stands before its object: header, signature, manifest.
+    /// Bytes of the preamble, which is the part before the object: header, signature and manifest.
     pub preamble: u64,
-    /// Plugin ID of the plugin that this one is to take the place of; none: of no other.
+    /// Plugin ID of the plugin that this one replaces. `None` if it replaces no plugin.
     pub replaces: Option<u64>,
-    /// Frame types on the wire, one for each that the manifest has, in its order.
+    /// Frame types on the wire, one for each frame type of the manifest, in the same order.
     pub frame_types: Vec<u64>,
-    /// The beginning of the preamble, or all of it, as far as the peer lets an offer carry it.
+    /// The beginning of the preamble, or all of it. The peer limits its length.
     pub carried: Vec<u8>,
 }
 
@@ -79,29 +79,29 @@ pub struct Offer {
 pub enum Status {
     /// The plugin runs.
     Active,
-    /// The policy does not let it run.
+    /// The policy does not permit the plugin.
     Refused,
-    /// It is written for another interface.
+    /// The plugin is written for another interface version.
     Unsupported,
-    /// It is larger than what the peer takes, or one too many.
+    /// The plugin exceeds a limit on size, memory or number.
     TooLarge,
-    /// The bundle is not the one that was offered, or is none.
+    /// The bundle is malformed, or not the offered one.
     Corrupt,
-    /// Its frame types cannot be allotted as the offer has them.
+    /// The frame types of the offer cannot be allotted.
     FrameTypes,
-    /// It could not be made to run, or failed while it ran.
+    /// The plugin could not be started, or failed while it ran.
     Failed,
-    /// It was taken off as its offerer asked.
+    /// The plugin was detached because the offerer asked for it.
     Detached,
-    /// It was taken off by the side that ran it.
+    /// The plugin was detached by the side that ran it.
     Removed,
-    /// It has expired, before it ran or while it did.
+    /// The plugin has expired, before or while it ran.
     Expired,
-    /// A code that this implementation does not know: it does not run.
+    /// Unknown code. The plugin does not run.
     Other(u64),
 }
 
-/// Codes that are reserved to be ignored: 31 n + 27.
+/// Reserved codes, which must be ignored: 31 n + 27.
 fn is_reserved(code: u64) -> bool {
     code % 31 == 27
 }
@@ -120,7 +120,7 @@ impl Status {
         Status::Expired,
     ];
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn code(self) -> u64 {
         match self {
             Status::Other(code) => code,
@@ -135,7 +135,7 @@ impl Status {
         known.copied().unwrap_or(Status::Other(code))
     }
 
-    /// True if the plugin runs; no other status is followed by another.
+    /// Returns true if the plugin runs. Every other status is the last one of its offer.
     pub fn is_active(self) -> bool {
         self == Status::Active
     }
@@ -168,14 +168,14 @@ pub enum Frame<'a> {
     Want {
         /// The peer's offer.
         plugin: u64,
-        /// Bytes from the bundle's beginning that may be sent.
+        /// Number of bytes from the bundle's beginning that may be sent.
         limit: u64,
     },
     /// DATA.
     Data {
         /// The offer.
         plugin: u64,
-        /// Place of the first byte in the bundle.
+        /// Offset of the first byte in the bundle.
         offset: u64,
         /// Bytes of the bundle.
         data: &'a [u8],
@@ -198,7 +198,7 @@ pub enum Frame<'a> {
     Reserved,
 }
 
-/// Bytes that a frame with a type and a length takes, of those given; none: it is cut.
+/// Returns the length of the frame with a type and a length at the beginning of these bytes, or `None` if it is cut.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(bytes);
     reader.varint().ok()?;
@@ -207,10 +207,10 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame. `bytes` begin with it; returned is also how many of them it takes.
+    /// Reads the frame at the beginning of `bytes`. Also returns its length.
     ///
     /// # Errors
-    /// It is cut, of another type, or has a value that cannot be.
+    /// The frame is cut, has another type, or has an invalid value.
     pub fn read(bytes: &'a [u8]) -> Result<(Frame<'a>, usize), Violation> {
         let mut reader = Reader::new(bytes);
         let cut = |_: UnexpectedEnd| Violation::Cut;
@@ -256,7 +256,7 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// Kind of the frame.
+    /// Returns the kind of the frame.
     pub fn kind(&self) -> Kind {
         match self {
             Frame::Offer(_) => Kind::Offer,
@@ -268,14 +268,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes the frame; returns its length.
+    /// Writes the frame and returns its length.
     ///
     /// # Errors
-    /// The buffer is too small for it.
+    /// The buffer is too small.
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BufferFull> {
         let mut writer = Writer::new(buffer);
         writer.varint(varint(self.kind().frame_type()))?;
-        // The most bytes of a frame but for data, and for what an offer carries, which stand behind all else.
+        // The most bytes of a frame, except for data and for the bytes that an offer carries, which come last.
         let mut space = [0; 512];
         let mut body = Writer::new(&mut space);
         let mut data: &[u8] = &[];
@@ -343,8 +343,8 @@ fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
     Ok(Offer { plugin, hash, size, preamble, replaces, frame_types, carried })
 }
 
-/// Skips options, which may stand behind the fields of a frame or of the parameter: numbers with values, none of which
-/// means anything yet. Each must be whole.
+/// Skips the options at the end of a frame or of the parameter. They are numbers with values, and none has a meaning yet.
+/// Each must be complete.
 pub(super) fn options(reader: &mut Reader<'_>) -> Result<(), Violation> {
     while !reader.is_empty() {
         let whole = reader.varint().and_then(|_| reader.varint_bytes());

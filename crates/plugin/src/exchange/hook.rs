@@ -18,7 +18,7 @@ use super::machine::{Exchange, Sent};
 use super::plugins::Plugins;
 use super::violation::{PLUGIN_VIOLATION, Violation};
 
-/// Longest time after which it is looked anew whether plugins have expired: the system's clock may be set.
+/// Longest time between two checks for expired plugins, because the system's clock may be changed.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Fewer bytes of a bundle are not worth a frame.
@@ -33,8 +33,8 @@ const OF_FRAMES: [Operation; 5] = [
     Operation::FrameLost,
 ];
 
-/// The exchange of a connection in its application's hands. What is asked for is done once the connection is told, by
-/// [`Connection::tell_hook`](equic_transport::Connection::tell_hook) with any message.
+/// The application's handle of a connection's exchange. A request takes effect at the next call of
+/// [`Connection::tell_hook`](equic_transport::Connection::tell_hook), with any message.
 #[derive(Clone)]
 pub struct ExchangeHandle(Arc<Mutex<Exchange>>);
 
@@ -43,17 +43,17 @@ impl ExchangeHandle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Exchange::offer`].
+    /// Calls [`Exchange::offer`].
     pub fn offer(&self, push: Arc<Push>, replaces: Option<PluginId>) {
         self.lock().offer(push, replaces);
     }
 
-    /// As [`Exchange::detach`].
+    /// Calls [`Exchange::detach`].
     pub fn detach(&self, id: PluginId) -> bool {
         self.lock().detach(id)
     }
 
-    /// As [`Exchange::memory`].
+    /// Calls [`Exchange::memory`].
     pub fn memory(&self) -> usize {
         self.lock().memory()
     }
@@ -64,20 +64,20 @@ impl ExchangeHandle {
 pub struct ExchangeHook {
     shared: ExchangeHandle,
     plugins: Plugins,
-    /// Kinds of which a frame waits to be written: one of each at most.
+    /// Kinds of which a frame waits to be written, at most one of each.
     queued: BTreeSet<Kind>,
-    /// Contents of frames in flight, to be sent again if lost; as many as the window holds.
+    /// Contents of the frames in flight, which are sent again if they are lost.
     sent: BTreeMap<u64, Sent>,
-    /// The next token, which tells frames of the exchange apart in the transport.
+    /// The next token. Tokens identify the exchange's frames in the transport.
     next: u64,
     /// Stream data is held back until the offers are answered.
     holds: bool,
-    /// The peer broke a rule: nothing more is done.
+    /// The peer broke a rule, so the exchange does nothing further.
     over: bool,
 }
 
 impl ExchangeHook {
-    /// The exchange of a new connection.
+    /// Makes the exchange of a new connection.
     pub fn new(config: Arc<ExchangeConfig>) -> (ExchangeHook, ExchangeHandle) {
         let shared = ExchangeHandle(Arc::new(Mutex::new(Exchange::new(config))));
         let hook = ExchangeHook {
@@ -95,7 +95,7 @@ impl ExchangeHook {
     /// Attaches the exchange to a connection that has not sent anything yet.
     ///
     /// # Errors
-    /// Other hooks stand in its way; nothing is attached then.
+    /// Other hooks conflict with it. Nothing is attached then.
     pub fn attach(
         config: Arc<ExchangeConfig>,
         attach: impl FnOnce(Box<dyn Hook>, &[AttachPoint], &[OwnFrame]) -> Result<HookId, AttachError>,
@@ -105,7 +105,7 @@ impl ExchangeHook {
         Ok((id, handle))
     }
 
-    /// Operations that it is attached to: those of its frames, and some that tell it what happens.
+    /// Returns the operations that the hook is attached to: those of its frames, and some that report events.
     pub fn points() -> Vec<AttachPoint> {
         let after = |operation| AttachPoint { before: false, ..AttachPoint::observe(operation) };
         let of_frames = Kind::ALL.iter().flat_map(|kind| {
@@ -121,19 +121,19 @@ impl ExchangeHook {
         of_frames.chain(life).collect()
     }
 
-    /// The frame types of the exchange.
+    /// Returns the frame types of the exchange.
     pub fn frames() -> Vec<OwnFrame> {
         Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect()
     }
 
-    /// Asks for what is to be done now: plugins, frames, or the end.
+    /// Carries out what is due: actions on plugins, frames to queue, or closing the connection.
     fn pump(&mut self, host: &mut HookContext<'_>, outcome: Result<(), Violation>) {
         if self.over {
             return;
         }
         if let Err(violation) = outcome {
             self.over = true;
-            // The first request to end the connection always finds room, and this is the first.
+            // This is the first request to close the connection, which always finds room.
             let _ = host.close(PLUGIN_VIOLATION, &violation.to_string());
             return;
         }
@@ -160,7 +160,7 @@ impl ExchangeHook {
         }
     }
 
-    /// Writes a frame of this kind into the space that is left in a packet; returns its length, 0: none.
+    /// Writes a frame of this kind into the space left in a packet. Returns its length, or 0 if nothing was written.
     fn write(
         &mut self,
         host: &mut HookContext<'_>,
@@ -257,7 +257,7 @@ impl Hook for ExchangeHook {
                 exchange.handle_confirmed();
                 let hold = exchange.config().hold;
                 if !hold.is_zero() && exchange.is_waiting() {
-                    // If another hook holds stream data back, that one decides.
+                    // If another hook already holds stream data back, that hook decides.
                     self.holds = host.hold_streams(Some(host.now() + hold)).is_ok();
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! Plugins that the peer offers.
+//! Offers of the peer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::frame::{Frame, Kind, MAX_REASON, Offer, Status};
 use super::ids::Ids;
 use super::offered::{Fetching, Offered, Refused, State, corrupt, refused};
 use super::parameter::Parameter;
-use super::pieces::{Contradiction, Pieces};
+use super::pieces::Pieces;
 use super::types;
 use super::violation::Violation;
 use crate::bundle::{Bundle, BundleError, sha256};
@@ -20,28 +20,27 @@ use crate::policy::{decide, decide_early};
 use crate::preamble::{MAX_PREAMBLE, Preamble};
 use crate::runtime::{Account, Allowance};
 
-/// Steps that are charged for an offer, before its manifest and signature are read.
+/// Steps charged for an offer, before its manifest and signature are read.
 const OFFER: u64 = 300_000;
 
-/// Steps that are charged for loading a plugin: those for each byte of its object, and, also if it
-/// was compiled before, those for an instance.
+/// Steps charged for loading a plugin: for each byte of an object that is not compiled yet, and for an instance.
 const LOAD_BYTE: u64 = 100;
 const INSTANCE: u64 = 50_000;
 
-/// Nanoseconds that are charged for loading a plugin at most. What takes longer was interrupted.
+/// Most nanoseconds charged for loading a plugin. A longer load was interrupted.
 const MOST_FOR_LOADING: u64 = 50_000_000;
 
-/// Consequence of a frame, for the part that runs plugins.
+/// Consequence of a frame, for the code that runs plugins.
 pub(super) enum Outcome {
     /// Progress to report.
     Progress(u64, Progress),
-    /// A plugin is to be attached, once the one is off whose place it takes.
+    /// Attach a plugin, after detaching the one that it replaces.
     Attach(u64, Loaded, Option<u64>),
-    /// A plugin is to be taken off.
+    /// Detach a plugin.
     Detach(u64),
 }
 
-/// Content of a frame about an offer, to be sent again if it is lost.
+/// Content of a frame about an offer, which is sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Want(u64, usize),
@@ -53,13 +52,13 @@ pub(super) enum Sent {
 pub(super) struct Incoming {
     offers: BTreeMap<u64, Offered>,
     over: Ids,
-    /// Credit to give the peer: the latest for each offer.
+    /// Credit to give the peer, the latest for each offer.
     wants_due: BTreeMap<u64, usize>,
-    /// Statuses to send: the latest for each offer.
+    /// Statuses to send, the latest for each offer.
     statuses_due: BTreeMap<u64, (Status, String)>,
-    /// Steps that all plugins of the peer share, once there is one.
+    /// Steps that all plugins of the peer share. `None` until the first is loaded.
     allowance: Option<Arc<Allowance>>,
-    /// Steps of the peer's address, once it has offered a plugin.
+    /// Account of the peer's address. `None` until the first offer.
     account: Option<Arc<Account>>,
     /// Time of the latest frame, in nanoseconds on the connection's clock.
     now: u64,
@@ -72,7 +71,7 @@ fn no_time() -> Refused {
     (Status::Failed, why.to_owned())
 }
 
-/// Hash of an offer's bundle, and the plugin's name and version once its manifest was read.
+/// Hash of an offer's bundle, and the plugin's name and version if its manifest was read.
 pub(super) type Known = ([u8; 32], Option<(String, Version)>);
 
 impl Incoming {
@@ -80,7 +79,7 @@ impl Incoming {
         self.offers.get(&plugin).map(|offered| (offered.offer.hash, offered.name.clone()))
     }
 
-    /// Bytes kept of bundles that are on their way.
+    /// Returns the memory of the bundles that are being fetched, in bytes.
     pub(super) fn memory(&self) -> usize {
         let pieces = self.offers.values().map(|offered| match &offered.state {
             State::Fetching(Fetching { pieces: Some(pieces), .. }) => pieces.memory(),
@@ -89,7 +88,7 @@ impl Incoming {
         pieces.sum()
     }
 
-    /// Takes in OFFER, by the peer, which is `side`. `taken` are frame types that others have.
+    /// Takes in an OFFER of the peer, which is at `side`. `taken` are frame types of other hooks.
     pub(super) fn on_offer(
         &mut self,
         mut offer: Offer,
@@ -106,7 +105,7 @@ impl Incoming {
             return Ok(());
         }
         if let Some(known) = self.offers.get(&plugin) {
-            // Once more, because the peer thinks that it was lost.
+            // The peer repeats the offer, because it considers the first one lost.
             let same = known.offer == offer && known.carried == carried.len();
             return if same { Ok(()) } else { Err(Violation::OfferTwice(plugin)) };
         }
@@ -133,7 +132,7 @@ impl Incoming {
             return Ok(());
         }
         let cached = config.cache.as_ref().and_then(|cache| cache.get(&hash));
-        // A cache may be a folder that others write to.
+        // Other programs may write to the folder of a cache, so its content is checked.
         match cached.filter(|bytes| bytes.len() == size && sha256(bytes) == hash) {
             Some(bytes) => {
                 out.push(Outcome::Progress(plugin, Progress::Cached));
@@ -148,7 +147,7 @@ impl Incoming {
         }
     }
 
-    /// Reason for which an offer is refused before anything of it is read or fetched.
+    /// Returns the reason for which an offer is refused before its bundle is read or fetched.
     fn refusal(
         &self,
         offer: &Offer,
@@ -187,19 +186,19 @@ impl Incoming {
         allotted.err().map(|why| (Status::FrameTypes, why.to_string()))
     }
 
-    /// Notes the time of the frame that comes next.
+    /// Sets the arrival time of the next frame.
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// Account of the peer's address.
+    /// Returns the account of the peer's address.
     fn account(&mut self, config: &ExchangeConfig) -> Arc<Account> {
         let limits = || config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
         let make = || config.accounts.of(config.peer, &limits(), self.now);
         Arc::clone(self.account.get_or_insert_with(make))
     }
 
-    /// Has the peer's address pay for work that is about to be done.
+    /// Charges the peer's address for work that is about to be done.
     fn pay(&mut self, steps: u64, config: &ExchangeConfig) -> Result<(), Refused> {
         if self.account(config).pay(steps, self.now) {
             return Ok(());
@@ -207,8 +206,8 @@ impl Incoming {
         Err(no_time())
     }
 
-    /// Takes memory for a plugin, instead of what it held before. Refuses a plugin with which those
-    /// of the connection, or of the address, take more than they may.
+    /// Reserves memory for a plugin, in place of its earlier reservation. Refuses a plugin that would exceed the limit of
+    /// the connection or of the address.
     fn hold(&mut self, plugin: u64, bytes: usize, config: &ExchangeConfig) -> Result<(), Refused> {
         let limits = config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
         let account = self.account(config);
@@ -236,21 +235,21 @@ impl Incoming {
         Ok(())
     }
 
-    /// Plugins that run, with the seconds after 1970 at which they expire.
+    /// Returns the running plugins with their expiries, in seconds since the Unix epoch.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let running = self.offers.iter().filter(|(plugin, _)| self.is_running(**plugin));
         running.filter_map(|(plugin, offered)| Some((*plugin, offered.expires?)))
     }
 
-    /// Ends an offer because another, `by`, takes its place, whether it runs or is still on its way; and if it does not run,
-    /// the one whose place it was to take. Returned is the one that ran.
+    /// Ends an offer because another, `by`, replaces it. If the plugin does not run yet, ends the offer that it would have
+    /// replaced, too. Returns the plugin that ran.
     pub(super) fn supersede(
         &mut self,
         plugin: u64,
         by: u64,
         out: &mut Vec<Outcome>,
     ) -> Option<u64> {
-        const WHY: &str = "another takes its place";
+        const WHY: &str = "another plugin replaces it";
         let mut next = Some(plugin);
         while let Some(plugin) = next.filter(|one| *one != by && !self.over.contains(*one)) {
             let runs = self.is_running(plugin);
@@ -261,7 +260,7 @@ impl Incoming {
                     before
                 }
                 None => {
-                    // The other's OFFER overtook this one's.
+                    // The OFFER of the replacement overtook this one's.
                     self.over.insert(plugin);
                     self.statuses_due.insert(plugin, (Status::Detached, WHY.to_owned()));
                     None
@@ -274,14 +273,14 @@ impl Incoming {
         None
     }
 
-    /// Gives the peer credit, if it needs any: for the preamble, and for more only once that is accepted.
+    /// Gives the peer credit if it needs any: for the preamble, and for the rest after the preamble was accepted.
     fn ask(&mut self, plugin: u64, window: u64) {
         let Some(offered) = self.offers.get_mut(&plugin) else { return };
         let State::Fetching(fetching) = &mut offered.state else { return };
         let came = fetching.pieces.as_ref().map_or(0, Pieces::count);
         let window = usize::try_from(window).unwrap_or(usize::MAX).max(1);
         let wanted = if fetching.accepted { offered.size } else { offered.preamble };
-        // More is asked for once half of what was asked for is there.
+        // New credit is due when half of the last credit is used.
         if fetching.limit < wanted && fetching.limit.saturating_sub(came) <= window / 2 {
             fetching.limit = wanted.min(came.saturating_add(window));
             self.wants_due.insert(plugin, fetching.limit);
@@ -301,7 +300,7 @@ impl Incoming {
         }
         let offered = self.offers.get(&plugin).ok_or(Violation::NotOffered(plugin))?;
         let State::Fetching(fetching) = &offered.state else {
-            // A piece of a bundle that is whole already.
+            // A late piece of a bundle that is complete.
             return Ok(());
         };
         let offset = usize::try_from(offset).map_err(|_| Violation::BeyondCredit(plugin))?;
@@ -311,7 +310,7 @@ impl Incoming {
         self.take_in(plugin, offset, data, config, out)
     }
 
-    /// Takes in bytes of a bundle, from its OFFER or from DATA, and judges what is whole by that.
+    /// Takes in bytes of a bundle, from its OFFER or from DATA. Judges the preamble or the bundle if that completes it.
     fn take_in(
         &mut self,
         plugin: u64,
@@ -324,14 +323,9 @@ impl Incoming {
         let State::Fetching(fetching) = &mut offered.state else { return Ok(()) };
         let size = if fetching.accepted { offered.size } else { offered.preamble };
         let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(size));
-        match pieces.insert(offset, data) {
-            Ok(()) => {}
-            Err(Contradiction(at)) if at < offered.carried => {
-                let why = "its manifest is not the one that the offer carried";
-                self.end(plugin, Status::Corrupt, why.to_owned(), out);
-                return Ok(());
-            }
-            Err(Contradiction(_)) => return Err(Violation::Contradiction(plugin)),
+        if pieces.insert(offset, data) == 0 {
+            // All of it had arrived before: nothing has changed.
+            return Ok(());
         }
         match pieces.take() {
             None => self.ask(plugin, config.window),
@@ -349,8 +343,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Decides by the preamble alone whether the plugin may run: only if it may the rest is asked for. That the preamble is
-    /// the bundle's, its hash says in the end.
+    /// Decides by the preamble whether the plugin may run, and requests the rest only if it may. The hash of the whole
+    /// bundle later proves that the preamble belongs to it.
     fn judge_early(
         &mut self,
         plugin: u64,
@@ -370,7 +364,7 @@ impl Incoming {
             return self.end(plugin, status, why, out);
         }
         let mut pieces = Pieces::new(offered.size);
-        // Nothing else is in there yet.
+        // These are its first bytes.
         let _ = pieces.insert(0, bytes);
         if let State::Fetching(fetching) = &mut offered.state {
             (fetching.accepted, fetching.pieces) = (true, Some(pieces));
@@ -378,7 +372,7 @@ impl Incoming {
         self.ask(plugin, config.window);
     }
 
-    /// Decides whether the bundle that was offered, which is there now, may run; if it may, makes its hook.
+    /// Decides whether a complete bundle may run, and if so, makes its hook.
     fn judge(
         &mut self,
         plugin: u64,
@@ -402,7 +396,7 @@ impl Incoming {
         bytes: &Arc<[u8]>,
         config: &ExchangeConfig,
     ) -> Result<Loaded, Refused> {
-        let gone = || (Status::Failed, "it is gone".to_owned());
+        let gone = || (Status::Failed, "the offer is gone".to_owned());
         let account = self.account(config);
         let offered = self.offers.get_mut(&plugin).ok_or_else(gone)?;
         let bundle = Bundle::parse(bytes).map_err(corrupt)?;
@@ -438,13 +432,19 @@ impl Incoming {
                 return Err((Status::TooLarge, why));
             }
         }
+        if !account.has_place() {
+            let why =
+                "few places for plugins are left, and the peer's address or network has several";
+            return Err((Status::Failed, why.to_owned()));
+        }
         if !account.pay(cost, self.now) {
             return Err(no_time());
         }
         let began = config.meter.as_ref().map(|clock| clock());
         let loaded = config.load.load(&accepted).map_err(|why| (Status::Failed, why));
         if let (Some(clock), Some(began)) = (&config.meter, began) {
-            account.owe(clock().saturating_sub(began).min(MOST_FOR_LOADING).saturating_sub(cost));
+            let took = clock().saturating_sub(began).min(MOST_FOR_LOADING);
+            account.owe_for_load(took.saturating_sub(cost));
         }
         let loaded = loaded?;
         self.hold(plugin, loaded.hook.memory(), config)?;
@@ -460,7 +460,7 @@ impl Incoming {
         offered.is_some_and(|offered| matches!(offered.state, State::Attaching | State::Active))
     }
 
-    /// The plugin runs.
+    /// Notes that the plugin runs.
     pub(super) fn on_attached(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
         if let Some(offered) = self.offers.get_mut(&plugin) {
             offered.state = State::Active;
@@ -469,7 +469,7 @@ impl Incoming {
         }
     }
 
-    /// The peer takes a plugin off, or its offer back.
+    /// Takes in a DETACH: the peer detaches a plugin, or withdraws its offer.
     pub(super) fn on_detach(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
         if self.over.contains(plugin) {
             return;
@@ -477,13 +477,13 @@ impl Incoming {
         if self.offers.contains_key(&plugin) {
             self.end(plugin, Status::Detached, String::new(), out);
         } else {
-            // DETACH overtook the OFFER that it is about.
+            // The DETACH overtook its OFFER.
             self.over.insert(plugin);
             self.statuses_due.insert(plugin, (Status::Detached, String::new()));
         }
     }
 
-    /// An offer is over; the peer is told why.
+    /// Ends an offer, and queues a STATUS with the reason.
     pub(super) fn end(
         &mut self,
         plugin: u64,
@@ -499,20 +499,20 @@ impl Incoming {
         }
         let end = (0..=MAX_REASON.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
         why.truncate(end.unwrap_or(0));
-        // Reported first: the plugin's name is known only as long as the offer is here.
+        // Reported first, because the plugin's name is forgotten with the offer.
         out.push(Outcome::Progress(plugin, Progress::Over(status, why.clone())));
         self.statuses_due.insert(plugin, (status, why));
         self.over.insert(plugin);
         self.wants_due.remove(&plugin);
     }
 
-    /// Forgets offers that are over, after that was reported.
+    /// Forgets the offers that are over. Their end must have been reported.
     pub(super) fn forget_over(&mut self) {
         let over = &self.over;
         self.offers.retain(|plugin, _| !over.contains(*plugin));
     }
 
-    /// True if there is a frame of this kind to send.
+    /// Returns true if there is a frame of this kind to send.
     pub(super) fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Want => !self.wants_due.is_empty(),
@@ -521,7 +521,7 @@ impl Incoming {
         }
     }
 
-    /// Writes a frame of this kind; nothing if there is none, or the buffer is too small.
+    /// Writes a frame of this kind. Returns `None` if there is no frame, or if the buffer is too small.
     pub(super) fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         match kind {
             Kind::Want => {
@@ -542,7 +542,7 @@ impl Incoming {
         }
     }
 
-    /// A frame was lost: what it said is to be said again, unless there is something newer to say.
+    /// Queues the content of a lost frame again, unless there is newer content.
     pub(super) fn on_lost(&mut self, sent: Sent) {
         match sent {
             Sent::Want(plugin, lost) => {
@@ -554,7 +554,7 @@ impl Incoming {
                 }
             }
             Sent::Status(plugin, status, reason) => {
-                // For an offer that is over only its last status counts.
+                // If an offer is over, only its last status counts.
                 if status.is_active() && self.over.contains(plugin) {
                     return;
                 }

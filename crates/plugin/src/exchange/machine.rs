@@ -25,32 +25,32 @@ const MAX_WAITING: usize = 64;
 const FRAMES: u64 = 16_384;
 const FRAMES_PER_SECOND: u64 = 2_000;
 
-/// What is known of the peer: it speaks the exchange, it does not, or it has not said so yet.
+/// Knowledge about the peer: it supports the exchange, it does not, or its parameters have not arrived.
 #[derive(Debug)]
 enum Peer {
-    /// Its transport parameters are not there yet.
+    /// The peer's transport parameters have not arrived.
     Unknown,
-    /// It does not know the exchange.
+    /// The peer does not support the exchange.
     Silent,
     Speaks(Parameter),
 }
 
-/// Something to be done with plugins of the connection, in this order.
+/// A change to the connection's plugins. Actions must be carried out in their order.
 pub enum Action {
-    /// A plugin is to be attached; then [`Exchange::on_attached`] or [`Exchange::on_failed`].
+    /// Attach a plugin, then call [`Exchange::on_attached`] or [`Exchange::on_failed`].
     Attach {
         /// The plugin.
         id: PluginId,
         /// Its hook.
         loaded: Loaded,
-        /// The plugin to take off before, whose place it takes; none: it takes nobody's place.
+        /// Plugin to detach first, because this one replaces it. `None`: it replaces no plugin.
         replaces: Option<PluginId>,
     },
-    /// A plugin is to be taken off, if it is there.
+    /// Detach a plugin, if it is attached.
     Detach(PluginId),
 }
 
-/// Content of a frame, to be sent again if the frame is lost.
+/// Content of a frame, which is sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent(Inner);
 
@@ -61,14 +61,14 @@ enum Inner {
     Reserved,
 }
 
-/// The exchange of one connection, without I/O. Its calls, in the order in which they are made:
+/// The exchange of one connection, without I/O. The host makes these calls, in this order:
 ///
 /// ```text
-/// handle_parameters, handle_confirmed, handle_frame   what comes of the peer and the handshake
-/// offer, detach, remove                               what the application wants
-/// poll_action  -> attach or take off                  until none; then on_attached, on_failed
-/// check_expiry                                        now and then, and when the time that it returned is over
-/// wants(kind), write(kind, buffer)                    frames to send; then on_lost, if they are
+/// handle_parameters, handle_confirmed, handle_frame   input from the peer and the handshake
+/// offer, detach                                       requests of the application
+/// poll_action  -> attach or detach                    until it returns None; then on_attached, on_failed
+/// check_expiry                                        now and then, and after the time that it returned
+/// wants(kind), write(kind, buffer)                    frames to send; on_lost for frames that were lost
 /// ```
 pub struct Exchange {
     config: Arc<ExchangeConfig>,
@@ -78,21 +78,21 @@ pub struct Exchange {
     confirmed: bool,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Offers that wait for the handshake, with what they replace.
+    /// Offers that wait for the handshake, and the offers that they replace.
     waiting: VecDeque<(Arc<Push>, Option<PluginId>)>,
     actions: VecDeque<Action>,
-    /// Frame types that others on the connection have.
+    /// Frame types of other hooks of the connection.
     foreign: Vec<u64>,
     /// Frames that the peer may send.
     frames: Bucket,
     /// Time of the latest frame, in nanoseconds on the connection's clock.
     now: u64,
-    /// One frame without meaning is sent, so that peers that do not skip it are found.
+    /// A reserved frame must be sent, which reveals peers that do not skip it.
     grease_due: bool,
 }
 
 impl Exchange {
-    /// The exchange of a new connection, at its client; see [`Exchange::set_side`].
+    /// Makes the exchange of a new connection at its client. A server calls [`Exchange::set_side`].
     pub fn new(config: Arc<ExchangeConfig>) -> Exchange {
         let ours = config.declared();
         let waiting = config.push.iter().map(|push| (push.clone(), None)).collect();
@@ -113,26 +113,26 @@ impl Exchange {
         }
     }
 
-    /// Says on which side of the connection this end is: each side has frame types of its own to allot.
+    /// Sets the side of this end. Each side allots frame types from a range of its own.
     pub fn set_side(&mut self, side: Side) {
         self.side = side;
     }
 
-    /// Says at which time the next frame comes, in nanoseconds on the connection's clock.
+    /// Sets the arrival time of the next frame, in nanoseconds on the connection's clock.
     pub fn set_now(&mut self, now: u64) {
         self.now = now;
         self.incoming.set_now(now);
     }
 
-    /// Says which frame types hooks of the connection have that are not the exchange's: no offer of either side allots them.
+    /// Sets the frame types of the connection's other hooks. No offer of either side may allot them.
     pub fn set_taken(&mut self, frame_types: Vec<u64>) {
         self.foreign = frame_types;
     }
 
-    /// The peer's transport parameters, all of them (RFC 9000 s.18).
+    /// Takes in all transport parameters of the peer (RFC 9000 s.18).
     ///
     /// # Errors
-    /// That of the exchange is malformed.
+    /// The exchange's parameter is malformed.
     pub fn handle_parameters(&mut self, parameters: &[u8]) -> Result<(), Violation> {
         self.peer = match Parameter::find(parameters)? {
             Some(parameter) => Peer::Speaks(parameter),
@@ -141,17 +141,17 @@ impl Exchange {
         Ok(())
     }
 
-    /// The handshake is confirmed (RFC 9001 s.4.1.2): plugins may be offered.
+    /// Notes that the handshake is confirmed (RFC 9001 s.4.1.2), so that plugins may be offered.
     pub fn handle_confirmed(&mut self) {
         self.confirmed = true;
         self.grease_due = matches!(self.peer, Peer::Speaks(_));
         self.offer_waiting();
     }
 
-    /// Takes in a frame of the exchange, whole, from its type on.
+    /// Takes in a whole frame of the exchange, including its type.
     ///
     /// # Errors
-    /// The peer broke a rule: the connection is to be closed.
+    /// The peer broke a rule. The caller must close the connection.
     pub fn handle_frame(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let (frame, _) = Frame::read(bytes)?;
         if !matches!(self.peer, Peer::Speaks(_)) {
@@ -180,8 +180,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Offers a plugin, as soon as the handshake is confirmed. `replaces` is an offer of this side whose plugin it is to
-    /// take the place of. What comes of it is told to the listener.
+    /// Offers a plugin as soon as the handshake is confirmed. `replaces` is an earlier offer of this side whose plugin the
+    /// new one replaces. The listener receives the progress.
     pub fn offer(&mut self, push: Arc<Push>, replaces: Option<PluginId>) {
         if self.waiting.len() >= MAX_WAITING {
             let why = format!("{MAX_WAITING} offers wait already");
@@ -191,11 +191,12 @@ impl Exchange {
         self.offer_waiting();
     }
 
-    /// Has a plugin taken off: the peer's end of one that was offered, or one of the peer's. False: there is none.
+    /// Detaches a plugin: at the peer's end if this side offered it, at this end if the peer did. Returns false if there
+    /// is no such plugin.
     pub fn detach(&mut self, id: PluginId) -> bool {
         match id.by {
             Origin::Own => {
-                // This end of it does not wait for the peer's answer.
+                // This end is detached at once, without waiting for the peer's answer.
                 if self.outgoing.is_at_both_ends(id.number) {
                     self.actions.push_back(Action::Detach(id));
                 }
@@ -209,8 +210,8 @@ impl Exchange {
         }
     }
 
-    /// Takes off the plugins that have expired by [`ExchangeConfig::clock`] while they run. Returned is how many seconds
-    /// it takes until the next one expires; none: none does.
+    /// Detaches the running plugins that have expired by [`ExchangeConfig::clock`]. Returns the seconds until the next one
+    /// expires, or `None` if no plugin will.
     pub fn check_expiry(&mut self) -> Option<u64> {
         let peers = self.incoming.expiries().map(|(number, at)| (Origin::Peer, number, at));
         let own = self.outgoing.expiries().map(|(number, at)| (Origin::Own, number, at));
@@ -234,12 +235,12 @@ impl Exchange {
         all.iter().map(|(_, _, at)| at - now).min()
     }
 
-    /// The next thing to do with plugins.
+    /// Returns the next action, or `None` if nothing has to be done.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// A plugin was attached, as [`Exchange::poll_action`] had it.
+    /// Notes that a plugin was attached, as [`Exchange::poll_action`] asked for.
     pub fn on_attached(&mut self, id: PluginId) {
         if id.by == Origin::Peer {
             let mut out = Vec::new();
@@ -248,7 +249,7 @@ impl Exchange {
         }
     }
 
-    /// A plugin could not be attached, or failed later.
+    /// Notes that a plugin could not be attached, or that it failed later.
     pub fn on_failed(&mut self, id: PluginId, status: Status, why: &str) {
         match id.by {
             Origin::Peer => self.end(id.number, status, why),
@@ -259,16 +260,17 @@ impl Exchange {
         }
     }
 
-    /// True if there is a frame of this kind to send.
+    /// Returns true if there is a frame of this kind to send.
     pub fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Reserved => self.grease_due,
-            // An offer can overtake the frame that confirms the handshake; the answer waits for that.
+            // An offer can overtake the frame that confirms the handshake. Its answer waits for that frame.
             _ => self.confirmed && (self.outgoing.wants(kind) || self.incoming.wants(kind)),
         }
     }
 
-    /// Writes a frame of this kind, and says how long it is; none: there is none, or the buffer is too small.
+    /// Writes a frame of this kind and returns its length. Returns `None` if there is no frame, or if the buffer is too
+    /// small.
     pub fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         if kind == Kind::Reserved {
             let length = Frame::Reserved.write(buffer).ok().filter(|_| self.grease_due)?;
@@ -283,7 +285,7 @@ impl Exchange {
         Some((length, Sent(Inner::Incoming(sent))))
     }
 
-    /// A frame was lost.
+    /// Notes that a frame was lost.
     pub fn on_lost(&mut self, sent: Sent) {
         match sent.0 {
             Inner::Outgoing(sent) => self.outgoing.on_lost(sent),
@@ -292,12 +294,12 @@ impl Exchange {
         }
     }
 
-    /// Bytes kept of the peer's bundles that are on their way, and what keeps track of them.
+    /// Returns the memory of the peer's bundles that are being fetched, in bytes.
     pub fn memory(&self) -> usize {
         self.incoming.memory()
     }
 
-    /// True if any offer of this side is not answered yet.
+    /// Returns true if an offer of this side has no answer yet.
     pub fn is_waiting(&self) -> bool {
         self.outgoing.is_waiting()
     }
@@ -330,7 +332,7 @@ impl Exchange {
     }
 
     fn on_status(&mut self, number: u64, status: Status, reason: &str) -> Result<(), Violation> {
-        // Read first: it is forgotten when the offer is over.
+        // Read first, because it is forgotten when the offer is over.
         let replaces = self.outgoing.replaces(number);
         let Some((push, news)) = self.outgoing.on_status(number, status)? else { return Ok(()) };
         let id = PluginId { by: Origin::Own, number };
@@ -351,7 +353,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// This end of a plugin that runs at both.
+    /// Loads this end of a plugin that runs at both ends.
     fn load_own(&mut self, id: PluginId, push: &Push, replaces: Option<PluginId>) {
         let frame_types = self.outgoing.frame_types(id.number).to_vec();
         let loaded = Bundle::parse(&push.bytes).ok().and_then(|bundle| {
@@ -395,7 +397,7 @@ impl Exchange {
                     let ran = replaces
                         .and_then(|other| self.incoming.supersede(other, number, &mut ended));
                     for outcome in ended {
-                        // To take off the one that ran is a part of attaching this one.
+                        // Attaching the new plugin detaches the one that ran.
                         if let Outcome::Progress(number, progress) = outcome {
                             self.tell_theirs(number, progress);
                         }
@@ -425,8 +427,14 @@ impl Exchange {
         }
     }
 
-    /// Frame types of plugins that this side offered: their frames may come before it hears that they run.
+    /// Returns the frame types of plugins that this side offered. Their frames may arrive before the peer's report that
+    /// the plugins run.
     pub(super) fn types_of_offers(&self) -> impl Iterator<Item = u64> + '_ {
         self.outgoing.types()
+    }
+
+    /// Returns how often [`Exchange::types_of_offers`] may have changed.
+    pub(super) fn changes_of_offers(&self) -> u64 {
+        self.outgoing.changes()
     }
 }

@@ -1,16 +1,16 @@
-//! Plugins that one end of a connection gives to the other, over the connection itself (`docs/plugin-wire.md`).
+//! The exchange: one end of a connection offers plugins to the other, over the connection itself (`docs/plugin-wire.md`).
 //!
-//! An endpoint declares a transport parameter that says what it takes ([`Parameter`]). Once the handshake is confirmed
-//! either end offers plugins by hash; what the other does not have in its [`Cache`] it asks for, piece by piece: the manifest
-//! first, unless the offer carried it, and the code only if the policy lets such a plugin run. A plugin runs only if its
-//! bundle has the hash that was offered, its signature is right, and the policy lets it ([`decide`](crate::decide)); only
-//! then is its bytecode looked into ([`Load`]).
+//! An endpoint declares in a transport parameter which plugins it accepts ([`Parameter`]). After the handshake is
+//! confirmed, either end offers plugins by hash. The other end requests the bundles that its [`Cache`] does not have, in
+//! pieces: first the manifest, unless the offer carried it, and the code only if the policy permits the plugin. A plugin
+//! runs only if its bundle has the offered hash, its signature is valid, and the policy permits it
+//! ([`decide`](crate::decide)). Its bytecode is not read before that ([`Load`]).
 //!
 //! * `frame.rs`, `parameter.rs`: formats;
 //! * `outgoing.rs`: offers of this side; `incoming.rs`, `offered.rs`, `pieces.rs`: those of the peer; `types.rs`: frame types
-//!   that offers allot; `machine.rs`: all of it together, as [`Exchange`];
-//! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]; `plugins.rs`: plugins as hooks beside it;
-//! * `bytecode.rs`: plugins as bytecode, the usual [`Load`];
+//!   that offers allot; `machine.rs`: the whole state machine, [`Exchange`];
+//! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]; `plugins.rs`: the hooks of its plugins;
+//! * `bytecode.rs`: the usual [`Load`], which compiles bytecode;
 //! * `cache.rs`: bundles of earlier connections; `config.rs`: the configuration, and updates for the application.
 
 mod bytecode;

@@ -1,4 +1,4 @@
-//! An offer of the peer, as far as it has come.
+//! The state of one offer of the peer.
 
 use super::frame::{Offer, Status};
 use super::pieces::Pieces;
@@ -10,16 +10,16 @@ use crate::runtime::Bytes;
 /// An offer that is not over.
 #[derive(Debug)]
 pub(super) struct Offered {
-    /// As it came, but for the bytes that it carried.
+    /// The OFFER without the bytes that it carried.
     pub(super) offer: Offer,
-    /// Bytes that it carried.
+    /// Number of bytes that the OFFER carried.
     pub(super) carried: usize,
     /// Bytes of the bundle, and of its preamble.
     pub(super) size: usize,
     pub(super) preamble: usize,
     pub(super) state: State,
     pub(super) name: Option<(String, Version)>,
-    /// Seconds after 1970 at which the plugin expires; none: never, or its manifest was not read yet.
+    /// Expiry of the plugin, in seconds since the Unix epoch. `None` if it never expires, or before its manifest was read.
     pub(super) expires: Option<u64>,
     /// Bytes of the address's account: those of the bundle while it is fetched, and those of the
     /// sandbox and the program once the plugin is loaded. `None`: the offer is refused.
@@ -29,19 +29,19 @@ pub(super) struct Offered {
 #[derive(Debug)]
 pub(super) enum State {
     Fetching(Fetching),
-    /// It was handed over to be attached.
+    /// The hook is being attached.
     Attaching,
     Active,
 }
 
-/// A bundle on its way: first its preamble, and once that may run here, all of it.
+/// A bundle that is being fetched: first its preamble, and if the policy permits it, the rest.
 #[derive(Debug, Default)]
 pub(super) struct Fetching {
-    /// Bytes that were asked for.
+    /// Bytes of the bundle that the peer may send.
     pub(super) limit: usize,
-    /// Bytes that came: of the preamble until it is accepted, then of the bundle. None: not one.
+    /// Bytes that have arrived: of the preamble until it is accepted, then of the bundle. `None` before the first byte.
     pub(super) pieces: Option<Pieces>,
-    /// The preamble is here, and the policy lets such a plugin run.
+    /// The preamble is complete, and the policy permits the plugin.
     pub(super) accepted: bool,
 }
 
@@ -63,24 +63,24 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
 }
 
 impl Offered {
-    /// Bytes that the plugin takes, or that fetching it takes.
+    /// Returns the memory that the plugin holds, or that fetching it holds, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.held.as_ref().map_or(0, Bytes::count)
     }
 
-    /// The manifest is there.
+    /// Notes what the manifest says.
     pub(super) fn read(&mut self, manifest: &Manifest) {
         self.name = Some((manifest.name.clone(), manifest.version));
         self.expires = manifest.expires;
     }
 
-    /// As many frame types are allotted as the manifest names.
+    /// Checks that the offer allots as many frame types as the manifest names.
     pub(super) fn has_types_for(&self, manifest: &Manifest) -> Result<(), Refused> {
         let (has, allotted) = (manifest.frames.len(), self.offer.frame_types.len());
         if has == allotted {
             return Ok(());
         }
-        let why = format!("{allotted} frame types are allotted, and it has {has}");
+        let why = format!("the offer allots {allotted} frame types, and the plugin has {has}");
         Err((Status::FrameTypes, why))
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins that this endpoint offers.
+//! Offers of this endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,16 +16,16 @@ struct Offered {
     push: Arc<Push>,
     replaces: Option<u64>,
     frame_types: Vec<u64>,
-    /// Bytes that the OFFER carries: always the same, however often it is sent.
+    /// Bytes that the OFFER carries, the same each time that it is sent.
     carried: usize,
-    /// Bytes that the peer asked for.
+    /// Bytes that the peer permits.
     limit: usize,
-    /// Bytes that were sent once, those in the OFFER among them.
+    /// Bytes that were sent at least once, including those in the OFFER.
     sent: usize,
-    /// Ranges of those that were lost.
+    /// Ranges of sent bytes that were lost.
     lost: Vec<Range<usize>>,
     active: bool,
-    /// It is to be taken off: nothing more of it is sent.
+    /// A DETACH is due or was sent, so no further data is sent.
     detaching: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum News {
     Over,
 }
 
-/// Content of a frame about an offer, to be sent again if it is lost.
+/// Content of a frame about an offer, which is sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Offer(u64),
@@ -59,15 +59,17 @@ pub(super) struct Outgoing {
     /// The next plugin ID.
     next: u64,
     over: Ids,
-    /// Offers to be sent, or sent again.
+    /// Offers that are due, for the first time or again.
     offers_due: BTreeSet<u64>,
     detaches_due: BTreeSet<u64>,
-    /// Frame types of all offers, those among them that are over.
+    /// Frame types of all offers, including offers that are over.
     allotted: BTreeSet<u64>,
+    /// Number of times that an offer was made or ended.
+    changes: u64,
 }
 
 impl Outgoing {
-    /// Offers a plugin to a peer with this parameter; or the reason why it cannot be.
+    /// Offers a plugin to a peer with this parameter. The error is the reason for which that is impossible.
     pub(super) fn offer(
         &mut self,
         push: Arc<Push>,
@@ -91,7 +93,7 @@ impl Outgoing {
         let plugin = self.next;
         self.next += 1;
         let replaces = replaces.filter(|_| replaced.is_some());
-        // With all that stands before it the frame leaves room for an acknowledgement in a packet of 1,200 bytes.
+        // The whole frame leaves room for an acknowledgement in a packet of 1,200 bytes.
         let most = MAX_CARRIED - 8 * frame_types.len().min(MAX_TYPES);
         let most = usize::try_from(peer.carried).map_or(most, |theirs| theirs.min(most));
         let carried = push.preamble.min(most);
@@ -107,6 +109,7 @@ impl Outgoing {
             detaching: false,
         };
         self.allotted.extend(&offered.frame_types);
+        self.changes += 1;
         self.offers.insert(plugin, offered);
         self.offers_due.insert(plugin);
         Ok(plugin)
@@ -116,7 +119,7 @@ impl Outgoing {
         self.offers.values().map(|offered| offered.push.bytes.len() as u64).sum()
     }
 
-    /// Has the peer take a plugin off; false: it is over already.
+    /// Asks the peer to detach a plugin. Returns false if the offer is over.
     pub(super) fn detach(&mut self, plugin: u64) -> bool {
         let Some(offered) = self.offers.get_mut(&plugin) else { return false };
         offered.detaching = true;
@@ -124,7 +127,7 @@ impl Outgoing {
         true
     }
 
-    /// Takes in WANT: the peer gives credit for more of a bundle.
+    /// Takes in a WANT, with which the peer gives credit for more of a bundle.
     pub(super) fn on_want(&mut self, plugin: u64, limit: u64) -> Result<(), Violation> {
         let Some(offered) = self.known(plugin)? else { return Ok(()) };
         match usize::try_from(limit) {
@@ -136,7 +139,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes in STATUS, the peer's outcome of an offer; returns nothing if it was known.
+    /// Takes in a STATUS, the outcome of an offer at the peer. Returns `None` if the outcome was known.
     pub(super) fn on_status(
         &mut self,
         plugin: u64,
@@ -145,15 +148,16 @@ impl Outgoing {
         let Some(offered) = self.known(plugin)? else { return Ok(None) };
         let push = offered.push.clone();
         if status.is_active() {
-            // One that is to be taken off does not begin to run.
+            // A plugin that is being detached does not count as running.
             let news = !std::mem::replace(&mut offered.active, true) && !offered.detaching;
             return Ok(news.then_some((push, News::Active)));
         }
-        // Another took its place before it ran: the place that it was to take is the other's, too.
+        // Another plugin replaced it before it ran, and so replaces the one that it would have replaced.
         let superseded = status == Status::Detached && !offered.active && !offered.detaching;
         let before = offered.replaces.filter(|_| superseded);
-        // All that was kept of the offer is dropped; frames about it that still come are late.
+        // Nothing of the offer is kept. Frames about it that still arrive are late.
         self.offers.remove(&plugin);
+        self.changes += 1;
         self.detach_all(before);
         self.over.insert(plugin);
         self.offers_due.remove(&plugin);
@@ -161,10 +165,10 @@ impl Outgoing {
         Ok(Some((push, News::Over)))
     }
 
-    /// Has the peer take a plugin off, and if that does not run yet, the one that it was to replace, and so on.
+    /// Asks the peer to detach a plugin and, if it does not run yet, the one that it would have replaced, and so on.
     fn detach_all(&mut self, from: Option<u64>) {
         let mut next = from;
-        // A plugin replaces one of a smaller number, so this ends.
+        // A plugin replaces one with a smaller number, so the loop ends.
         while let Some(plugin) = next {
             let offered = self.offers.get(&plugin).filter(|offered| !offered.active);
             next = offered.and_then(|offered| offered.replaces);
@@ -172,7 +176,7 @@ impl Outgoing {
         }
     }
 
-    /// An offer that is not over; nothing if it is.
+    /// Returns an offer, or `None` if it is over.
     fn known(&mut self, plugin: u64) -> Result<Option<&mut Offered>, Violation> {
         if plugin >= self.next {
             return Err(Violation::NotOffered(plugin));
@@ -180,25 +184,25 @@ impl Outgoing {
         Ok(self.offers.get_mut(&plugin))
     }
 
-    /// True if any offer is not answered yet.
+    /// Returns true if an offer has no answer yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.offers.values().any(|offered| !offered.active)
     }
 
-    /// Plugins that run at both ends, with the seconds after 1970 at which they expire.
+    /// Returns the plugins that run at both ends with their expiries, in seconds since the Unix epoch.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let both = |offered: &&Offered| offered.active && offered.push.both && !offered.detaching;
         let all = self.offers.iter().filter(move |(_, offered)| both(offered));
         all.filter_map(|(plugin, offered)| Some((*plugin, offered.push.manifest.expires?)))
     }
 
-    /// True if a plugin is to run at both ends.
+    /// Returns true if the plugin runs at both ends.
     pub(super) fn is_at_both_ends(&self, plugin: u64) -> bool {
         self.offers.get(&plugin).is_some_and(|offered| offered.push.both)
     }
 
-    /// True if an offer allots this frame type, or did: frames of a plugin that is gone may still be under way. Only who
-    /// takes a plugin's place, that of `replaced`, may have those that it has.
+    /// Returns true if an offer allots this frame type, or once did, because frames of a detached plugin may still be in
+    /// flight. The plugin that replaces `replaced` may reuse its types.
     pub(super) fn has_had(&self, frame_type: u64, replaced: Option<u64>) -> bool {
         if replaced.is_some_and(|other| self.frame_types(other).contains(&frame_type)) {
             return false;
@@ -206,9 +210,14 @@ impl Outgoing {
         self.allotted.contains(&frame_type)
     }
 
-    /// Frame types of all offers that are not over.
+    /// Returns the frame types of all offers that are not over.
     pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
         self.offers.values().flat_map(|offered| &offered.frame_types).copied()
+    }
+
+    /// Returns how often [`Outgoing::types`] may have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(super) fn replaces(&self, plugin: u64) -> Option<u64> {
@@ -219,7 +228,7 @@ impl Outgoing {
         self.offers.get(&plugin).map_or(&[], |offered| &offered.frame_types)
     }
 
-    /// True if there is a frame of this kind to send.
+    /// Returns true if there is a frame of this kind to send.
     pub(super) fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Offer => !self.offers_due.is_empty(),
@@ -229,7 +238,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes a frame of this kind; nothing if there is none, or the buffer is too small.
+    /// Writes a frame of this kind. Returns `None` if there is no frame, or if the buffer is too small.
     pub(super) fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         match kind {
             Kind::Offer => {
@@ -285,7 +294,7 @@ impl Outgoing {
         Some((length, Sent::Data(*plugin, piece)))
     }
 
-    /// A frame was lost: what it said is to be said again, unless that has no meaning any more.
+    /// Queues the content of a lost frame again, unless its offer is over.
     pub(super) fn on_lost(&mut self, sent: Sent) {
         match sent {
             Sent::Offer(plugin) => {

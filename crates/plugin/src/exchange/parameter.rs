@@ -1,4 +1,4 @@
-//! The transport parameter by which an endpoint says that it knows the exchange, and what it takes.
+//! The transport parameter with which an endpoint declares that it supports the exchange, and which plugins it accepts.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +18,14 @@ pub const PARAMETER: u64 = 0x2f50_4c02;
 /// Version of the catalogue of operations and fields. It grows when an operation or field is added.
 pub(super) const CATALOGUE: u64 = 2;
 
-/// Limits on what an endpoint takes of plugins in a connection.
+/// Limits on the plugins that an endpoint accepts in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
-    /// Bytes of a plugin's bundle.
+    /// Size of a bundle, in bytes.
     pub size: u64,
-    /// Bytes of all bundles at a time: those that run, and those on their way.
+    /// Size of all bundles of running plugins and of open offers, in bytes.
     pub total: u64,
-    /// Plugins at a time, and offers that are not answered yet.
+    /// Number of running plugins and of open offers.
     pub plugins: u64,
 }
 
@@ -36,29 +36,29 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// Nothing is taken.
+    /// No plugins are accepted.
     pub const NONE: Budgets = Budgets { size: 0, total: 0, plugins: 0 };
 }
 
-/// Value of the transport parameter by which an endpoint declares the exchange.
+/// Value of the transport parameter with which an endpoint declares the exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Interface between bytecode and connection.
+    /// Version of the interface between bytecode and connection.
     pub abi: u64,
     /// Version of the catalogue of operations.
     pub catalogue: u64,
-    /// Limits on what the endpoint takes; zero: it takes nothing, and may still offer.
+    /// Limits on the plugins that the endpoint accepts. With zero it accepts none, and may still offer some.
     pub budgets: Budgets,
-    /// Classes that somebody's plugins are granted.
+    /// Classes that at least one author's plugins are granted.
     pub classes: BTreeSet<Class>,
-    /// Bytes of a bundle's preamble that an OFFER to the endpoint may carry, [`MAX_CARRIED`] at most; zero: an offer is a
-    /// hash, and its manifest is sent if it is asked for.
+    /// Bytes of a bundle's preamble that an OFFER to the endpoint may carry, at most [`MAX_CARRIED`]. Zero: an offer has
+    /// only a hash, and the manifest is sent on request.
     pub carried: u64,
 }
 
 impl Parameter {
-    /// The parameter of an endpoint that takes plugins under this policy; without one it takes none. `cached`: it keeps
-    /// bundles, so that a hash may be all that it needs of one.
+    /// Returns the parameter of an endpoint with this policy. Without a policy it accepts no plugins. `cached` is true if
+    /// it keeps bundles, so that a hash may be enough.
     pub fn of(policy: Option<&Policy>, budgets: Budgets, cached: bool) -> Parameter {
         let classes: BTreeSet<Class> = policy.map(Policy::granted_to_somebody).unwrap_or_default();
         let budgets = if classes.is_empty() { Budgets::NONE } else { budgets };
@@ -66,14 +66,14 @@ impl Parameter {
         Parameter { abi: ABI.into(), catalogue: CATALOGUE, budgets, classes, carried }
     }
 
-    /// The value on the wire. `grease` is the number and value of an option without meaning.
+    /// Writes the value for the wire. `grease` is the number and value of an option without meaning.
     pub fn write(&self, grease: Option<(u64, &[u8])>) -> Vec<u8> {
         let mut bytes = [0; 128];
         let mut writer = Writer::new(&mut bytes);
         let classes = self.classes.iter().fold(0, |bits, class| bits | bit(*class));
         let Budgets { size, total, plugins } = self.budgets;
         for value in [self.abi, self.catalogue, size, total, plugins, classes, self.carried] {
-            // 56 bytes at most.
+            // At most 56 bytes.
             let _ = writer.varint(varint(value));
         }
         if let Some((n, value)) = grease {
@@ -86,10 +86,10 @@ impl Parameter {
         writer.written().to_vec()
     }
 
-    /// Reads the value. Classes and options that are not known are skipped.
+    /// Reads the value. Unknown classes and options are skipped.
     ///
     /// # Errors
-    /// It is cut, or has a value that cannot be.
+    /// The value is cut, or a field is invalid.
     pub fn read(bytes: &[u8]) -> Result<Parameter, Violation> {
         let mut reader = Reader::new(bytes);
         let mut next = || reader.varint().map(equic_wire::VarInt::get).map_err(|_| Violation::Cut);
@@ -108,10 +108,10 @@ impl Parameter {
         Ok(Parameter { abi, catalogue, budgets, classes, carried })
     }
 
-    /// The parameter among all that a peer declared; none: it does not know the exchange.
+    /// Finds the parameter among all of a peer's. Returns `None` if the peer does not support the exchange.
     ///
     /// # Errors
-    /// As [`Parameter::read`].
+    /// Those of [`Parameter::read`].
     pub fn find(parameters: &[u8]) -> Result<Option<Parameter>, Violation> {
         let mut all = RawParameters::new(parameters).filter_map(Result::ok);
         let found = all.find(|parameter| parameter.id.0.get() == PARAMETER);
@@ -119,7 +119,7 @@ impl Parameter {
     }
 }
 
-/// A class's bit in the parameter.
+/// Returns a class's bit in the parameter.
 fn bit(class: Class) -> u64 {
     match class {
         Class::Observe => 1,
@@ -127,7 +127,7 @@ fn bit(class: Class) -> u64 {
         Class::Frames => 1 << 2,
         Class::Raise => 1 << 3,
         Class::Choose => 1 << 4,
-        // A peer's plugin never gets these, so there is nothing to say of them.
+        // A peer's plugin never gets these.
         Class::Payload | Class::Never => 0,
     }
 }

@@ -1,56 +1,70 @@
-//! A bundle, or its preamble, that comes in pieces, in any order. The memory is that of the bytes and an eighth of them, whatever the
-//! pieces are like; the time of a piece is in proportion to its length.
+//! Reassembles a bundle, or its preamble, from pieces that arrive in any order.
+//!
+//! The memory is the size of the bundle and an eighth of it, whatever the pieces are. A byte is
+//! copied once, when it first arrives. A byte that is already here is neither copied nor compared:
+//! a piece without new bytes costs one test for each 64 of its bytes. If a later piece contradicts
+//! an earlier one, the first bytes count, and the hash of the whole bundle decides.
 
-/// A bundle of which the pieces come in any order.
+/// A bundle whose pieces arrive in any order.
 #[derive(Debug)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,
-    /// A bit for each byte that is there.
-    there: Vec<u64>,
-    /// Bytes that are there.
+    /// One bit for each byte that has arrived.
+    received: Vec<u64>,
+    /// Number of bytes that have arrived.
     count: usize,
 }
 
-/// A piece differs from what came before, first at this place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Contradiction(pub(super) usize);
-
 impl Pieces {
     pub(super) fn new(size: usize) -> Pieces {
-        Pieces { bytes: vec![0; size], there: vec![0; size.div_ceil(64)], count: 0 }
+        Pieces { bytes: vec![0; size], received: vec![0; size.div_ceil(64)], count: 0 }
     }
 
-    /// Takes a piece that lies within the bundle.
-    pub(super) fn insert(&mut self, offset: usize, piece: &[u8]) -> Result<(), Contradiction> {
-        for (at, byte) in (offset..self.bytes.len()).zip(piece) {
-            let (word, bit) = (&mut self.there[at / 64], 1 << (at % 64));
-            if *word & bit == 0 {
-                *word |= bit;
-                self.bytes[at] = *byte;
-                self.count += 1;
-            } else if self.bytes[at] != *byte {
-                return Err(Contradiction(at));
+    /// Adds a piece, without what lies beyond the bundle. Returns the number of bytes that were
+    /// copied: those that had not arrived before.
+    pub(super) fn insert(&mut self, offset: usize, piece: &[u8]) -> usize {
+        let end = offset.saturating_add(piece.len()).min(self.bytes.len());
+        let (mut at, before) = (offset, self.count);
+        while at < end {
+            let (word, first) = (at / 64, at % 64);
+            let length = (end - at).min(64 - first);
+            let all = u64::MAX >> (64 - length) << first;
+            let new = all & !self.received[word];
+            self.received[word] |= new;
+            self.count += new.count_ones() as usize;
+            if new == all {
+                let from = at - offset;
+                self.bytes[at..at + length].copy_from_slice(&piece[from..from + length]);
+            } else {
+                // One turn for each new byte, so none if all of them have arrived before.
+                let mut left = new;
+                while left != 0 {
+                    let at = 64 * word + left.trailing_zeros() as usize;
+                    self.bytes[at] = piece[at - offset];
+                    left &= left - 1;
+                }
             }
+            at += length;
         }
-        Ok(())
+        self.count - before
     }
 
-    /// Bytes of memory that it takes, which are there from the first piece on.
+    /// Returns the memory that it takes, in bytes. It takes all of it from the first piece on.
     pub(super) fn memory(&self) -> usize {
         Pieces::room(self.bytes.len())
     }
 
-    /// Bytes of memory that a bundle of this size takes.
+    /// Returns the memory that a bundle of this size takes, in bytes.
     pub(super) fn room(size: usize) -> usize {
         size.saturating_add(8 * size.div_ceil(64))
     }
 
-    /// Bytes that are there.
+    /// Returns the number of bytes that have arrived.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The bundle, once it is whole.
+    /// Returns the bundle if all of it has arrived.
     pub(super) fn take(&mut self) -> Option<Vec<u8>> {
         (self.count == self.bytes.len()).then(|| std::mem::take(&mut self.bytes))
     }
@@ -58,19 +72,64 @@ impl Pieces {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
     use super::*;
+
+    fn whole(size: usize) -> Vec<u8> {
+        (0..size).map(|at| (at * 31 % 251) as u8).collect()
+    }
 
     #[test]
     fn pieces_in_any_order_and_twice() {
-        let whole: Vec<u8> = (0..200).map(|at| at as u8).collect();
+        let whole = whole(200);
         let mut pieces = Pieces::new(200);
         for at in (0..200).rev().step_by(7) {
             assert_eq!(pieces.take(), None);
-            pieces.insert(at, &whole[at..(at + 9).min(200)]).unwrap();
+            pieces.insert(at, &whole[at..(at + 9).min(200)]);
         }
-        pieces.insert(0, &whole[..10]).unwrap();
+        assert_eq!(pieces.insert(0, &whole[..10]), 3);
         assert_eq!(pieces.count(), 200);
-        assert_eq!(pieces.insert(5, &[5, 6, 8]), Err(Contradiction(7)));
         assert_eq!(pieces.take(), Some(whole));
+    }
+
+    #[test]
+    fn bytes_that_have_arrived_are_neither_copied_nor_compared() {
+        let whole = whole(1_000);
+        let mut pieces = Pieces::new(1_000);
+        assert_eq!(pieces.insert(100, &whole[100..900]), 800);
+        // They differ from what came before. If they were compared or copied, that would show.
+        let other = [0xff; 1_000];
+        for (at, length) in [(100, 800), (500, 1), (101, 63), (128, 64), (836, 64), (163, 600)] {
+            assert_eq!(pieces.insert(at, &other[..length]), 0, "{at} {length}");
+        }
+        // Of pieces that overlap, the new bytes only are copied.
+        assert_eq!(pieces.insert(0, &whole[..101]), 100);
+        assert_eq!(pieces.insert(890, &whole[890..]), 100);
+        assert_eq!(pieces.take(), Some(whole));
+    }
+
+    /// The bytes that are copied for all pieces together are those of the bundle, however it is cut.
+    #[test]
+    fn pieces_of_any_length_are_copied_once() {
+        let mut rng = StdRng::seed_from_u64(7);
+        for _ in 0..200 {
+            let size = rng.random_range(1..700);
+            let whole = whole(size);
+            let mut pieces = Pieces::new(size);
+            let mut copied = 0;
+            while pieces.count() < size {
+                let at = rng.random_range(0..size);
+                let most = [1, 5, 64, 130, size][rng.random_range(0..5)];
+                let end = size.min(at + rng.random_range(0..=most));
+                copied += pieces.insert(at, &whole[at..end]);
+                assert_eq!(copied, pieces.count());
+            }
+            assert_eq!(pieces.take(), Some(whole));
+        }
+        // Nothing is taken beyond the bundle.
+        let mut pieces = Pieces::new(65);
+        assert_eq!((pieces.insert(64, &[1, 2]), pieces.insert(usize::MAX, &[1])), (1, 0));
     }
 }

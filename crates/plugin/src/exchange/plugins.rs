@@ -1,4 +1,4 @@
-//! Plugins of the exchange as hooks of the connection, and the frame types that are skipped where no plugin has them.
+//! The exchange's plugins as hooks of the connection, and the frame types to skip while no plugin has them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,34 +11,38 @@ use super::config::{Loaded, PluginId};
 use super::frame::{Status, length};
 use super::machine::{Action, Exchange};
 
-/// Frame types of plugins that were taken off which are remembered. The oldest are forgotten.
+/// Most frame types of detached plugins that are remembered. The oldest are forgotten.
 const MAX_RETIRED: usize = 64;
 
-/// Frame types that are skipped at most, as the transport has it.
+/// Most frame types to skip, as in the transport.
 const MAX_SKIPPED: usize = 256;
 
-/// A plugin that is attached, or is to be.
+/// A plugin that is attached or being attached.
 struct Attached {
-    /// None: it is being attached.
+    /// `None` while it is being attached.
     hook: Option<HookId>,
     frame_types: Vec<u64>,
-    /// It is to be taken off as soon as it is attached.
+    /// It must be detached as soon as it is attached.
     unwanted: bool,
 }
 
-/// Plugins of the exchange that are hooks of one connection, or are to be, and the frame types that are skipped.
+/// The exchange's plugins on one connection, attached or being attached, and the frame types to skip.
 #[derive(Default)]
 pub(super) struct Plugins {
     attached: BTreeMap<PluginId, Attached>,
-    /// The plugin that a token stands for, while it is being attached.
+    /// Plugins that are being attached, by their tokens.
     tokens: BTreeMap<u64, PluginId>,
     next: u64,
-    /// Frame types of plugins that were taken off, whose frames may still come.
+    /// Frame types of detached plugins, whose frames may still arrive.
     retired: VecDeque<u64>,
-    /// Frame types of offers of this side: the peer's end may send frames before this end hears that it runs.
+    /// Frame types of this side's offers. The peer's end may send frames before its report that the plugin runs arrives.
     offered: Vec<u64>,
-    /// Frame types that the transport was told to skip, sorted.
+    /// Frame types that the transport skips now, sorted.
     skipped: Vec<u64>,
+    /// `skipped` matches `attached` and `retired`.
+    fresh: bool,
+    /// [`Exchange::changes_of_offers`] when `offered` was read.
+    seen: u64,
 }
 
 impl Plugins {
@@ -75,6 +79,7 @@ impl Plugins {
         }
         self.tokens.insert(token, id);
         self.attached.insert(id, Attached { hook: None, frame_types, unwanted: false });
+        self.fresh = false;
     }
 
     fn detach(&mut self, host: &mut HookContext<'_>, id: PluginId) {
@@ -88,9 +93,10 @@ impl Plugins {
         }
     }
 
-    /// A plugin is off: its frames that are still under way are skipped.
+    /// Notes that a plugin is detached. Its frames that are still in flight are skipped.
     fn retire(&mut self, id: PluginId) {
         if let Some(gone) = self.attached.remove(&id) {
+            self.fresh = false;
             gone.frame_types.iter().for_each(|frame_type| self.remember(*frame_type));
         }
     }
@@ -132,7 +138,7 @@ impl Plugins {
         }
     }
 
-    /// A hook was taken off because it failed: the plugin that it was.
+    /// Notes that a hook failed and was detached. Returns its plugin.
     pub(super) fn on_failed(&mut self, hook: HookId) -> Option<PluginId> {
         let found = self.attached.iter().find(|(_, plugin)| plugin.hook == Some(hook));
         let id = *found?.0;
@@ -140,9 +146,15 @@ impl Plugins {
         Some(id)
     }
 
-    /// Has frames skipped of the types that may come while nobody has them. Those of plugins that run are among them:
-    /// if one fails at a frame, the rest of that packet is skipped.
+    /// Tells the transport which frame types to skip while no plugin has them. The types of running plugins are among
+    /// them: if a plugin fails at a frame, the rest of that packet is skipped. It is called for each frame of the
+    /// exchange, and does nothing if no plugin and no offer has changed.
     pub(super) fn refresh(&mut self, host: &mut HookContext<'_>, exchange: &Exchange) {
+        let seen = exchange.changes_of_offers();
+        if self.fresh && self.seen == seen {
+            return;
+        }
+        self.seen = seen;
         let offered: Vec<u64> = exchange.types_of_offers().collect();
         for gone in std::mem::replace(&mut self.offered, offered) {
             if !self.offered.contains(&gone) {
@@ -154,7 +166,8 @@ impl Plugins {
         let mut wanted: Vec<u64> = all.take(MAX_SKIPPED).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        if wanted != self.skipped && host.skip_frames(wanted.clone()).is_ok() {
+        self.fresh = wanted == self.skipped || host.skip_frames(wanted.clone()).is_ok();
+        if self.fresh {
             self.skipped = wanted;
         }
     }
@@ -167,8 +180,8 @@ fn parse(call: &Call<'_>, outputs: &mut [u64]) -> Decision {
     Decision::Done
 }
 
-/// A plugin whose frames all begin with a type and a length, whatever its own parser says: so the peer can skip them
-/// before the plugin is there, and after it is off.
+/// A plugin whose frames all begin with a type and a length, whatever its own parser does, so that the peer can skip them
+/// before the plugin is attached and after it is detached.
 struct Bounded {
     plugin: Box<dyn Hook>,
     frame_types: Vec<u64>,

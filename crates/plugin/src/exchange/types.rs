@@ -1,7 +1,7 @@
 //! Frame types of plugins on the wire: which ones an offer may allot, and which ones this endpoint allots.
 //!
-//! A plugin names its frame types in its manifest; what stands for them on the wire its offerer chooses, for one
-//! connection. A client allots even numbers and a server odd ones, so offers that cross do not collide.
+//! A plugin names its frame types in its manifest. For each connection, the offerer chooses the numbers on the wire. A
+//! client allots even numbers and a server odd ones, so simultaneous offers do not collide.
 
 use equic_wire::frame::FrameType;
 use equic_wire::{Side, VarInt};
@@ -9,28 +9,28 @@ use thiserror::Error;
 
 use super::frame::Kind;
 
-/// Frame types below are for the IETF to give (RFC 9000 s.22.1.1).
+/// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1).
 const FIRST_PRIVATE: u64 = 0x40;
 
 /// Reason for which an offer's frame types are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NotAllotted {
-    /// A number that the IETF gives.
+    /// The IETF assigns this number.
     #[error("frame type {0:#x} is not a private one: those begin at 0x40")]
     Reserved(u64),
-    /// A frame type of QUIC or of an extension that the transport knows.
+    /// It is a frame type of QUIC or of an extension in the transport.
     #[error("frame type {0:#x} is the transport's own")]
     Known(u64),
-    /// A frame type of the exchange.
+    /// It is a frame type of the exchange.
     #[error("frame type {0:#x} is the exchange's own")]
     Exchange(u64),
-    /// A number that is the other side's to allot.
+    /// The other side allots this number.
     #[error(
         "frame type {0:#x} is not its side's to allot: a client has even ones, a server odd ones"
     )]
     OtherSide(u64),
-    /// The same offer has it twice.
+    /// The offer has it twice.
     #[error("frame type {0:#x} is allotted twice")]
     Twice(u64),
     /// Another plugin of the connection has it.
@@ -38,7 +38,7 @@ pub enum NotAllotted {
     InUse(u64),
 }
 
-/// True if an offer by `side` may allot these types; `in_use` are those that others have.
+/// Checks whether an offer by `side` may allot these types. `in_use` returns true for types of other plugins and hooks.
 pub(super) fn check(
     types: &[u64],
     side: Side,
@@ -56,7 +56,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Fails unless a number may be allotted by `side` at all.
+/// Checks whether `side` may allot a number at all.
 fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
     if one < FIRST_PRIVATE {
         return Err(NotAllotted::Reserved(one));
@@ -73,8 +73,8 @@ fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
     Ok(())
 }
 
-/// Types to allot for those that a manifest names: the same where they may be, else others of the same length on the wire.
-/// None: all of that length are taken, of which there are more than a connection has offers for.
+/// Returns the types to allot for those in a manifest: the same numbers where possible, otherwise numbers of the same
+/// length on the wire. Returns `None` if every number of that length is in use, which the limit on offers prevents.
 pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
     let mut chosen: Vec<u64> = Vec::with_capacity(named.len());
     for name in named {
@@ -88,7 +88,7 @@ pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) ->
     Some(chosen)
 }
 
-/// The least and the largest number that take as many bytes as this one (RFC 9000 s.16), of those that may be allotted.
+/// Returns the smallest and the largest number of the same length as this one (RFC 9000 s.16) that may be allotted.
 fn of_one_length(number: u64) -> (u64, u64) {
     match number {
         ..=0x3fff => (FIRST_PRIVATE, 0x3fff),
@@ -111,7 +111,7 @@ mod tests {
         let by_server = |types: &[u64]| check(types, Side::Server, |one| one == 0x1f09);
         assert_eq!(by_server(&[0x1f01, 0x1f03]), Ok(()));
         assert_eq!(by_server(&[0x3f]), Err(Reserved(0x3f)));
-        // ACK_FREQUENCY, which the transport has.
+        // ACK_FREQUENCY, which the transport implements.
         assert_eq!(by_server(&[0xaf]), Err(Known(0xaf)));
         assert_eq!(by_server(&[1 << 62 | 1]), Err(Known(1 << 62 | 1)));
         let data = Kind::Data.frame_type();

@@ -13,16 +13,16 @@ pub enum Violation {
     /// A frame, or a field of it, ends too soon.
     #[error("a frame or parameter of the exchange is cut")]
     Cut,
-    /// A frame type that is none of the exchange's.
+    /// The frame type does not belong to the exchange.
     #[error("{0:#x} is no frame type of the exchange")]
     FrameType(u64),
-    /// A plugin ID that there cannot be.
+    /// The plugin ID is too large.
     #[error("plugin ID {0} is beyond what a connection can have")]
     PluginId(u64),
     /// More frames than an exchange needs.
     #[error("too many frames of the exchange: {0} in a row, or {1} in a second")]
     TooManyFrames(u64, u64),
-    /// An offer with more frame types than there can be.
+    /// The offer has too many frame types.
     #[error("an offer allots too many frame types")]
     TooManyTypes,
     /// An offer carries more of a bundle than its preamble, or than the accepter lets offers carry.
@@ -31,7 +31,7 @@ pub enum Violation {
     /// A reason that is not UTF-8, or too long.
     #[error("the reason of a STATUS frame is not UTF-8 or too long")]
     Reason,
-    /// A value of the transport parameter that cannot be.
+    /// A value of the transport parameter is invalid.
     #[error("the transport parameter of the exchange: {0}")]
     Parameter(&'static str),
     /// A frame of a peer that has not declared the transport parameter.
@@ -43,13 +43,10 @@ pub enum Violation {
     /// A frame about a plugin that was never offered.
     #[error("plugin ID {0} was never offered")]
     NotOffered(u64),
-    /// Data that was not asked for.
-    #[error("data of plugin {0} beyond what was asked for")]
+    /// The data is beyond the limit of WANT.
+    #[error("data of plugin {0} beyond the requested limit")]
     BeyondCredit(u64),
-    /// Two pieces of data that differ where they overlap.
-    #[error("data of plugin {0} contradicts what came before")]
-    Contradiction(u64),
-    /// Credit for more than there is.
-    #[error("more of plugin {0} is asked for than there is")]
+    /// The limit of WANT is larger than the bundle.
+    #[error("the requested limit of plugin {0} is larger than its bundle")]
     Credit(u64),
 }

@@ -1,16 +1,16 @@
-//! The interface between bytecode and its host: arguments of a call, and helpers. Plugins are compiled against it: a
-//! number is never given to anything else, and to take anything away changes [`crate::ABI`].
+//! The interface between bytecode and its host: arguments of a call, and helpers. Plugins are compiled against it, so
+//! numbers are never reused, and a removal changes [`crate::ABI`].
 //!
 //! A function of a plugin is called with four arguments:
 //!
 //! | register | |
 //! |---|---|
-//! | r1 | address of the call's words: the operation's inputs, and behind them its outputs, 8 bytes each, little endian |
-//! | r2 | address of the call's bytes; 0: it has none |
-//! | r3 | number of these bytes, [`MAX_BYTES`] at most: of longer ones it is the beginning |
-//! | r4 | frame type, of operations that are there for each; else 0 |
+//! | r1 | address of the call's words: the operation's inputs, followed by its outputs, 8 bytes each, little endian |
+//! | r2 | address of the call's bytes, or 0 if it has none |
+//! | r3 | number of these bytes, at most [`MAX_BYTES`]; longer bytes are cut off |
+//! | r4 | frame type, for operations that exist for each frame type; otherwise 0 |
 //!
-//! The result counts in the default's place alone: [`DEFAULT`] or [`DONE`].
+//! The result matters only for functions that replace an operation: [`DEFAULT`] or [`DONE`].
 
 use equic_transport::operation::Field;
 use equic_vm::HelperHost;
@@ -18,16 +18,16 @@ use equic_vm::HelperHost;
 use super::view::Context;
 use crate::class::Class;
 
-/// Bytes for the words of a call: inputs and outputs, up to eight of each.
+/// Bytes for the words of a call, up to eight inputs and eight outputs.
 pub(super) const WORDS: u64 = 128;
-/// Bytes of a call at most that bytecode sees or writes.
+/// Most bytes of a call that bytecode reads or writes.
 pub(super) const MAX_BYTES: u64 = 4096;
-/// Bytes of the sandbox that calls need.
+/// Bytes of the sandbox that calls use.
 pub(super) const AREA: u64 = WORDS + MAX_BYTES;
 
-/// Returned by a function in a default's place: the default is to run.
+/// Returned by a function that replaces an operation: run the default.
 pub const DEFAULT: u64 = 0;
-/// Returned by a function in a default's place: the outputs are written.
+/// Returned by a function that replaces an operation: the outputs are written.
 pub const DONE: u64 = 1;
 
 /// The bytecode's host.
@@ -38,22 +38,22 @@ impl HelperHost for Abi {
     type Data<'h> = Context<'h>;
 }
 
-/// A helper as plugins know it.
+/// Description of a helper.
 #[derive(Debug)]
 pub(crate) struct Helper {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    /// Type of its result in C.
+    /// Type of the result in C.
     pub(crate) result: &'static str,
-    /// Its parameters in C.
+    /// Parameters in C.
     pub(crate) parameters: &'static str,
-    /// Its description in the C header.
+    /// Description in the C header.
     pub(crate) does: &'static str,
-    /// Instructions that a call of it counts as.
+    /// Steps that a call costs.
     pub(crate) cost: u32,
-    /// Class without which a plugin does not have the helper, whatever else it has.
+    /// Class that a plugin needs to have the helper.
     pub(super) class: Option<Class>,
-    /// It changes something of the connection, or has it do something: for functions in an operation's place alone.
+    /// It changes the connection, so only functions that replace an operation may call it.
     pub(super) changes: bool,
 }
 
@@ -188,7 +188,7 @@ pub(crate) const HELPERS: &[Helper] = &[
     },
 ];
 
-/// The field with this number.
+/// Returns the field with this number.
 pub(super) fn field(number: u64) -> Option<Field> {
     const BY_NUMBER: [Option<Field>; 128] = {
         let mut table = [None; 128];

@@ -1,5 +1,5 @@
-//! Frame types of a plugin under other numbers: bytecode knows those that its manifest names, the wire of a connection those
-//! that the offer allotted. Here one becomes the other, in calls and at the beginning of frames.
+//! Translates frame types between the numbers in a plugin's manifest, which its bytecode uses, and the numbers that the
+//! offer allotted, which are on the wire. Calls and the beginnings of frames are translated.
 
 use equic_transport::operation::{Bytes, Call, HookError};
 use equic_wire::{Reader, VarInt, Writer};
@@ -9,9 +9,9 @@ use crate::manifest::Frame;
 /// A frame type under its two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameTypes {
-    /// As the plugin names it.
+    /// Number in the manifest.
     pub(super) named: u64,
-    /// As it is on the wire.
+    /// Number on the wire.
     pub(super) wire: u64,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct FrameTypes {
 pub(super) struct Allotted(Vec<FrameTypes>);
 
 impl Allotted {
-    /// Those of a manifest, with the types that an offer allots.
+    /// Combines the types of a manifest with the types that an offer allots.
     pub(super) fn new(frames: &[Frame], wire: &[u64]) -> Allotted {
         let pairs = frames.iter().zip(wire);
         Allotted(
@@ -28,30 +28,30 @@ impl Allotted {
         )
     }
 
-    /// True if any has another number on the wire than in the manifest.
+    /// Returns true if a type has different numbers in the manifest and on the wire.
     pub(super) fn differ(&self) -> bool {
         self.0.iter().any(|one| one.named != one.wire)
     }
 
-    /// The number on the wire of a type that the plugin names; none: it is none of its own.
+    /// Returns the wire number of a manifest's type, or `None` if the type is not the plugin's.
     pub(super) fn wire(&self, named: u64) -> Option<u64> {
         self.0.iter().find(|one| one.named == named).map(|one| one.wire)
     }
 
-    /// The type that a call is about; none: the call is about none of the plugin's own.
+    /// Returns the type that a call is about, or `None` if the type is not the plugin's.
     pub(super) fn of(&self, call: &Call<'_>) -> Option<FrameTypes> {
         self.0.iter().find(|one| one.wire == call.parameter).copied()
     }
 }
 
 impl FrameTypes {
-    /// The bytes of a call for the plugin to see, with the frame under the type that the plugin names; and how many bytes
-    /// more they are than those on the wire.
+    /// Returns the bytes of a call with the frame type of the manifest, and how many bytes longer they are than on the
+    /// wire.
     pub(super) fn seen(self, bytes: &Bytes<'_>) -> Option<(Vec<u8>, isize)> {
         match bytes {
             Bytes::None => None,
             Bytes::In(frame) => Some(self.named_in(frame)),
-            // Who looks on sees an empty buffer.
+            // An observer gets an empty buffer.
             Bytes::Out(buffer) => Some((vec![0; buffer.len()], 0)),
         }
     }
@@ -59,29 +59,29 @@ impl FrameTypes {
     fn named_in(self, frame: &[u8]) -> (Vec<u8>, isize) {
         let mut reader = Reader::new(frame);
         if reader.varint().map(VarInt::get) != Ok(self.wire) {
-            // Not a frame of this type, whatever it is.
+            // It is not a frame of this type.
             return (frame.to_vec(), 0);
         }
         let mut head = [0; 8];
         let mut writer = Writer::new(&mut head);
-        // Eight bytes are enough for any.
+        // Eight bytes are enough for every type.
         let _ = writer.varint(varint(self.named));
         let seen = [writer.written(), reader.rest()].concat();
         let more = seen.len() as isize - frame.len() as isize;
         (seen, more)
     }
 
-    /// Room that the plugin has for a frame where there are so many bytes on the wire.
+    /// Returns the room that the plugin has for a frame if there are this many bytes on the wire.
     pub(super) fn room(self, bytes: usize) -> usize {
         let longer =
             varint(self.wire).encoded_len().saturating_sub(varint(self.named).encoded_len());
         bytes.saturating_sub(longer)
     }
 
-    /// Writes a frame that the plugin wrote as it is on the wire; returns its length there.
+    /// Writes a plugin's frame with the type of the wire. Returns its length there.
     ///
     /// # Errors
-    /// It is not of the type that was asked for.
+    /// The frame does not have the expected type.
     pub(super) fn write(self, written: &[u8], buffer: &mut [u8]) -> Result<usize, HookError> {
         let mut reader = Reader::new(written);
         let found = reader.varint().map(VarInt::get);

@@ -1,9 +1,8 @@
-//! Steps and frames that the plugins of one connection's peer have together. The budget of a call
-//! bounds a call; a peer that sends many packets could otherwise have as many calls as it likes.
+//! Steps and frames that the plugins of one connection's peer share. The budget of a call bounds that call only, and a
+//! peer can cause any number of calls by sending packets.
 //!
-//! A step is half a nanosecond of a core for most plugins. Costs are set so that no plugin that is
-//! known takes two (`docs/vm.md`). Where a clock is given, some calls are timed, and what took longer is charged as
-//! what it took.
+//! A step takes half a nanosecond of a core for most plugins, and less than two for every known plugin (`docs/vm.md`).
+//! With a clock, some calls are measured, and a call that took longer than its steps is charged for its time.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,36 +13,36 @@ use super::account::{Account, rate};
 use super::bucket::Bucket;
 use crate::policy::Limits;
 
-/// Steps that a call costs the host, whatever the function does: looking up who is called, copying
-/// words in and out, entering and leaving compiled code.
+/// Steps charged for each call, whatever the function does: to find the plugin, to copy words in and out, and to enter
+/// and leave compiled code.
 pub(super) const CALL: u64 = 100;
 
-/// Steps for copying this many bytes.
+/// Bytes that are copied for one step.
 const COPIED: usize = 16;
 
-/// Further steps of a call for a timer: the connection, and the thread that drives it, wake up.
+/// Additional steps of a call for a timer, because the connection and its thread wake up.
 pub(super) const WAKE: u64 = 5_000;
 
-/// Steps for a frame that was written, because a packet may carry nothing else.
+/// Steps for a frame that was written, because it may need a packet of its own.
 const FRAME: u64 = 3_000;
 
-/// Bytes that a frame may have, for the time until it is written.
+/// Bytes that a queued frame counts as until it is written.
 const RESERVED: u64 = 1_200;
 
-/// Bytes that a frame counts as at least, because a packet may carry nothing else.
+/// Fewest bytes that a written frame counts as, because it may need a packet of its own.
 const LEAST_FRAME: u64 = 64;
 
-/// One call of this many is timed, on average.
+/// One of this many calls is measured, on average.
 const TIMED: u64 = 16;
 
-/// A call is charged at most this many times its steps. Longer calls were interrupted.
+/// A call is charged at most this many times its steps. A longer call was interrupted.
 const SLOWEST: u64 = 32;
 
-/// Nanoseconds of a clock that does not go back.
+/// A monotonic clock, in nanoseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Steps and bytes of frames that the plugins of one peer share on a connection. Only calls of this
-/// connection, one after the other, spend them.
+/// Steps and bytes of frames that the plugins of one peer share on a connection. Only this connection spends them, in
+/// one call after the other.
 pub struct Allowance {
     /// Steps that were taken from `refill` and can be spent.
     left: AtomicU64,
@@ -51,14 +50,14 @@ pub struct Allowance {
     per_packet: u64,
     account: Option<Arc<Account>>,
     clock: Option<Clock>,
-    /// State of the choice of the calls that are timed. The plugin cannot know it.
+    /// State of the random choice of measured calls. Plugins cannot predict it.
     chance: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Refill {
     steps: Bucket,
-    /// Packets that were counted.
+    /// Number of packets that were counted.
     packets: u64,
     frames: Bucket,
 }
@@ -70,8 +69,8 @@ impl fmt::Debug for Allowance {
 }
 
 impl Allowance {
-    /// The allowance of a connection, by the policy's limits, which takes its steps from `account`
-    /// and, with a clock, is charged for the time that calls take.
+    /// Makes the allowance of a connection, by the policy's limits. It takes its steps from `account`. With a clock, calls
+    /// are charged for the time that they take.
     pub fn new(limits: &Limits, account: Option<Arc<Account>>, clock: Option<Clock>) -> Allowance {
         let refill = Refill {
             steps: rate(limits.steps_per_second),
@@ -94,8 +93,8 @@ impl Allowance {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many steps there are for a call that wants `want`; it may be more. `now` is in nanoseconds on the
-    /// connection's clock; `packets` counts those that the connection sent and received.
+    /// Returns the steps that are left for a call that needs up to `want`, which may be more or fewer. `now` is in
+    /// nanoseconds on the connection's clock. `packets` returns the number of packets sent and received.
     pub(super) fn left(&self, want: u64, now: u64, packets: impl FnOnce() -> u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         if left >= want { left } else { self.more(left, want, now, packets()) }
@@ -108,7 +107,7 @@ impl Allowance {
         let new = packets.saturating_sub(refill.packets);
         refill.packets = packets;
         refill.steps.add(new.saturating_mul(self.per_packet));
-        // Half as many again, so that not every call comes here.
+        // Half as many again, so that the next calls do not come here.
         let need = want - left;
         let most = need.saturating_add(want / 2).min(refill.steps.left());
         let need = need.min(most);
@@ -118,13 +117,13 @@ impl Allowance {
         left + given
     }
 
-    /// Takes off the steps that a call used, at most as many as [`Allowance::left`] returned.
+    /// Spends the steps that a call used, at most as many as [`Allowance::left`] returned.
     pub(super) fn spend(&self, steps: u64) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(steps), Ordering::Relaxed);
     }
 
-    /// Time at which a call begins that is to be timed; `None`: this call is not.
+    /// Returns the time if the call that begins now is measured, otherwise `None`.
     pub(super) fn begin(&self) -> Option<u64> {
         let clock = self.clock.as_ref()?;
         // Xorshift.
@@ -136,8 +135,8 @@ impl Allowance {
         chance.is_multiple_of(TIMED).then(|| clock())
     }
 
-    /// A call that was timed used `steps` and has ended. If the steps are too few for the time, the
-    /// allowance pays the rest, for the calls that were not timed, too.
+    /// Ends a measured call that used `steps`. If it took longer, the allowance pays the difference, once for each call
+    /// that this one stands for.
     pub(super) fn end(&self, began: u64, steps: u64) {
         let Some(clock) = &self.clock else { return };
         let took = clock().saturating_sub(began).min(steps.saturating_mul(SLOWEST));
@@ -150,7 +149,7 @@ impl Allowance {
         }
     }
 
-    /// Takes room for a frame that is queued; false: the plugins have queued as much as they may.
+    /// Reserves room for a queued frame. Returns false if the plugins have no room left.
     pub(super) fn queue_frame(&self, now: u64) -> bool {
         let mut refill = self.refill();
         refill.frames.refill(now);
@@ -161,7 +160,7 @@ impl Allowance {
         true
     }
 
-    /// A frame of so many bytes was written. Of one that was not, the room is not given back: it
+    /// Notes that a frame of this many bytes was written. A queued frame that was not written keeps its room, because it
     /// may be written later.
     pub(super) fn on_frame(&self, bytes: u64) {
         if bytes > 0 {
@@ -176,7 +175,7 @@ impl Allowance {
     }
 }
 
-/// Steps for a call that hands over this many bytes.
+/// Returns the steps charged for a call that copies this many bytes.
 pub(super) fn call_cost(bytes: usize) -> u64 {
     CALL + (bytes / COPIED) as u64
 }
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!(allowance.left(5_000, SECOND / 10, || 0), 800);
         allowance.spend(800);
         assert_eq!(allowance.left(5_000, SECOND / 10 + SECOND / 1_000, || 0), 4);
-        // What was not used for an hour is a quarter of a second's.
+        // After an hour, a quarter of a second's steps have been saved up.
         allowance.spend(4);
         assert_eq!(allowance.left(5_000, 3_600 * SECOND, || 0), 1_000);
     }

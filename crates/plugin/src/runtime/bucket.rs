@@ -1,31 +1,31 @@
-//! An amount that time gives back at a rate.
+//! An amount that refills at a constant rate.
 
 const SECOND: u64 = 1_000_000_000;
 
-/// An amount that is spent, and given back as time passes: `per_second` a second, up to `most`. It
-/// can go below zero by what was spent before its cost was known.
+/// An amount that is spent, and that refills by `per_second` a second up to `most`. It is negative after an expense whose
+/// cost became known later.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     per_second: u64,
     most: i64,
     left: i64,
-    /// Time up to which the amount has been given back, in nanoseconds on the connection's clock.
+    /// Time up to which the amount has been refilled, in nanoseconds on the connection's clock.
     counted_to: u64,
 }
 
 impl Bucket {
-    /// A full bucket, which holds `most`.
+    /// Makes a full bucket, which holds `most`.
     pub(crate) fn new(per_second: u64, most: u64) -> Bucket {
         let most = amount(most);
         Bucket { per_second, most, left: most, counted_to: 0 }
     }
 
-    /// Gives back what `now` allows. Sockets of a process have clocks that differ by a constant:
-    /// the latest time counts, so no order of calls gives back more than the rate.
+    /// Refills up to the time `now`. The clocks of a process's sockets differ by a constant. Only the latest time counts,
+    /// so no order of calls refills faster than the rate.
     pub(crate) fn refill(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.counted_to);
         let back = u128::from(elapsed) * u128::from(self.per_second) / u128::from(SECOND);
-        // A part of a unit counts when the time has come for a whole one.
+        // A part of a unit counts when the unit is complete.
         if back > 0 {
             self.add(u64::try_from(back).unwrap_or(u64::MAX));
             self.counted_to = now;
@@ -37,22 +37,22 @@ impl Bucket {
         self.left = self.left.saturating_add(amount(more)).min(self.most);
     }
 
-    /// The amount that can be spent.
+    /// Returns the amount that can be spent.
     pub(crate) fn left(&self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
     }
 
-    /// The amount that a full bucket holds.
+    /// Returns the amount that a full bucket holds.
     pub(super) fn most(&self) -> u64 {
         u64::try_from(self.most).unwrap_or(0)
     }
 
-    /// Spends an amount, whether or not that much is left.
+    /// Spends an amount, even if less is left.
     pub(crate) fn spend(&mut self, spent: u64) {
         self.left = self.left.saturating_sub(amount(spent)).max(-self.most);
     }
 
-    /// True if nothing would be given back at `now`.
+    /// Returns true if the bucket is full at `now`.
     pub(super) fn is_full(&mut self, now: u64) -> bool {
         self.refill(now);
         self.left == self.most

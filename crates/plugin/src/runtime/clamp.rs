@@ -1,6 +1,6 @@
-//! Answers that are more than a plugin's classes allow. The transport has bounds for every hook (`connection/bounds.rs`
-//! there): no answer brings a connection to a halt. Here are those of `tune`: nothing more on the network than without
-//! the plugin, unless it has `raise`, too.
+//! Limits answers to what a plugin's classes permit. The transport bounds the answers of every hook (its
+//! `connection/bounds.rs`), so that no answer stalls a connection. This module has the bounds of `tune`: without `raise`,
+//! a plugin may not send more than the connection would send without it.
 
 use equic_transport::operation::{Field, Operation};
 
@@ -8,10 +8,10 @@ use super::Rights;
 use super::view::Connection;
 use crate::class::Class;
 
-/// Probe timeouts in a row up to which each doubles the next (RFC 9002 s.6.2.1), as the transport has it.
+/// Number of consecutive probe timeouts that each double the next (RFC 9002 s.6.2.1), as in the transport.
 const DOUBLINGS: u64 = 10;
 
-/// Holds an answer to what the plugin's classes allow.
+/// Limits an answer to what the plugin's classes permit.
 pub(super) fn clamp(
     operation: Operation,
     inputs: &[u64],
@@ -32,7 +32,7 @@ pub(super) fn clamp(
             *answer = (*answer).max(1 << count);
         }
         Operation::SetTimer => {
-            // RFC 9002 s.6.2.1: each probe timeout in a row waits twice as long. What is lost by then is no probe.
+            // RFC 9002 s.6.2.1: each consecutive probe timeout doubles. Packets lost by then are no probes.
             let sent = connection.get(Field::LastElicitingSent);
             if sent == u64::MAX {
                 return;
@@ -46,7 +46,7 @@ pub(super) fn clamp(
     }
 }
 
-/// A field of the path that the first input names.
+/// Reads a field of the path in the first input.
 fn of_path(connection: &dyn Connection, field: Field, inputs: &[u64]) -> u64 {
     let path = inputs.first().and_then(|path| connection.get_of(field, *path));
     path.unwrap_or_else(|| connection.get(field))

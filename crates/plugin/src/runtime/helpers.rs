@@ -1,5 +1,5 @@
-//! Helpers: functions of the host that bytecode may call. One that a plugin has no class for is not in its table, so
-//! bytecode that calls it is not loaded; a field that it did not declare ends the call, and with it the plugin.
+//! Helpers are functions of the host that bytecode may call. A plugin's table has only the helpers of its classes, so
+//! bytecode that calls another one is not loaded. Access to an undeclared field ends the call, and the plugin.
 
 use equic_transport::operation::{Denied, Field, ProvidedCall};
 use equic_vm::{Caller, HelperError, Helpers, Region};
@@ -11,16 +11,16 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
 
-/// Steps for each part of the connection that a helper looks at, such as a stream.
+/// Steps for each part of the connection that a helper examines, such as a stream.
 const PART: u64 = 50;
 
-/// Steps for each plugin that is asked whether it provides an operation.
+/// Steps for each plugin that is searched for an operation.
 const ASKED: u64 = 200;
 
-/// Bytes of a line of the log that are kept.
+/// Most bytes of a log line. The rest is cut off.
 const MAX_LINE: u64 = 256;
 
-/// The helpers that a plugin has.
+/// Returns the helpers of a plugin.
 pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
     let mut helpers = Helpers::new();
     for helper in HELPERS {
@@ -59,7 +59,7 @@ fn known(number: u64) -> Result<Field, HelperError> {
     field(number).ok_or_else(|| HelperError::failed(format!("there is no field {number}")))
 }
 
-/// The field with this number, if the plugin may read it.
+/// Returns the field with this number, if the plugin may read it.
 fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
     let field = known(number)?;
     if !caller.data.rights.may_read(field) {
@@ -68,7 +68,7 @@ fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
     Ok(field)
 }
 
-/// Charges for a field that the connection has to look for. The helper's own cost is for one part.
+/// Charges for a field that the connection searches for. The helper's own cost includes one part.
 fn charge_parts(caller: &mut Call<'_, '_>, field: Field) -> Result<(), HelperError> {
     if matches!(field, Field::ApplicationWaits | Field::NextPath) {
         let others = caller.data.connection().parts_of(field).saturating_sub(1);
@@ -101,7 +101,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
         return Err(HelperError::failed(format!("setting {field:?} takes `{class}`")));
     }
     let value = match field {
-        // Lower than it is, or the same: to raise it takes the class `raise`.
+        // It may only be lowered. Raising it needs the class `raise`.
         Field::CongestionWindow if !data.rights.has(Class::Raise) => {
             value.min(data.connection().get(Field::ControllerWindow))
         }
@@ -135,7 +135,7 @@ fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, Helpe
     Ok(0)
 }
 
-/// Sends a message to the application. 1: it waits to be taken; 0: too many wait already.
+/// Sends a message to the application. Returns 1, or 0 if too many messages wait.
 fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> {
     // The message is kept until the application takes it.
     caller.charge(message.len / 4)?;
@@ -152,7 +152,7 @@ fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
     Ok(0)
 }
 
-/// Asks for a frame to be sent. 1: it waits to be sent; 0: too many of the plugin's wait already.
+/// Queues a frame. Returns 1, or 0 if too many frames of the plugin wait.
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
     let denied = || HelperError::failed(Denied::FrameType.to_string());
     let frame = caller.data.on_the_wire(frame).ok_or_else(denied)?;
@@ -167,7 +167,7 @@ fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64,
     }
 }
 
-/// Hands up the payload of a packet that did not come. 1: it will be looked at; 0: too many requests wait.
+/// Delivers the payload of a packet that did not arrive. Returns 1, or 0 if too many requests wait.
 fn process_payload(
     caller: &mut Call<'_, '_>,
     number: u64,
@@ -182,18 +182,18 @@ fn process_payload(
     }
 }
 
-/// Calls an operation of another plugin. 1: it has answered; 0: it has not.
+/// Calls an operation of another plugin. Returns 1 if it has answered, otherwise 0.
 fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, HelperError> {
     let calls = &caller.data.rights.calls;
     let wanted = usize::try_from(at).ok().and_then(|at| calls.get(at)).ok_or_else(|| {
-        HelperError::failed(format!("{at} is none of the manifest's {} `calls`", calls.len()))
+        HelperError::failed(format!("{at} is not one of the manifest's {} `calls`", calls.len()))
     })?;
     let length = 8 * (wanted.inputs + wanted.outputs) as u64;
     if words.len != length {
         let what = format!("{} takes {length} bytes of words, not {}", wanted.operation, words.len);
         return Err(HelperError::failed(what));
     }
-    // Before anything is done: there is nobody to write the outputs for.
+    // Checked first, because the outputs must have a place.
     caller.memory.read(words)?;
     let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
     let (inputs, outputs) = (&mut inputs[..wanted.inputs], &mut outputs[..wanted.outputs]);
@@ -215,8 +215,8 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     Ok(used.is_some().into())
 }
 
-/// Writes the outputs once more as the function was given them: what the default answers. That was asked before the
-/// function was called, since the default may call operations, and so this plugin, and the connection is lent to it now.
+/// Writes the outputs of the default again, as the function received them. The default ran before the function, because
+/// it may call operations of this plugin, and the connection is borrowed now.
 fn call_default(caller: &mut Call<'_, '_>) -> Result<u64, HelperError> {
     let Given { outputs, at } = caller.data.given;
     for (word, at) in outputs.iter().zip((at..).step_by(8)) {

@@ -1,4 +1,4 @@
-//! A plugin on one connection: the transport's hook over a program with memory of its own.
+//! A plugin on one connection, which is a hook of the transport and has memory of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use super::view::{Context, Given, Role};
 use super::{Inner, Plugin};
 use crate::manifest::Anchor;
 
-/// Bytes of a reason for which a plugin failed: names of functions in it are the plugin's own.
+/// Most bytes of the reason for which a plugin failed. It can contain names from the plugin.
 const MAX_REASON: usize = 512;
 
-/// A plugin's memory on one connection, and the transport's hook over it.
+/// A plugin's memory on one connection, and its hook.
 pub(super) struct Instance {
     plugin: Plugin,
     machine: equic_vm::Instance<Abi>,
     trace: Option<Box<dyn Trace>>,
-    /// Steps that it shares with other plugins; none: each call is bounded, but not their number.
+    /// Steps that it shares with other plugins. `None`: only the steps of each call are bounded.
     allowance: Option<Arc<Allowance>>,
-    /// Its frame types on the wire; none: they are as in its manifest.
+    /// Its frame types on the wire. `None` if they are those of its manifest.
     allotted: Option<Allotted>,
-    /// Packets that the connection had sent and received when a function last chose a timer.
+    /// Number of packets sent and received when a function last chose a timer.
     timed: u64,
-    /// A peer's plugin takes a place in the process.
+    /// Place of a peer's plugin in the process.
     _place: Option<Place>,
 }
 
-/// Result of a function, and the instructions that it ran.
+/// Result of a function, and the steps that it used.
 struct Outcome {
     value: u64,
     steps: u64,
@@ -67,7 +67,7 @@ impl Instance {
         std::mem::replace(&mut self.timed, packets) == packets
     }
 
-    /// Runs a function that looks on.
+    /// Runs a function that observes an operation.
     fn look(
         &mut self,
         anchor: Anchor,
@@ -85,7 +85,7 @@ impl Instance {
         self.look_named(anchor, host, &named, outputs)
     }
 
-    /// As [`Instance::look`], of a call with the frame type that the plugin names.
+    /// Runs [`Instance::look`] after the frame type was translated to the manifest's.
     fn look_named(
         &mut self,
         anchor: Anchor,
@@ -104,7 +104,7 @@ impl Instance {
         ran.map(|_| ())
     }
 
-    /// Runs a function: words and bytes in, its value out.
+    /// Runs a function with the words and bytes of a call. Returns its value.
     #[inline]
     fn run(
         &mut self,
@@ -129,7 +129,7 @@ impl Instance {
         let steps = inner.manifest.steps;
         let mut cost = call_cost(call.bytes.as_slice().len().min(MAX_BYTES as usize));
         if self.allotted.is_some() {
-            // The bytes are copied once more, to have the frame under its other type.
+            // The bytes are copied a second time to translate the frame type.
             cost *= 2;
         }
         if wakes {
@@ -166,7 +166,7 @@ impl Instance {
         context.allowance = allowance;
         let arguments = [area, at, length, call.parameter, 0];
         let result = self.machine.call(entry, arguments, &mut budget, &mut context);
-        // What others used they have spent themselves.
+        // Other plugins have paid for the steps that they used.
         let used_by_others = context.used_by_others;
         if let Some(allowance) = allowance {
             let used = (given - budget).saturating_sub(used_by_others).saturating_add(cost);
@@ -182,7 +182,7 @@ impl Instance {
         }
     }
 
-    /// Runs a function in an operation's place. The call has the frame type that the plugin names.
+    /// Runs a function that replaces an operation. The call has the frame type of the manifest.
     #[inline]
     fn replace_named(
         &mut self,
@@ -207,7 +207,7 @@ impl Instance {
         answer
     }
 
-    /// As [`Instance::replace_named`], of a frame that has another type on the wire.
+    /// Calls [`Instance::replace_named`] with a frame whose type on the wire is another one.
     #[cold]
     fn replace_allotted(
         &mut self,
@@ -221,7 +221,7 @@ impl Instance {
             let mut room = vec![0; types.room(buffer.len()).min(MAX_BYTES as usize)];
             let mut named = Call { operation, parameter, inputs, bytes: Bytes::Out(&mut room) };
             let decision = self.replace_named(host, &mut named, outputs)?;
-            // The first output is how many bytes it wrote, which are no more than there was room for.
+            // The first output is the number of bytes that it wrote. They fit into the room.
             if let (Decision::Done, Some(length)) = (decision, outputs.first_mut())
                 && *length > 0
             {
@@ -243,7 +243,7 @@ impl Instance {
         Ok(decision)
     }
 
-    /// Takes the answer of a function in a default's place.
+    /// Takes the answer of a function that replaces an operation.
     fn answer(
         &mut self,
         value: u64,
@@ -265,7 +265,7 @@ impl Instance {
             *output = u64::from_le_bytes(*word);
         }
         if let Bytes::Out(buffer) = &mut call.bytes {
-            // The first output is how many bytes it wrote.
+            // The first output is the number of bytes that it wrote.
             let length = outputs.first().copied().unwrap_or(0);
             let most = (buffer.len() as u64).min(MAX_BYTES);
             if length > most {
@@ -302,7 +302,7 @@ impl Instance {
     }
 }
 
-/// Writes words as programs read them.
+/// Writes words in the byte order of programs.
 #[inline]
 fn write_words(room: &mut [u8], words: &[u64]) {
     let (places, _) = room.as_chunks_mut::<8>();
@@ -321,7 +321,7 @@ fn wrong(operation: Operation, what: &str) -> HookError {
     HookError(format!("{operation}: it {what}"))
 }
 
-/// Error of a call that failed and had fewer instructions than its manifest says.
+/// Returns the error of a call that had fewer steps left than its manifest permits.
 #[cold]
 fn used_up(operation: Operation, trap: &Trap) -> HookError {
     let what = "the peer's plugins have used up their steps of this second";
@@ -369,8 +369,8 @@ impl Hook for Instance {
         !self.plugin.inner.provided.is_empty()
     }
 
-    /// Runs a function that the plugin provides. It computes, and changes nothing of the connection, whatever its classes
-    /// are: nobody knows from where it is called.
+    /// Runs a function that the plugin provides. It may not change the connection, whatever its classes are, because any
+    /// plugin can call it at any time.
     fn provide(
         &mut self,
         host: &mut HookContext<'_>,
@@ -385,7 +385,7 @@ impl Hook for Instance {
         let Some(one) = found.filter(|_| inner.manifest.steps <= call.budget) else {
             return Ok(Provided::Nothing);
         };
-        // It runs as at an operation with these words and no bytes, whose name the message must not have.
+        // It runs like an operation with these words and no bytes. The name of that operation must not be in the message.
         let operation = Operation::HookMessage;
         let asked = Call { operation, parameter: 0, inputs: call.inputs, bytes: Bytes::None };
         let ran = self.run(one.entry, Role::LooksOn, host, &asked, outputs);
@@ -401,7 +401,7 @@ impl Hook for Instance {
         Ok(Provided::Done(ran.steps))
     }
 
-    /// Its sandbox and its program. Other connections may share the program.
+    /// Returns the memory of its sandbox and its program, in bytes. Other connections may share the program.
     fn memory(&self) -> usize {
         self.plugin.manifest().memory + self.plugin.size()
     }

@@ -1,5 +1,5 @@
-//! Faults of a plugin that its code shows before it runs: helpers, fields and frame types that the manifest does not
-//! declare. For authors; what runs a plugin checks the same while it runs.
+//! Finds faults in a plugin's code for its author: helpers, fields and frame types that the manifest does not declare.
+//! The host makes the same checks while the plugin runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{Calls, Manifest};
 use crate::policy::Granted;
 
-/// Returns the faults of a bundle's code, a sentence each. An object that cannot be loaded has none: loading it says why.
-/// A field or a type counts only if it is a constant in the code.
+/// Returns the faults of a bundle's code, a sentence each. Returns no faults of an object that cannot be loaded, because
+/// loading it reports the reason. Only constant fields and types are checked.
 pub fn lint(bundle: &Bundle<'_>) -> Vec<String> {
     let manifest = bundle.manifest();
     let mut found = BTreeSet::new();
@@ -32,7 +32,7 @@ pub fn lint(bundle: &Bundle<'_>) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// The bundle's object with all helpers, whatever its manifest declares.
+/// Loads the bundle's object with all helpers, whatever its manifest declares.
 fn load(bundle: &Bundle<'_>, manifest: &Manifest) -> Option<Program<super::abi::Abi>> {
     let mut all = manifest.clone();
     (all.reads, all.sets) = (Field::ALL.to_vec(), Field::ALL.to_vec());
@@ -45,7 +45,7 @@ fn load(bundle: &Bundle<'_>, manifest: &Manifest) -> Option<Program<super::abi::
     Program::load(bundle.code(), Arc::new(helpers), &config).ok()
 }
 
-/// What is wrong with a call of a helper, whose first argument is `first` if that is a constant.
+/// Returns the fault of a helper's call, whose first argument is `first` if that is a constant.
 fn fault(manifest: &Manifest, helper: &str, first: Option<u64>) -> Option<String> {
     let needs = HELPERS.iter().find(|one| one.name == helper).and_then(|one| one.class);
     if let Some(class) = needs.filter(|class| !manifest.capabilities.contains(class)) {
@@ -84,8 +84,8 @@ fn not_granted(manifest: &Manifest, class: Option<Class>) -> Option<String> {
     Some(format!("sets a field that needs the capability `{class}`"))
 }
 
-/// A field that is not in the manifest's list of this key, or that does not exist. Without a constant, any field has to be
-/// in the list.
+/// Returns the fault of a field that does not exist, or that the manifest's list of this key does not have. If the field
+/// is not a constant, the list must have at least one field.
 fn undeclared(
     number: Option<u64>,
     declared: &[Field],

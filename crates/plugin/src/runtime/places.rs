@@ -1,27 +1,25 @@
-//! Places and memory for the plugins of peers in this process. What one connection may have is
-//! bounded by the policy; here it is what all of them have together.
+//! Bounds the instances and the memory of all peers' plugins in this process. The policy bounds those of a connection.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Instances of peers' plugins in a process at a time, because each takes memory areas of the
-/// kernel, which are limited. The engine has half as many again for all instances
-/// ([`equic_vm::MAX_INSTANCES`]): peers cannot take those of the owner's plugins.
+/// Most instances of peers' plugins in a process. Each needs memory areas, which the kernel limits. The engine has half
+/// as many again ([`equic_vm::MAX_INSTANCES`]), so peers cannot take the places of the owner's plugins.
 pub const MAX_OF_PEERS: usize = equic_vm::MAX_INSTANCES / 3 * 2;
 
-/// Bytes that the sandboxes of peers' plugins, and compiled plugins, take in a process at a time.
+/// Most memory of the sandboxes of peers' plugins, and of compiled plugins, in a process, in bytes.
 pub const MAX_BYTES_OF_PEERS: usize = 640 << 20;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// A place of one instance. It is free again when this is dropped.
+/// A place of one instance, which is free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     _memory: Held,
 }
 
-/// Bytes that are counted as long as this is there.
+/// Bytes that count until this is dropped.
 #[derive(Debug)]
 pub(super) struct Held(usize);
 
@@ -51,10 +49,10 @@ impl Drop for Held {
 }
 
 impl Place {
-    /// Takes a place for a sandbox of so many bytes.
+    /// Takes a place for a sandbox of this many bytes.
     ///
     /// # Errors
-    /// All places are taken, or all memory.
+    /// All places or all memory is in use.
     pub(super) fn take(bytes: usize) -> io::Result<Place> {
         let memory = Held::take(bytes)?;
         let next = |taken| (taken < MAX_OF_PEERS).then_some(taken + 1);
@@ -70,6 +68,12 @@ impl Drop for Place {
     fn drop(&mut self) {
         TAKEN.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Returns whether a quarter of the places, or of the bytes, or less is left.
+pub(super) fn are_few() -> bool {
+    TAKEN.load(Ordering::Relaxed) >= MAX_OF_PEERS / 4 * 3
+        || BYTES.load(Ordering::Relaxed) >= MAX_BYTES_OF_PEERS / 4 * 3
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Calls of a plugin, one after the other, for its developer.
+//! Traces the calls of a plugin for its developer.
 
 use equic_transport::Timestamp;
 use equic_transport::operation::Operation;
@@ -8,32 +8,32 @@ use crate::manifest::Anchor;
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The function only looked on.
+    /// The function observed the operation.
     Seen,
     /// The default runs.
     Default,
-    /// The function did the operation, with these outputs, held to the plugin's classes.
+    /// The function replaced the operation, with these outputs, limited by the plugin's classes.
     Done(&'a [u64]),
-    /// It failed, for this reason, and is taken off.
+    /// The function failed for this reason, so the plugin is detached.
     Failed(&'a str),
 }
 
 /// A call of a function of a plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced<'a> {
-    /// The moment of the call on the connection's clock.
+    /// Time of the call on the connection's clock.
     pub now: Timestamp,
     /// Operation that was called.
     pub operation: Operation,
     /// Anchor of the function.
     pub anchor: Anchor,
-    /// Frame type, of operations that are there for each; else 0.
+    /// Frame type, for operations that exist for each frame type. Otherwise 0.
     pub frame: u64,
     /// Input words.
     pub inputs: &'a [u64],
     /// Outcome of the call.
     pub answer: Answer<'a>,
-    /// Instructions that the call was charged.
+    /// Steps that the call was charged.
     pub steps: u64,
 }
 
@@ -46,7 +46,7 @@ pub trait Trace: Send {
     fn on_log(&mut self, line: &str, value: u64);
 }
 
-/// Text from bytecode, made fit for people to read: on one line, and of `most` characters at most.
+/// Makes text from bytecode readable: one line of at most `most` characters.
 pub(super) fn printable(text: &str, most: usize) -> String {
     let shown =
         |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };

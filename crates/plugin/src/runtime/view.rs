@@ -1,4 +1,4 @@
-//! The connection as helpers see it while a function runs, and the plugin's rights there.
+//! The connection as helpers use it while a function runs, and the plugin's rights.
 
 use equic_transport::Timestamp;
 use equic_transport::operation::{Denied, Field, HookContext, ProvidedCall};
@@ -9,13 +9,13 @@ use super::allotted::Allotted;
 use super::allowance::Allowance;
 use super::trace::Trace;
 
-/// Reason for which a function that looks on may not call a helper.
+/// Reason for which an observing function may not call a helper.
 const LOOKS_ON: &str =
     "a function that is called before or after, or by another plugin, changes nothing";
 
-/// A connection, as helpers need it.
+/// A connection, as helpers use it.
 pub(super) trait Connection {
-    /// Nanoseconds on the connection's clock.
+    /// Returns the time in nanoseconds on the connection's clock.
     fn now(&self) -> u64;
     fn get(&self, field: Field) -> u64;
     fn get_of(&self, field: Field, part: u64) -> Option<u64>;
@@ -25,9 +25,9 @@ pub(super) trait Connection {
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
     fn set_timer(&mut self, at: Option<u64>);
     fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64>;
-    /// Other plugins that a call may have to ask.
+    /// Returns the number of other plugins that a call may search.
     fn callable(&mut self) -> u64;
-    /// Parts of the connection that are looked at for a field.
+    /// Returns the number of parts of the connection that are examined for a field.
     fn parts_of(&self, field: Field) -> u64;
 }
 
@@ -77,34 +77,34 @@ impl Connection for HookContext<'_> {
     }
 }
 
-/// Place that a function runs in, which says what it may change of the connection.
+/// Role of a function, which decides what it may change of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// In an operation's place: all that the plugin's classes allow.
+    /// It replaces an operation: it may change what the plugin's classes permit.
     Replaces,
-    /// Before or after an operation, or called by another plugin: nothing.
+    /// It runs before or after an operation, or another plugin called it: it may change nothing.
     LooksOn,
 }
 
-/// Outputs of a call as its function was given them, and where they stand in the sandbox.
+/// Outputs of a call as its function received them, and their place in the sandbox.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'h> {
     pub(super) outputs: &'h [u64],
     pub(super) at: u64,
 }
 
-/// State that helpers work with while a function runs.
+/// State that helpers use while a function runs.
 pub(super) struct Context<'h> {
-    /// Not for helpers: what a function may do with it depends on its role.
+    /// Helpers do not use it directly, because the function's role decides what it may change.
     connection: &'h mut (dyn Connection + 'h),
     role: Role,
     pub(super) rights: &'h Rights,
     pub(super) given: Given<'h>,
-    /// The plugin's frame types on the wire; none: they are as in its manifest.
+    /// The plugin's frame types on the wire. `None` if they are those of its manifest.
     allotted: Option<&'h Allotted>,
-    /// Allowance of a peer's plugin; none: the plugin is the owner's.
+    /// Allowance of a peer's plugin. `None` if the plugin is the owner's.
     pub(super) allowance: Option<&'h Allowance>,
-    /// Instructions of this call's budget that other plugins used, which it called.
+    /// Steps of this call's budget that were used by other plugins that it called.
     pub(super) used_by_others: u64,
     pub(super) trace: Option<&'h mut (dyn Trace + 'static)>,
 }
@@ -122,20 +122,20 @@ impl<'h> Context<'h> {
         Context { connection, role, rights, given, allotted, allowance, used_by_others, trace }
     }
 
-    /// The number on the wire of a frame type that the plugin names; none: it is none of its own.
+    /// Returns the wire number of a manifest's frame type, or `None` if the type is not the plugin's.
     pub(super) fn on_the_wire(&self, named: u64) -> Option<u64> {
         self.allotted.map_or(Some(named), |allotted| allotted.wire(named))
     }
 
-    /// The connection, to be read.
+    /// Returns the connection for reading.
     pub(super) fn connection(&self) -> &dyn Connection {
         self.connection
     }
 
-    /// The connection, to be changed: the only way for a helper to do so.
+    /// Returns the connection for changes. Helpers have no other way to change it.
     ///
     /// # Errors
-    /// The function looks on. An object with such a call is not loaded, so this is the second line.
+    /// The function is an observer. Objects with such calls are not loaded, so this is a second check.
     pub(super) fn change(&mut self) -> Result<&mut (dyn Connection + 'h), HelperError> {
         match self.role {
             Role::Replaces => Ok(self.connection),
@@ -143,17 +143,17 @@ impl<'h> Context<'h> {
         }
     }
 
-    /// Tells the application something, which changes nothing of the connection.
+    /// Sends a message to the application, which does not change the connection.
     pub(super) fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         self.connection.tell(message)
     }
 
-    /// Other plugins that [`Context::call`] may have to ask.
+    /// Returns the number of other plugins that [`Context::call`] may search.
     pub(super) fn callable(&mut self) -> u64 {
         self.connection.callable()
     }
 
-    /// Calls a function of another plugin, which looks on whatever the role of this one is.
+    /// Calls a function of another plugin. That function is an observer, whatever the role of this one is.
     pub(super) fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
         self.connection.call(call, outputs)
     }

@@ -1,4 +1,4 @@
-//! Entries of a log: what an author signed, so that everybody can see that it was this author.
+//! Entries of a log: signed manifests with their author's key, which prove who the author is.
 
 use thiserror::Error;
 
@@ -12,24 +12,24 @@ const VERSION: u8 = 1;
 /// Version, key and signature.
 const FIXED: usize = 1 + KEY + SIGNATURE;
 
-/// Bytes of an entry at most.
+/// Most bytes of an entry.
 pub const MAX_ENTRY: usize = FIXED + MAX_MANIFEST;
 
 /// Reason for which bytes are refused as an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// Too short, too long, or of another version.
+    /// The bytes are too short, too long, or of another version.
     #[error("this is not an entry of version 1")]
     Form,
-    /// The signature is not that of this manifest by this key.
+    /// The signature does not match the manifest and the key.
     #[error("the signature by {0} is not one of this manifest")]
     Signature(PublicKey),
     /// The manifest was refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// A bundle without a signature has no author to be held to it.
-    #[error("nobody signed this bundle: a log has signed ones only")]
+    /// The bundle has no signature, and so no author.
+    #[error("this bundle has no signature: a log accepts only signed bundles")]
     Unsigned,
 }
 
@@ -42,7 +42,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a signed bundle.
+    /// Returns the entry of a signed bundle.
     ///
     /// # Errors
     /// [`EntryError::Unsigned`].
@@ -57,7 +57,7 @@ impl Entry {
     /// Reads an entry, of at most [`MAX_ENTRY`] bytes, and checks its signature.
     ///
     /// # Errors
-    /// [`EntryError`], but for [`EntryError::Unsigned`].
+    /// [`EntryError`], except [`EntryError::Unsigned`].
     pub fn parse(bytes: &[u8]) -> Result<Entry, EntryError> {
         if !(FIXED + 1..=MAX_ENTRY).contains(&bytes.len()) || bytes[0] != VERSION {
             return Err(EntryError::Form);
@@ -71,17 +71,17 @@ impl Entry {
         Ok(Entry { bytes: bytes.to_vec(), author, manifest: Manifest::parse(text)? })
     }
 
-    /// The entry's bytes.
+    /// Returns the entry's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Hash of the leaf that it is in a tree.
+    /// Returns the hash of its leaf in a tree.
     pub fn leaf(&self) -> Hash {
         merkle::leaf(&self.bytes)
     }
 
-    /// Public key that signed the manifest.
+    /// Returns the public key that signed the manifest.
     pub fn author(&self) -> PublicKey {
         self.author
     }
@@ -96,7 +96,7 @@ fn assemble(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Vec<
     [&[VERSION], author.as_bytes().as_slice(), signature, text].concat()
 }
 
-/// Hash of the leaf that a signed manifest is.
+/// Returns the hash of a signed manifest's leaf.
 pub(super) fn leaf_of(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Hash {
     merkle::leaf(&assemble(author, signature, text))
 }

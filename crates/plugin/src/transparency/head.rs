@@ -1,4 +1,4 @@
-//! Tree heads: what a log says of itself, signed (RFC 9162 s.4.10, in a form of this project's own).
+//! Tree heads: signed statements of a log about its tree (RFC 9162 s.4.10, in a form of this project).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,20 +11,20 @@ use crate::key::{PublicKey, SIGNATURE, SigningKey, hex, unhex};
 
 /// First line of a head's text.
 const TITLE: &str = "equic plugin log 1";
-/// Prefix of the signed bytes, so that no signature made for something else counts.
+/// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
 const CONTEXT: &[u8] = b"equic plugin log head 1\0";
 
-/// Bytes of a head's text at most.
+/// Most bytes of a head's text.
 pub const MAX_HEAD: usize = 512;
 
 /// Reason for which a text is refused as a tree head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// Not of this form.
+    /// The form is wrong.
     #[error("this is not a tree head of version 1")]
     Form,
-    /// The signature is not that of this head by its key.
+    /// The signature does not match the head and its key.
     #[error("the signature by {0} is not one of this tree head")]
     Signature(PublicKey),
 }
@@ -44,13 +44,13 @@ fn message(size: u64, time: u64, root: &Hash) -> Vec<u8> {
 }
 
 impl TreeHead {
-    /// Signs a head. `time` is in seconds after 1970.
+    /// Signs a head. `time` is in seconds since the Unix epoch.
     pub(super) fn sign(key: &SigningKey, size: u64, time: u64, root: Hash) -> TreeHead {
         let signature = key.sign_bytes(&message(size, time, &root));
         TreeHead { log: key.public(), size, time, root, signature }
     }
 
-    /// A head of these values, if the signature is right.
+    /// Makes a head of these values, if the signature is valid.
     pub(super) fn verified(
         log: PublicKey,
         size: u64,
@@ -64,22 +64,22 @@ impl TreeHead {
         Ok(TreeHead { log, size, time, root, signature })
     }
 
-    /// The log's public key.
+    /// Returns the log's public key.
     pub fn log(&self) -> PublicKey {
         self.log
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Time of the signature, in seconds after 1970.
+    /// Returns the time of the signature, in seconds since the Unix epoch.
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// The tree's root.
+    /// Returns the tree's root.
     pub fn root(&self) -> Hash {
         self.root
     }
@@ -101,7 +101,7 @@ impl fmt::Display for TreeHead {
     }
 }
 
-/// A number without a sign or leading zeros: one text for each value.
+/// Reads a number without a sign or leading zeros, so that each value has one text.
 fn number(text: &str) -> Option<u64> {
     let value = text.parse().ok()?;
     (format!("{value}") == text).then_some(value)

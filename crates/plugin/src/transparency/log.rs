@@ -6,7 +6,7 @@
 //! | `leaves` | the hashes of all leaves, 32 bytes each |
 //! | `entries/N` | entry N, from 0 |
 //!
-//! They are written in the order entry, leaves, head: what the head does not count is not in the log yet.
+//! They are written in the order entry, leaves, head. Entries that the head does not count are not in the log yet.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -29,7 +29,7 @@ pub enum LogError {
     File {
         /// The file.
         path: PathBuf,
-        /// Reason that the system gives.
+        /// The system's error.
         error: io::Error,
     },
     /// The tree head was refused.
@@ -46,12 +46,12 @@ pub enum LogError {
     /// The bundle cannot be an entry.
     #[error(transparent)]
     Bundle(#[from] EntryError),
-    /// The leaves are not those that the head was signed for.
+    /// The leaves do not match the head.
     #[error(
         "the log's leaves are not those of its head: it was changed, or only a part of it copied"
     )]
     Leaves,
-    /// An entry is not the one that its leaf stands for.
+    /// An entry does not match its leaf.
     #[error("entry {0} of the log is not the one that its leaf stands for")]
     Other(u64),
     /// The key is not the log's.
@@ -59,7 +59,7 @@ pub enum LogError {
     Key {
         /// The log's public key.
         expected: PublicKey,
-        /// Public key of the one that was given.
+        /// Public key of the given key.
         found: PublicKey,
     },
     /// There are as many entries as a log may have.
@@ -70,7 +70,7 @@ pub enum LogError {
     Missing,
 }
 
-/// A log that was read: its head's signature is right, and its leaves are the head's.
+/// A log that was read. Its head's signature is valid, and its leaves match the head.
 #[derive(Debug)]
 pub struct Log {
     folder: PathBuf,
@@ -82,12 +82,12 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> LogError + '_ {
     move |error| LogError::File { path: path.to_owned(), error }
 }
 
-/// Reads a regular file of `most` bytes at most.
+/// Reads a regular file of at most `most` bytes.
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, LogError> {
     read_regular(path, most).map_err(failed(path))
 }
 
-/// Writes a file so that whoever reads it finds all of it, or what was there before.
+/// Writes a file so that readers find either the old or the new content, complete.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
     let new = path.with_extension("new");
     let mut file = File::create(&new).map_err(failed(&new))?;
@@ -96,7 +96,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
 }
 
 impl Log {
-    /// Makes an empty log in a folder, which must not have one. `now` is in seconds after 1970.
+    /// Makes an empty log in a folder, which must not have one. `now` is in seconds since the Unix epoch.
     ///
     /// # Errors
     /// [`LogError::File`].
@@ -112,7 +112,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Reads a log: its head, and of each entry the leaf.
+    /// Reads a log's head and leaves, but not its entries.
     ///
     /// # Errors
     /// [`LogError::File`], [`LogError::Head`], [`LogError::Leaves`].
@@ -121,7 +121,7 @@ impl Log {
         let text = String::from_utf8(text).map_err(|_| HeadError::Form)?;
         let head: TreeHead = text.parse()?;
         let path = folder.join("leaves");
-        // One more: it was written, and its head was not.
+        // There may be one more leaf, if its head was not written.
         let bytes = read(&path, (head.size() + 1) * 32)?;
         let (leaves, _) = bytes.as_chunks::<32>();
         let size = usize::try_from(head.size()).map_err(|_| LogError::Leaves)?;
@@ -133,17 +133,17 @@ impl Log {
         Ok(Log { folder: folder.to_owned(), head, tree })
     }
 
-    /// The log's head.
+    /// Returns the log's head.
     pub fn head(&self) -> &TreeHead {
         &self.head
     }
 
-    /// The log's tree.
+    /// Returns the log's tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Reads an entry and checks it: that it is the tree's leaf, and its signature.
+    /// Reads an entry, and checks its signature and that it matches the tree's leaf.
     ///
     /// # Errors
     /// [`LogError::File`], [`LogError::Other`], [`LogError::Entry`].
@@ -151,17 +151,17 @@ impl Log {
         Entry::parse(&self.bytes(index)?).map_err(|error| LogError::Entry { index, error })
     }
 
-    /// Reads the bytes of an entry, and checks that they are the tree's leaf.
+    /// Reads the bytes of an entry, and checks that they match the tree's leaf.
     pub(super) fn bytes(&self, index: u64) -> Result<Vec<u8>, LogError> {
         let bytes = read(&self.place(index), MAX_ENTRY as u64)?;
         let leaf = usize::try_from(index).ok().and_then(|index| self.tree.leaves().get(index));
         if leaf == Some(&merkle::leaf(&bytes)) { Ok(bytes) } else { Err(LogError::Other(index)) }
     }
 
-    /// The proof that the bundle is in the log.
+    /// Returns the proof that the bundle is in the log.
     ///
     /// # Errors
-    /// [`LogError::Bundle`] of one that nobody signed, [`LogError::Missing`].
+    /// [`LogError::Bundle`] if the bundle has no signature, [`LogError::Missing`].
     pub fn staple(&self, bundle: &Bundle<'_>) -> Result<Staple, LogError> {
         let leaf = Entry::of(bundle)?.leaf();
         let index = self.tree.leaves().iter().position(|known| *known == leaf);
@@ -170,8 +170,8 @@ impl Log {
         Ok(Staple::new(self.head, index, path))
     }
 
-    /// Adds a bundle, unless it is there, and proves that it is there. `now` is in seconds after 1970. Whoever adds
-    /// to one log at the same time waits.
+    /// Adds a bundle, unless the log has it, and returns the proof that it is in the log. `now` is in seconds since the Unix epoch. Another
+    /// process that adds to the same log waits.
     ///
     /// # Errors
     /// [`LogError`].
@@ -200,7 +200,7 @@ impl Log {
         }
         write(&log.place(index), entry.as_bytes())?;
         log.tree.push(entry.leaf());
-        // A clock that was set back does not take the log's time back.
+        // If the clock was set back, the log's time stays.
         let time = now.max(log.head.time());
         log.head = TreeHead::sign(key, log.tree.size(), time, log.tree.root());
         log.store()?;

@@ -5,15 +5,16 @@ use crate::bundle::sha256;
 /// A node's hash.
 pub type Hash = [u8; 32];
 
-/// Hashes of a proof at most: of a tree of 2^63 leaves.
+/// Most hashes of a proof, for a tree of 2^63 leaves.
 pub(crate) const MAX_PATH: usize = 63;
 
-/// The hash of a leaf (RFC 9162 s.2.1.1).
+/// Returns the hash of a leaf (RFC 9162 s.2.1.1).
 pub(crate) fn leaf(data: &[u8]) -> Hash {
     sha256(&[&[0], data].concat())
 }
 
-/// The hash of two nodes (RFC 9162 s.2.1.1). It begins with another byte than a leaf: none is taken for the other.
+/// Returns the hash of two nodes (RFC 9162 s.2.1.1). Its input begins with another byte than a leaf's, so a node cannot
+/// be mistaken for a leaf.
 fn node(left: &Hash, right: &Hash) -> Hash {
     let mut bytes = [1; 65];
     bytes[1..33].copy_from_slice(left);
@@ -28,17 +29,17 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree with these leaves.
+    /// Makes the tree with these leaves.
     pub fn new(leaves: Vec<Hash>) -> Tree {
         Tree { leaves }
     }
 
-    /// The hashes of its leaves.
+    /// Returns the hashes of its leaves.
     pub fn leaves(&self) -> &[Hash] {
         &self.leaves
     }
 
-    /// Number of leaves.
+    /// Returns the number of leaves.
     pub fn size(&self) -> u64 {
         self.leaves.len() as u64
     }
@@ -47,18 +48,19 @@ impl Tree {
         self.leaves.push(leaf);
     }
 
-    /// The root's hash (RFC 9162 s.2.1.1).
+    /// Returns the root's hash (RFC 9162 s.2.1.1).
     pub fn root(&self) -> Hash {
         root(&self.leaves)
     }
 
-    /// The root that the tree had while it had no more than `size` leaves; none: it never had as many.
+    /// Returns the root of the tree's first `size` leaves, or `None` if it has fewer.
     pub fn root_of_first(&self, size: u64) -> Option<Hash> {
         let size = usize::try_from(size).ok()?;
         Some(root(self.leaves.get(..size)?))
     }
 
-    /// The proof that leaf `index` is in the tree (RFC 9162 s.2.1.3.1), from the leaf up; none: there is no such leaf.
+    /// Returns the proof that leaf `index` is in the tree (RFC 9162 s.2.1.3.1), from the leaf up, or `None` if there is no
+    /// such leaf.
     pub fn proof(&self, index: u64) -> Option<Vec<Hash>> {
         let index = usize::try_from(index).ok().filter(|index| *index < self.leaves.len())?;
         let mut path = Vec::new();
@@ -72,7 +74,7 @@ fn divide(leaves: &[Hash]) -> (&[Hash], &[Hash]) {
     leaves.split_at(leaves.len().next_power_of_two() / 2)
 }
 
-/// It goes as deep as the tree is high.
+/// It recurses as deep as the tree is high.
 fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => sha256(&[]),
@@ -98,8 +100,8 @@ fn prove(leaves: &[Hash], index: usize, path: &mut Vec<Hash>) {
     }
 }
 
-/// The root that a tree of `size` leaves has if `leaf` is its leaf `index`, by the hashes beside the way up (RFC 9162
-/// s.2.1.3.2); none: no tree of this size has such a proof. The proof holds if this is the tree's root.
+/// Returns the root of a tree of `size` leaves in which `leaf` is leaf `index`, computed from a proof's hashes (RFC 9162
+/// s.2.1.3.2). Returns `None` if no tree of this size has such a proof. The proof is valid if this is the tree's root.
 pub fn root_by(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if index >= size || path.len() > MAX_PATH {
         return None;

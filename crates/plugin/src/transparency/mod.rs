@@ -1,15 +1,15 @@
-//! Transparency logs of plugins: an append-only Merkle tree (RFC 9162 s.2.1) of what authors have signed, so that a plugin
-//! that is accepted somewhere can be seen by everybody, its author included.
+//! Transparency logs of plugins: an append-only Merkle tree (RFC 9162 s.2.1) of what authors have signed, so that
+//! all accepted plugins are public, and visible to their authors.
 //!
 //! * `merkle.rs`: the tree: roots and inclusion proofs;
 //! * `entry.rs`: an entry: a manifest with its author's key and signature;
 //! * `head.rs`: what the log signs: size, time and root of the tree;
 //! * `staple.rs`: the proof that a bundle carries that its entry is in a log;
-//! * `log.rs`: a log as a folder of files, for who keeps one;
-//! * `monitor.rs`: whether a log has only ever grown, and by what, for who watches one.
+//! * `log.rs`: a log as a folder of files, for its operator;
+//! * `monitor.rs`: checks that a log has only grown, and lists the new entries, for watchers.
 //!
-//! What each of the threats meets (a forged proof, one of another bundle, a log that shows two trees or takes entries
-//! back) is in `docs/plugins.md`.
+//! `docs/plugins.md` describes the defence against each threat: a forged proof, a proof of another bundle, and a log that
+//! shows two trees or removes entries.
 
 mod entry;
 mod head;

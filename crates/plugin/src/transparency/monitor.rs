@@ -1,76 +1,75 @@
-//! Monitors: whether a log has only ever grown, and by what. A monitor has the leaves of the whole log, 32 bytes an entry,
-//! and computes the roots itself, so that it needs no consistency proof (RFC 9162 s.2.1.4) of the log's making.
+//! Monitors check that a log has only grown, and list the new entries. A monitor has the leaves of the whole log, 32 bytes
+//! for each entry, and computes the roots itself, so it needs no consistency proof (RFC 9162 s.2.1.4) from the log.
 
 use thiserror::Error;
 
 use super::{Entry, Log, LogError, Staple, TreeHead};
 use crate::key::PublicKey;
 
-/// Misbehaviour of a log, or a part of it that cannot be read.
+/// Misbehaviour of a log, or an unreadable part of it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Alarm {
-    /// It is signed by somebody else.
+    /// The log is signed with another key.
     #[error("this log is {found}, not {expected}")]
     AnotherLog {
-        /// Public key of the log that is watched.
+        /// Public key of the watched log.
         expected: PublicKey,
-        /// Public key that the head is signed by.
+        /// Public key that signed the head.
         found: PublicKey,
     },
-    /// Entries are gone.
+    /// Entries are missing.
     #[error("the log was TRUNCATED: it had {known} entries, and has {present}")]
     Truncated {
-        /// Entries that it had.
+        /// Former number of entries.
         known: u64,
-        /// Entries that it has.
+        /// Present number of entries.
         present: u64,
     },
-    /// Its first entries are others than they were, or it shows different trees to different people.
+    /// The first entries have changed, or the log shows different trees to different readers.
     #[error("the log was FORKED: its first {size} entries are not those that it signed before")]
     Forked {
-        /// Size of the tree that it signed before.
+        /// Size of the tree that the log signed before.
         size: u64,
     },
-    /// It is longer, and its head is older.
+    /// The log has more entries, but its head is older.
     #[error(
         "the log's head is of {present} seconds after 1970, before that of {known} which is known"
     )]
     TimeWentBack {
-        /// Time of the head that was known.
+        /// Time of the known head.
         known: u64,
-        /// Time of the head that it has.
+        /// Time of the present head.
         present: u64,
     },
-    /// An entry that was there before has another content, or none.
+    /// An old entry has other content, or is missing.
     #[error("entry {index} of the log, which was there before, was EXCHANGED or removed: {error}")]
     Exchanged {
         /// Place of the entry, from 0.
         index: u64,
-        /// What is wrong with the entry's file.
+        /// The fault of the entry's file.
         error: LogError,
     },
-    /// It cannot be read, or contradicts itself.
+    /// The log cannot be read, or contradicts itself.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Difference between the head that was known of a log and its present one.
+/// Difference between a log's known head and its present one.
 #[derive(Debug)]
 pub struct News {
-    /// The log's head, to be known next time.
+    /// The log's present head, for the next comparison.
     pub head: TreeHead,
-    /// Place and content of the entries that were not there before, in their order.
+    /// Place and content of the new entries, in order.
     pub entries: Vec<(u64, Entry)>,
 }
 
-/// Compares a log with `known`, the head that was known of it; `None` if the log is looked at for the first time. Each entry
-/// is compared with its leaf, whether it is new or not: a log could otherwise hand out other content for an entry that it
-/// has signed. `stapled` are proofs that bundles from elsewhere carry. They show whether the log shows the same tree to
-/// those who run plugins.
+/// Compares a log with its `known` head, or with nothing the first time (`None`). Each entry, new or old, is compared with
+/// its leaf, because a log could otherwise serve other content for a signed entry. `stapled` are proofs of bundles from
+/// other sources, which show whether the log presents the same tree to the users of plugins.
 ///
 /// # Errors
-/// [`Alarm`]: with it what was known stays known.
+/// [`Alarm`]. The known head must be kept then.
 pub fn check(
     log: &Log,
     key: PublicKey,
@@ -99,7 +98,7 @@ pub fn check(
     Ok(News { head, entries })
 }
 
-/// A head that the log signed once is one of the tree that it has now.
+/// Checks that a head that the log once signed belongs to its present tree.
 fn compare(log: &Log, key: PublicKey, known: &TreeHead) -> Result<(), Alarm> {
     if known.log() != key {
         return Err(Alarm::AnotherLog { expected: key, found: known.log() });

@@ -1,5 +1,5 @@
-//! Staples: the proof that a bundle carries that its entry is in a log. It is beside what the author signed, as it is made
-//! later, and it has no root: that follows from the entry and the proof, and the log's signature is of exactly that root.
+//! A staple is a bundle's proof that its entry is in a log. The author's signature does not cover it, because it is made
+//! later. It has no root: the root follows from the entry and the proof, and the log has signed exactly that root.
 
 use super::entry::leaf_of;
 use super::head::{HeadError, TreeHead};
@@ -9,10 +9,10 @@ use crate::key::{KEY, PublicKey, SIGNATURE};
 /// Key, size, time, signature, index.
 const FIXED: usize = KEY + 8 + 8 + SIGNATURE + 8;
 
-/// Bytes of a staple at most.
+/// Most bytes of a staple.
 pub(crate) const MAX_STAPLE: usize = FIXED + MAX_PATH * 32;
 
-/// Bytes of a staple whose proof has so many hashes; none: it cannot have as many.
+/// Returns the bytes of a staple whose proof has this many hashes, or `None` if there are too many.
 pub(crate) fn length(hashes: u8) -> Option<usize> {
     let hashes = usize::from(hashes);
     (hashes <= MAX_PATH).then_some(FIXED + hashes * 32)
@@ -31,7 +31,7 @@ impl Staple {
         Staple { head, index, path }
     }
 
-    /// Reads a staple and checks it for a manifest that `author` signed so.
+    /// Reads a staple, and checks it for a manifest with this signature of `author`.
     pub(crate) fn parse(
         bytes: &[u8],
         author: PublicKey,
@@ -51,7 +51,7 @@ impl Staple {
         Ok(Staple { head, index, path: path.to_vec() })
     }
 
-    /// Number of hashes, and the bytes.
+    /// Returns the number of hashes, and the bytes.
     pub(crate) fn write(&self) -> (u8, Vec<u8>) {
         let mut bytes = Vec::with_capacity(FIXED + self.path.len() * 32);
         bytes.extend_from_slice(self.head.log().as_bytes());
@@ -60,16 +60,16 @@ impl Staple {
         bytes.extend_from_slice(self.head.signature());
         bytes.extend_from_slice(&self.index.to_be_bytes());
         bytes.extend_from_slice(self.path.as_flattened());
-        // A proof of a tree has MAX_PATH hashes at most.
+        // A proof has at most MAX_PATH hashes.
         (self.path.len() as u8, bytes)
     }
 
-    /// The log's head that the proof leads to.
+    /// Returns the log's head that the proof leads to.
     pub fn head(&self) -> &TreeHead {
         &self.head
     }
 
-    /// Place of the entry in the log, from 0.
+    /// Returns the place of the entry in the log, from 0.
     pub fn index(&self) -> u64 {
         self.index
     }

@@ -198,8 +198,17 @@ fn data_that_overlaps_and_contradicts() {
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     hand(&mut end, &data(0, 10, &bytes[10..20])).unwrap();
-    let contradiction = hand(&mut end, &data(0, 19, b"\xff\xff\xff"));
-    assert_eq!(contradiction, Err(Violation::Contradiction(0)));
+    hand(&mut end, &data(0, 10, b"\xff\xff\xff")).unwrap();
+    give(&mut end, 0, &bytes);
+    assert_eq!(end.attached.len(), 1, "the first bytes count");
+    let mut end = victim();
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    hand(&mut end, &data(0, 0, &bytes[..preamble(&bytes)])).unwrap();
+    let last = bytes.len() as u64 - 1;
+    hand(&mut end, &data(0, last, &[!bytes[bytes.len() - 1]])).unwrap();
+    let code = preamble(&bytes);
+    hand(&mut end, &data(0, code as u64, &bytes[code..])).unwrap();
+    assert_eq!((end.attached.len(), last_status(&end)), (0, Some(Status::Corrupt)));
 }
 
 #[test]

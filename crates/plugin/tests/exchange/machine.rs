@@ -196,7 +196,7 @@ fn who_declares_that_it_takes_nothing_is_offered_nothing() {
     let mut pair = Pair::new(1, 0.0, pushing, taking(|config| config.policy = Some(observe)));
     pair.run();
     let heard = progress(&pair.ends[0].heard);
-    assert_eq!(heard, [Progress::NotOffered("the peer grants `tune` to nobody".to_owned())]);
+    assert_eq!(heard, [Progress::NotOffered("the peer grants `tune` to no plugin".to_owned())]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 mod early;
 mod formats;
 mod hostile;
+mod kept;
 mod machine;
 mod pair;
 mod rules;

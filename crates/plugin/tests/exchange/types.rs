@@ -114,7 +114,7 @@ fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
         (&[0x1f01, 0x1f01], "0x1f01 is allotted twice"),
         (&[0x1f11, 0x1f01], "0x1f11 is in use"),
         (&[0x1f01, 0x1f0b], "0x1f0b is in use"),
-        (&[0x1f01], "1 frame types are allotted, and it has 2"),
+        (&[0x1f01], "the offer allots 1 frame types, and the plugin has 2"),
     ];
     for (types, why) in rows {
         let (config, _) = end(Vec::new());

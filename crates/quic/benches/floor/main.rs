@@ -1,5 +1,5 @@
 //! The floor under a packet's cost: what cryptography and the kernel take for datagrams of 1,440 bytes with nothing
-//! else around them. `make bench-floor`; docs/performance.md makes a budget of it.
+//! else around them. `make bench-floor`; docs/notebook/performance.md makes a budget of it.
 //!
 //! Figures are nanoseconds of the thread's CPU time for each datagram (CLOCK_THREAD_CPUTIME_ID), so that a wait costs
 //! nothing and other programs little. In each round every row is measured once; shown are the smallest mean of a

@@ -1,6 +1,6 @@
 //! The kernel's ways of moving datagrams of 1,452 bytes, side by side: system calls with and without offloads,
 //! MSG_ZEROCOPY, SO_TXTIME, SO_BUSY_POLL, io_uring, AF_XDP. `make bench-kernel`; what came of it is in
-//! docs/performance.md ("The kernel's ways").
+//! docs/notebook/performance.md ("The kernel's ways").
 //!
 //! One thread on one CPU sends a batch and then receives it, so that no wait is in the figures: nanoseconds of the thread's
 //! CPU time (CLOCK_THREAD_CPUTIME_ID) for each datagram, for sending and receiving apart. On one machine the way to the

@@ -1,10 +1,13 @@
-//! rustls's provider of AWS-LC with packet keys that take less time for a packet: see docs/performance.md.
+//! rustls's provider of AWS-LC with packet keys that take less time for a packet: see docs/notebook/performance.md.
 //!
 //! What they compute is what rustls's compute (RFC 9001 s.5.3, RFC 10069 s.2.4); the tests compare them. They call the same functions of
 //! AWS-LC, or with the feature `boringssl` those of BoringSSL for AES-GCM. They write a nonce in the two pieces in which these read it. A CPU that
 //! reads what it has just stored in other pieces waits until all that it stored before is in its cache, which is the data of the last packet.
 //!
 //! * `mod.rs`: the provider; `key.rs`: a key.
+//!
+//! Keys also decrypt to the memory from which the application reads (`equic_transport::OpenTo`), which rustls's
+//! trait cannot ask for: a key offers itself while the connection asks it for one of its limits.
 
 mod key;
 
@@ -32,6 +35,15 @@ pub fn aws_lc_provider() -> CryptoProvider {
     }
     provider
 }
+
+/// Names the libraries behind [`aws_lc_provider`] in this build: `AWS-LC`, or `AWS-LC, packets: BoringSSL` with the feature
+/// `boringssl` on x86-64.
+pub const AWS_LC_PROVIDER_LIBRARIES: &str =
+    if cfg!(all(feature = "boringssl", target_arch = "x86_64")) {
+        "AWS-LC, packets: BoringSSL"
+    } else {
+        "AWS-LC"
+    };
 
 /// The cipher suites with keys of our own.
 static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {

@@ -33,7 +33,7 @@ fn sealed(key: &dyn PacketKey, path: u32, number: u64, header: &[u8], data: &[u8
 }
 
 #[test]
-fn packets_are_those_of_rustls() {
+fn aead_seals_like_rustls() {
     let mut rng = StdRng::seed_from_u64(0x5eed);
     let mut suites = 0;
     for (suite, [ours, _], [theirs, peer]) in pairs() {
@@ -94,7 +94,7 @@ fn is_opened_to_other_memory<C: Cipher>(key: &SharedKey<C>, rng: &mut StdRng) {
 }
 
 #[test]
-fn packets_are_opened_to_other_memory() {
+fn aead_opens_into_another_buffer() {
     let mut rng = StdRng::seed_from_u64(0x5eed);
     for algorithm in [&AES_128_GCM, &AES_256_GCM, &CHACHA20_POLY1305] {
         let iv = Iv::from(rng.random::<[u8; 12]>());
@@ -111,8 +111,9 @@ fn packets_are_opened_to_other_memory() {
 
 /// The keys that the provider makes call the library that they are to: what they seal does not tell.
 #[test]
-fn keys_call_the_library_of_the_feature() {
+fn aead_calls_the_library_of_the_feature() {
     let wanted = cfg!(all(feature = "boringssl", target_arch = "x86_64"));
+    assert_eq!(AWS_LC_PROVIDER_LIBRARIES.contains("BoringSSL"), wanted);
     for (keys, by_boringssl) in [(&AES_128, wanted), (&AES_256, wanted), (&CHACHA20, false)] {
         let keys = keys.as_ref().unwrap();
         let made = keys.make(&[7; 32][..keys.aead_key_len()], &Iv::from([0; 12])).unwrap();
@@ -123,7 +124,7 @@ fn keys_call_the_library_of_the_feature() {
 /// With the feature, AES-GCM of packets is BoringSSL's, and of keys of the right length alone.
 #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 #[test]
-fn aes_gcm_is_of_boringssl() {
+fn aead_aes_gcm_is_from_boringssl() {
     for (algorithm, wanted) in [(&AES_128_GCM, 16), (&AES_256_GCM, 32), (&CHACHA20_POLY1305, 0)] {
         for length in [0, 15, 16, 17, 32] {
             let made = boringssl(algorithm, &[7; 32][..length]).is_some();
@@ -133,7 +134,7 @@ fn aes_gcm_is_of_boringssl() {
 }
 
 #[test]
-fn whatever_is_changed_does_not_open() {
+fn aead_rejects_every_change() {
     for (suite, [ours, _], [_, peer]) in pairs() {
         let header = [0x41, 7, 8, 9];
         let packet = sealed(&*peer.local.packet, 1, 3, &header, b"data");
@@ -158,7 +159,7 @@ fn whatever_is_changed_does_not_open() {
 }
 
 #[test]
-fn limits_and_lengths_are_those_of_rustls() {
+fn aead_limits_and_lengths_are_those_of_rustls() {
     for (suite, ours, theirs) in pairs() {
         for (ours, theirs) in ours.iter().zip(&theirs) {
             let of = |key: &dyn PacketKey| {
@@ -172,7 +173,7 @@ fn limits_and_lengths_are_those_of_rustls() {
 
 /// Those who ask for the default get them; else the comparisons here would be of rustls's with themselves.
 #[test]
-fn keys_are_of_our_own_making_by_default() {
+fn aead_is_ours_by_default() {
     let makers = |provider: &CryptoProvider| -> Vec<*const ()> {
         let tls13 = provider.cipher_suites.iter().filter_map(SupportedCipherSuite::tls13);
         tls13.map(|suite| std::ptr::from_ref(suite.quic.unwrap()).cast()).collect()
@@ -183,7 +184,7 @@ fn keys_are_of_our_own_making_by_default() {
 }
 
 #[test]
-fn all_else_of_the_provider_is_rustls() {
+fn aead_rest_of_the_provider_is_rustls() {
     let (ours, theirs) = (aws_lc_provider(), default_provider());
     let ids = |provider: &CryptoProvider| -> Vec<CipherSuite> {
         provider.cipher_suites.iter().map(SupportedCipherSuite::suite).collect()

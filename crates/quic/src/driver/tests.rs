@@ -69,6 +69,7 @@ impl Idle {
             incoming: Mutex::new(IncomingQueue::default()),
             arrived: tokio::sync::Notify::new(),
             gone: tokio::sync::Notify::new(),
+            broken: Default::default(),
             #[cfg(feature = "qlog")]
             logs: crate::log::Logs { qlog: None, trace: None, subscriber: None },
             tokens: Arc::new(Tokens::default()),
@@ -97,8 +98,8 @@ impl Idle {
         idle
     }
 
-    /// A client's connection of this address, and the server's, whose handshake is complete, and which has so many bytes to
-    /// send.
+    /// A client's connection of this address, and the server's, whose handshake is complete, and which has so many
+    /// bytes to send.
     fn connection(
         &self,
         number: usize,
@@ -177,7 +178,7 @@ impl Idle {
 
 /// However large the window: what has come in the meantime is received after so much.
 #[tokio::test]
-async fn a_connection_sends_no_more_than_256_kib_before_others_have_their_turn() {
+async fn turn_of_a_connection_sends_256_kib_at_most() {
     let mut idle = Idle::new(1, 4 << 20, 1 << 20).await;
     let mut before = 0;
     for _ in 0..3 {
@@ -189,17 +190,17 @@ async fn a_connection_sends_no_more_than_256_kib_before_others_have_their_turn()
 }
 
 #[tokio::test]
-async fn few_connections_do_not_wait_for_each_other() {
+async fn turn_of_few_connections_waits_for_no_other() {
     let mut idle = Idle::new(31, 12_000, 100_000).await;
     while idle.work() {}
     assert!(idle.in_flight().iter().all(|sent| *sent >= 10_000), "{:?}", idle.in_flight());
 }
 
-/// What a hundred connections to one address send before anything is acknowledged is at most what thirty-two windows are (less,
-/// as each has small packets of its handshake in flight, too); who waits sends when another's packets are in flight no more, in
-/// the order in which they came, whoever is looked at first.
+/// What a hundred connections to one address send before anything is acknowledged is at most what thirty-two windows
+/// are (less, as each has small packets of its handshake in flight, too); who waits sends when another's packets are
+/// in flight no more, in the order in which they came, whoever is looked at first.
 #[tokio::test]
-async fn many_connections_to_one_address_take_turns() {
+async fn turn_is_shared_by_many_connections_to_one_address() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     let before = idle.in_flight();
     while idle.work() {}
@@ -227,10 +228,10 @@ async fn many_connections_to_one_address_take_turns() {
     assert_eq!(second[99], 0, "{second:?}");
 }
 
-/// The turn of one of many is a single message, however much its window has room for. (The first has two: at its first nobody
-/// waited.)
+/// The turn of one of many is a single message, however much its window has room for. (The first has two: at its
+/// first nobody waited.)
 #[tokio::test]
-async fn a_turn_is_one_message() {
+async fn turn_is_one_message() {
     let mut idle = Idle::new(40, 1 << 20, 200_000).await;
     let before = idle.in_flight();
     idle.work();
@@ -240,9 +241,10 @@ async fn a_turn_is_one_message() {
     assert!(sent.iter().sum::<u64>() < 32 * 12_000 + MESSAGE, "{sent:?}");
 }
 
-/// However many connections have something to send, those that are alone and those of crowds send so much in a round each.
+/// However many connections have something to send, those that are alone and those of crowds send so much in a round
+/// each.
 #[tokio::test]
-async fn many_connections_send_no_more_than_256_kib_before_what_has_come_is_received() {
+async fn turn_of_many_connections_sends_256_kib_before_receiving() {
     for (count, least) in [(10, 256 << 10), (40, 200_000)] {
         let mut idle = Idle::new(count, 1 << 20, 100_000).await;
         let socket = Arc::clone(&idle.driver.socket);
@@ -262,9 +264,10 @@ async fn many_connections_send_no_more_than_256_kib_before_what_has_come_is_rece
     }
 }
 
-/// Acknowledgements of many connections come in a message each: more than one batch of them is received before more is sent.
+/// Acknowledgements of many connections come in a message each: more than one batch of them is received before more
+/// is sent.
 #[tokio::test]
-async fn small_messages_are_received_all_at_once() {
+async fn receive_takes_small_messages_all_at_once() {
     let mut idle = Idle::new(1, 12_000, 100_000).await;
     let socket = Arc::clone(&idle.driver.socket);
     let udp = Arc::clone(&socket.lock().udp);
@@ -285,7 +288,7 @@ async fn small_messages_are_received_all_at_once() {
 
 /// A connection that sends now and then does not wait for all that send without a pause; of nine turns one is theirs.
 #[tokio::test]
-async fn small_answers_do_not_wait_for_all_who_send_without_a_pause() {
+async fn receive_answers_small_messages_without_waiting_for_all_senders() {
     let idle = Idle::new(50, 1 << 20, 100_000).await;
     let socket = Arc::clone(&idle.driver.socket);
     let (now, mut inner) = (socket.now(), socket.lock());
@@ -310,9 +313,10 @@ async fn small_answers_do_not_wait_for_all_who_send_without_a_pause() {
     assert!(inner.crowds.next(now).is_none());
 }
 
-/// The runtime looks at sockets when tasks have nothing to do. One that sends all the time sees what comes nevertheless.
+/// The runtime looks at sockets when tasks have nothing to do. One that sends all the time sees what comes
+/// nevertheless.
 #[tokio::test]
-async fn what_has_come_is_received_after_256_kib() {
+async fn receive_runs_after_256_kib_were_sent() {
     let mut idle = Idle::new(1, 4 << 20, 1 << 20).await;
     let socket = Arc::clone(&idle.driver.socket);
     let udp = Arc::clone(&socket.lock().udp);
@@ -330,9 +334,10 @@ async fn what_has_come_is_received_after_256_kib() {
     assert_eq!(receive(&mut idle), None, "nothing more has come");
 }
 
-/// Clients that have an address each are not kept by their addresses; many of one address are. In the end nothing is kept.
+/// Clients that have an address each are not kept by their addresses; many of one address are. In the end nothing is
+/// kept.
 #[tokio::test]
-async fn only_addresses_of_several_connections_are_kept() {
+async fn crowd_has_only_addresses_of_several_connections() {
     let idle = Idle::new(0, 12_000, 0).await;
     let socket = Arc::clone(&idle.driver.socket);
     let add = |number: usize, host: usize| {
@@ -356,7 +361,7 @@ async fn only_addresses_of_several_connections_are_kept() {
 
 /// Who leaves a crowd, as by moving to another address, waits for nobody there any more.
 #[tokio::test]
-async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
+async fn crowd_that_is_left_holds_nothing_back() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     idle.work();
     let before = idle.in_flight()[99];
@@ -373,7 +378,7 @@ async fn who_leaves_a_crowd_is_not_held_back_any_longer() {
 
 /// What it had in flight no longer counts there, either: others have their turn instead.
 #[tokio::test]
-async fn who_leaves_a_crowd_makes_room_for_others() {
+async fn crowd_that_is_left_makes_room_for_others() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     let before = idle.in_flight();
     while idle.work() {}

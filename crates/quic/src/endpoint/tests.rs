@@ -43,7 +43,7 @@ fn sent(connecting: &Connecting) -> u64 {
 }
 
 #[tokio::test]
-async fn the_first_flight_to_one_leaves_before_another_attempt_is_taken() {
+async fn accept_sends_the_first_flight_before_the_next_attempt() {
     let (server, _clients) = attempts(4).await;
     let mut taken: Vec<Connecting> = Vec::new();
     for _ in 0..4 {
@@ -54,7 +54,7 @@ async fn the_first_flight_to_one_leaves_before_another_attempt_is_taken() {
 }
 
 #[tokio::test]
-async fn an_attempt_is_not_lost_with_one_who_gives_up() {
+async fn accept_that_is_dropped_loses_no_attempt() {
     let (server, _clients) = attempts(3).await;
     let first = server.accept().await.unwrap();
     // Two wait for the next one; the first of them would let others have their turn, and gives up there.

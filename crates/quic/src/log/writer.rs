@@ -226,7 +226,7 @@ mod tests {
 
     /// So much may wait, over all logs; one that would go beyond ends with what it has.
     #[test]
-    fn what_waits_is_bounded() {
+    fn log_queue_is_bounded() {
         let writer = Writer::start(100).unwrap();
         let written = Arc::default();
         let (allow, allowed) = mpsc::channel();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_left_alone() {
+    fn log_file_that_exists_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let writer = Writer::start(100).unwrap();

@@ -108,7 +108,7 @@ impl World {
 }
 
 #[test]
-fn a_valid_chain_is_asked_about_twice_in_five_minutes() {
+fn verified_chain_is_checked_twice_in_five_minutes() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let from = BEGIN + 100;
@@ -125,7 +125,7 @@ fn a_valid_chain_is_asked_about_twice_in_five_minutes() {
 }
 
 #[test]
-fn the_last_second_is_the_last() {
+fn verified_chain_expires_with_its_last_second() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     // Five minutes from here are within its time, to the second.
@@ -145,7 +145,7 @@ fn the_last_second_is_the_last() {
 }
 
 #[test]
-fn a_clock_that_is_put_back_knows_nothing() {
+fn verified_chain_is_forgotten_if_the_clock_is_set_back() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let from = BEGIN + 100;
@@ -156,7 +156,7 @@ fn a_clock_that_is_put_back_knows_nothing() {
 }
 
 #[test]
-fn nothing_else_is_taken_for_it() {
+fn verified_chain_matches_itself_only() {
     let world = World::new();
     let (shown, other) =
         (world.certificate(&["server", "10.0.0.1"]), world.certificate(&["other"]));
@@ -186,7 +186,7 @@ fn nothing_else_is_taken_for_it() {
 }
 
 #[test]
-fn a_chain_that_is_too_long_is_asked_about_each_time() {
+fn verified_chain_that_is_too_long_is_checked_each_time() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let now = BEGIN + 100;
@@ -203,7 +203,7 @@ fn a_chain_that_is_too_long_is_asked_about_each_time() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_is_forgotten_first() {
+fn verified_chain_that_was_not_used_for_longest_is_evicted_first() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let now = BEGIN + 100;

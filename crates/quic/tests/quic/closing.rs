@@ -22,7 +22,7 @@ fn assert_refused(outcome: Result<equic_quic::Connection, ConnectionError>) {
 }
 
 #[tokio::test]
-async fn refusal_of_clients_that_come_after_the_end() {
+async fn close_refuses_clients_that_come_later() {
     let ways: [fn(&Endpoint); 3] = [
         Endpoint::stop_accepting,
         |server| server.close(VarInt::ZERO, "over"),
@@ -41,7 +41,7 @@ async fn refusal_of_clients_that_come_after_the_end() {
 }
 
 #[tokio::test]
-async fn refusal_of_clients_that_come_after_a_drop_while_a_connection_is_open() {
+async fn close_by_drop_refuses_clients_while_a_connection_is_open() {
     let identity = Identity::new();
     let server = identity.server(1);
     let address = server.local_addr().unwrap();
@@ -59,7 +59,7 @@ async fn refusal_of_clients_that_come_after_a_drop_while_a_connection_is_open() 
 }
 
 #[tokio::test]
-async fn refusal_of_clients_that_wait_or_are_in_hand() {
+async fn close_refuses_clients_that_wait_or_are_in_hand() {
     let identity = Identity::new();
     let server = identity.server(1);
     let address = server.local_addr().unwrap();
@@ -162,7 +162,7 @@ async fn read_to_end_that_is_dropped_loses_nothing() {
 }
 
 #[tokio::test]
-async fn settings_out_of_range_are_refused_at_connect_and_accept() {
+async fn config_out_of_range_is_refused_at_connect_and_accept() {
     let identity = Identity::new();
     let mut wrong = [TransportConfig::default(), TransportConfig::default()];
     wrong[0].initial_rtt = Duration::MAX;
@@ -185,7 +185,7 @@ async fn settings_out_of_range_are_refused_at_connect_and_accept() {
 }
 
 #[test]
-fn settings_of_an_endpoint_out_of_range_are_refused() {
+fn config_of_an_endpoint_out_of_range_is_refused() {
     type Change = fn(&mut EndpointConfig);
     let changes: [(Change, &str); 4] = [
         (|config| config.core.max_incoming = 0, "max_incoming is 0: allowed is 1 to 1000000"),
@@ -216,7 +216,7 @@ fn any() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn errors_of_bind_name_the_address() {
+async fn error_of_bind_names_the_address() {
     let holder = std::net::UdpSocket::bind(any()).unwrap();
     let taken = holder.local_addr().unwrap();
     let none_of_ours = "192.0.2.1:4433".parse().unwrap();
@@ -244,7 +244,7 @@ async fn errors_of_bind_name_the_address() {
 }
 
 #[tokio::test]
-async fn errors_say_what_is_wrong_and_who_ended_a_stream() {
+async fn error_says_what_is_wrong_and_who_ended_a_stream() {
     let identity = Identity::new();
     let key = rcgen::KeyPair::generate().unwrap().serialize_der();
     let key = PrivateKeyDer::try_from(key).unwrap();

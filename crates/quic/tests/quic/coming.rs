@@ -167,7 +167,7 @@ fn names(cell: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_call_of_the_table_compiles() {
+fn api_table_compiles() {
     let (code, _) = include_str!("coming.rs").split_once("/// The last names").unwrap();
     let (_, table) = include_str!("../../../../docs/quic.md").split_once("## Both APIs").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();

@@ -59,7 +59,7 @@ async fn exchange(connection: &Connection, length: usize) {
 }
 
 #[tokio::test]
-async fn early_data_is_taken() {
+async fn early_data_is_accepted() {
     let identity = Identity::new();
     let server = early_server(&identity);
     let mut told = echo_early(server.clone());
@@ -208,7 +208,7 @@ fn watched(server: &Endpoint) -> Arc<Mutex<Vec<bool>>> {
 }
 
 #[tokio::test]
-async fn tokens_are_not_kept_unless_wanted() {
+async fn token_is_not_kept_unless_wanted() {
     let identity = Identity::new();
     let server = identity.server(1);
     let seen = watched(&server);
@@ -225,7 +225,7 @@ async fn tokens_are_not_kept_unless_wanted() {
 
 /// The second connection needs no Retry packet; nor the one after it, which has the second's token.
 #[tokio::test]
-async fn tokens_spare_the_retry() {
+async fn token_replaces_a_retry() {
     let identity = Identity::new();
     let server = identity.server(2);
     let seen = watched(&server);
@@ -241,7 +241,7 @@ async fn tokens_spare_the_retry() {
 }
 
 #[tokio::test]
-async fn tokens_are_not_given_unless_wanted() {
+async fn token_is_not_given_unless_wanted() {
     let identity = Identity::new();
     let config = ServerConfig::new(identity.server_tls());
     let mut settings = settings();
@@ -256,7 +256,7 @@ async fn tokens_are_not_given_unless_wanted() {
 }
 
 #[tokio::test]
-async fn tokens_for_quinn() {
+async fn token_for_quinn() {
     let identity = Identity::new();
     let server = identity.server(1);
     let seen = watched(&server);
@@ -276,7 +276,7 @@ fn speaking(versions: &[KnownVersion], first: Option<KnownVersion>) -> Arc<Trans
 
 /// A server says what it speaks; quinn, too.
 #[tokio::test]
-async fn a_version_that_nobody_speaks() {
+async fn version_without_support_is_refused() {
     let identity = Identity::new();
     let transport = TransportConfig { first_unknown: true, ..TransportConfig::default() };
     let tls = Arc::new(identity.client_tls());
@@ -298,7 +298,7 @@ async fn a_version_that_nobody_speaks() {
 
 /// Initial packets are of AES in any case (RFC 9001 s.5.2).
 #[tokio::test]
-async fn nothing_but_chacha20() {
+async fn tls_with_chacha20_only() {
     let identity = Identity::new();
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites =
@@ -330,7 +330,7 @@ async fn nothing_but_chacha20() {
 
 /// The version agreed on is the one that the server likes best of those that both speak.
 #[tokio::test]
-async fn versions_are_agreed_on() {
+async fn version_is_negotiated() {
     use KnownVersion::{V1, V2};
     let identity = Identity::new();
     for (ours, first, theirs, agreed) in [

@@ -15,7 +15,7 @@ fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
 }
 
 #[test]
-fn every_error_is_an_error() {
+fn error_types_implement_error() {
     let errors = [
         is_error::<AcceptError>(),
         is_error::<BindError>(),

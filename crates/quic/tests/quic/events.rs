@@ -42,7 +42,7 @@ async fn exchange(connection: &equic_quic::Connection) {
 
 /// From the first packet to the last, of all connections that are wanted.
 #[tokio::test]
-async fn of_a_whole_endpoint() {
+async fn event_of_a_whole_endpoint() {
     let identity = Identity::new();
     let seen = Seen::default();
     let subscriber = {
@@ -73,7 +73,7 @@ async fn of_a_whole_endpoint() {
 
 /// Beside each other, from when they come.
 #[tokio::test]
-async fn of_a_connection_that_is_open() {
+async fn event_of_a_connection_that_is_open() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());

@@ -10,7 +10,7 @@ fn parse(words: &[&str]) -> Result<Options, String> {
 }
 
 #[test]
-fn arguments_are_read() {
+fn floor_arguments_are_read() {
     let options = parse(&["--bench", "--rounds", "3", "--markdown"]).unwrap();
     assert_eq!((options.rounds, options.markdown, options.veth), (3, true, None));
     for (words, wanted) in [
@@ -24,7 +24,7 @@ fn arguments_are_read() {
 
 /// Which of the two is not there, and how to have both.
 #[test]
-fn a_namespace_that_is_not_there_is_named() {
+fn floor_namespace_that_does_not_exist_is_named() {
     for names in [["equic-floor-nowhere", "other"], ["", "equic-floor-nowhere"]] {
         let error = parse(&["--veth", names[0], names[1]]).err().unwrap();
         let wanted = format!("no network namespace {:?}", names[0]);

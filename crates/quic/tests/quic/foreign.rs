@@ -37,7 +37,7 @@ async fn echo_by_quinn(connection: &quinn::Connection, length: usize) {
 }
 
 #[tokio::test]
-async fn our_server_with_quinns_client() {
+async fn interop_our_server_with_quinns_client() {
     let identity = Identity::new();
     let server = identity.server(2);
     echo(server.clone());
@@ -88,7 +88,7 @@ async fn retry_with_quinns_client() {
 }
 
 #[tokio::test]
-async fn our_client_with_quinns_server() {
+async fn interop_our_client_with_quinns_server() {
     let identity = Identity::new();
     let server = quinn_server(&identity);
     let address = server.local_addr().unwrap();
@@ -123,7 +123,7 @@ async fn our_client_with_quinns_server() {
 
 /// RFC 9221, both ways: quinn echoes what it gets.
 #[tokio::test]
-async fn datagrams_with_quinns_server() {
+async fn datagram_frames_with_quinns_server() {
     let identity = Identity::new();
     let server = quinn_server(&identity);
     let address = server.local_addr().unwrap();
@@ -159,7 +159,7 @@ async fn datagrams_with_quinns_server() {
 }
 
 #[tokio::test]
-async fn a_certificate_nobody_trusts() {
+async fn tls_untrusted_certificate_is_refused() {
     let (identity, other) = (Identity::new(), Identity::new());
     let server = identity.server(1);
     echo(server.clone());

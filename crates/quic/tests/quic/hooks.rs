@@ -44,7 +44,7 @@ async fn exchange(connection: &equic_quic::Connection) {
 
 /// Each new connection is shown once, before its first packet.
 #[tokio::test]
-async fn from_the_first_packet_on() {
+async fn hook_from_the_first_packet_on() {
     let identity = Identity::new();
     let counters = [Counter::default(), Counter::default()];
     let shown = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -75,7 +75,7 @@ async fn from_the_first_packet_on() {
 
 /// A configuration for one client brings its own hooks, and the endpoint's do not come.
 #[tokio::test]
-async fn of_one_client() {
+async fn hook_of_one_client() {
     let identity = Identity::new();
     let counters = [Counter::default(), Counter::default()];
     let with = |counter: &Counter| {
@@ -100,7 +100,7 @@ async fn of_one_client() {
 }
 
 #[tokio::test]
-async fn on_a_connection_that_is_open() {
+async fn hook_on_a_connection_that_is_open() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());

@@ -11,12 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::common::{Identity, client, connect, echo, settings, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nonsense_hurts_nobody_else() {
+async fn garbage_does_not_affect_other_clients() {
     let seed: u64 = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::random(),
     };
-    println!("nonsense_hurts_nobody_else: EQUIC_SEED={seed}");
+    println!("garbage_does_not_affect_other_clients: EQUIC_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let identity = Identity::new();
     let server = identity.server(2);
@@ -63,7 +63,7 @@ async fn nonsense_hurts_nobody_else() {
 
 /// Attempts beyond the limit are dropped while nobody decides on those before.
 #[tokio::test]
-async fn attempts_that_wait_are_limited() {
+async fn accept_queue_is_limited() {
     let identity = Identity::new();
     let mut settings = settings();
     settings.core.max_incoming = 3;

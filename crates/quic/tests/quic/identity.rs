@@ -49,7 +49,7 @@ fn exported(
 }
 
 #[tokio::test]
-async fn our_server_knows_quinns_client() {
+async fn tls_client_certificate_of_quinn() {
     let (ours, theirs) = (Identity::new(), Identity::new());
     for keep_exporter in [true, false] {
         let transport = TransportConfig { keep_exporter, ..TransportConfig::default() };
@@ -79,7 +79,7 @@ async fn our_server_knows_quinns_client() {
 }
 
 #[tokio::test]
-async fn our_client_knows_quinns_server() {
+async fn tls_client_certificate_to_quinn() {
     let identity = Identity::new();
     let server = quinn_server(&identity);
     let client = client();
@@ -102,7 +102,7 @@ async fn our_client_knows_quinns_server() {
 
 /// A client that shows nothing has no identity, and before the end of the handshake nobody has one.
 #[tokio::test]
-async fn nobody_in_particular() {
+async fn tls_without_a_client_certificate() {
     let identity = Identity::new();
     let server = identity.server(1);
     let address = server.local_addr().unwrap();

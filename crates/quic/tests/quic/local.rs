@@ -60,19 +60,19 @@ async fn moves_there_and_back(client: &Endpoint) {
 }
 
 #[tokio::test]
-async fn a_connection_goes_on_from_another_of_its_addresses() {
+async fn migration_to_another_local_address() {
     moves_there_and_back(&client()).await;
 }
 
 /// The first socket speaks IPv6, and IPv4 mapped.
 #[tokio::test]
-async fn also_where_the_first_socket_is_of_both_families() {
+async fn migration_from_a_socket_of_both_families() {
     let sockets = Endpoint::bind("[::]:0".parse().unwrap(), 1, None).unwrap();
     moves_there_and_back(&Endpoint::new(settings(), None, sockets).unwrap()).await;
 }
 
 #[tokio::test]
-async fn addresses_that_cannot_be_had() {
+async fn migration_to_addresses_that_cannot_be_bound() {
     let client = client();
     // Of documentation: nobody has it.
     let nobodys = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77));
@@ -93,7 +93,7 @@ fn of_two_paths() -> TransportConfig {
 }
 
 #[tokio::test]
-async fn a_second_path_carries_data_and_is_closed() {
+async fn multipath_second_path_carries_data_and_is_closed() {
     let identity = Identity::new();
     let config = ServerConfig::new(identity.server_tls()).with_transport(of_two_paths());
     let server = identity.server_with(1, settings(), config);
@@ -121,7 +121,7 @@ async fn a_second_path_carries_data_and_is_closed() {
 
 /// Either end is told of a path that the other one closes.
 #[tokio::test]
-async fn changes_of_paths_are_told() {
+async fn multipath_changes_of_paths_are_reported() {
     let identity = Identity::new();
     let config = ServerConfig::new(identity.server_tls()).with_transport(of_two_paths());
     let server = identity.server_with(1, settings(), config);
@@ -142,7 +142,7 @@ async fn changes_of_paths_are_told() {
 }
 
 #[tokio::test]
-async fn no_second_path_where_the_server_takes_one() {
+async fn multipath_is_refused_if_the_server_permits_one_path() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());

@@ -67,7 +67,7 @@ async fn exchange(connection: &equic_quic::Connection, length: usize) {
 
 /// Both ends' files are named alike and say what the counters say; the trace names the frames.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_and_a_trace_of_both_ends() {
+async fn qlog_files_and_a_trace_of_both_ends() {
     let folder = tempfile::tempdir().unwrap();
     let qlog = QlogFolder::open(folder.path()).unwrap();
     let text = Shared::default();
@@ -143,7 +143,7 @@ async fn files_and_a_trace_of_both_ends() {
 }
 
 #[test]
-fn folders_that_cannot_be_written() {
+fn qlog_folder_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -158,7 +158,7 @@ fn folders_that_cannot_be_written() {
 /// The connection does not care about what becomes of its logs: the folder is gone, nobody reads the
 /// trace.
 #[tokio::test]
-async fn a_log_that_cannot_be_written_ends_alone() {
+async fn qlog_that_cannot_be_written_ends_nothing_else() {
     struct Closed;
     impl Write for Closed {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -188,7 +188,7 @@ async fn a_log_that_cannot_be_written_ends_alone() {
 
 /// Packets that anybody can make up make no files.
 #[tokio::test]
-async fn what_is_not_genuine_is_not_logged() {
+async fn qlog_has_no_packets_that_are_not_authentic() {
     let folder = tempfile::tempdir().unwrap();
     let qlog = QlogFolder::open(folder.path()).unwrap();
     let identity = Identity::new();

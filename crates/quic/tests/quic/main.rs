@@ -14,6 +14,7 @@ mod identity;
 mod local;
 mod logs;
 mod own;
+mod panics;
 mod preferred;
 mod ready;
 mod renewal;

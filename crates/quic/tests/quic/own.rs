@@ -33,7 +33,7 @@ async fn exchange(connection: Connection, data: Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_streams_on_many_connections() {
+async fn stream_many_on_many_connections() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -59,7 +59,7 @@ async fn many_streams_on_many_connections() {
 }
 
 #[tokio::test]
-async fn a_long_body_both_ways() {
+async fn stream_long_body_both_ways() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -75,7 +75,7 @@ async fn a_long_body_both_ways() {
 
 /// The system distributes clients over the sockets; each stays with its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_sockets_share_a_port() {
+async fn socket_group_shares_a_port() {
     let identity = Identity::new();
     let server = identity.server(4);
     echo(server.clone());
@@ -97,7 +97,7 @@ async fn several_sockets_share_a_port() {
 }
 
 #[tokio::test]
-async fn closing_tells_code_and_reason() {
+async fn close_delivers_code_and_reason() {
     let identity = Identity::new();
     let server = identity.server(1);
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -133,7 +133,7 @@ async fn closing_tells_code_and_reason() {
 
 /// A connection that is dropped says goodbye: with its last stream, not before.
 #[tokio::test]
-async fn the_last_handle_closes() {
+async fn close_by_dropping_the_last_handle() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -153,7 +153,7 @@ async fn the_last_handle_closes() {
 
 /// What is read in place is what was written, no more at a time than asked for; the connection may be used meanwhile.
 #[tokio::test]
-async fn data_is_read_where_it_lies() {
+async fn stream_data_is_read_without_a_copy() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -185,7 +185,7 @@ async fn data_is_read_where_it_lies() {
 }
 
 #[tokio::test]
-async fn reset_and_stop_arrive() {
+async fn stream_reset_and_stop_arrive() {
     let identity = Identity::new();
     let server = identity.server(1);
     serve(server.clone(), |connection| async move {
@@ -208,7 +208,7 @@ async fn reset_and_stop_arrive() {
 /// A writer gets no further than windows and buffers while nobody reads, and nothing is lost by giving
 /// up waiting.
 #[tokio::test]
-async fn who_does_not_read_holds_the_writer_up() {
+async fn flow_control_blocks_the_writer_if_nobody_reads() {
     let identity = Identity::new();
     let streams = StreamConfig {
         send_buffer: 64 * 1024,
@@ -271,7 +271,7 @@ async fn who_does_not_read_holds_the_writer_up() {
 
 /// Attempts that are ignored, refused and not decided on.
 #[tokio::test]
-async fn attempts_are_decided_on() {
+async fn accept_can_refuse_retry_and_ignore() {
     let identity = Identity::new();
     let server = identity.server(1);
     let asked = Arc::new(AtomicUsize::new(0));
@@ -300,7 +300,7 @@ async fn attempts_are_decided_on() {
 }
 
 #[tokio::test]
-async fn no_more_attempts_after_the_end() {
+async fn accept_ends_with_the_endpoint() {
     let identity = Identity::new();
     let server = identity.server(2);
     let address = server.local_addr().unwrap();
@@ -328,7 +328,7 @@ fn heeding(bind: &str) -> Endpoint {
 
 /// Both families, alone and on one socket; attempts side by side, each with an error of its own.
 #[tokio::test]
-async fn where_nothing_listens_is_known_without_waiting() {
+async fn icmp_port_unreachable_ends_connecting_at_once() {
     let identity = Identity::new();
     let mut config = identity.client();
     // It ends by what the network says, or never.
@@ -364,7 +364,7 @@ async fn where_nothing_listens_is_known_without_waiting() {
 /// The server is gone without a word, and the network says so with every packet: that is for QUIC's
 /// timers to judge, as anybody could say it.
 #[tokio::test]
-async fn who_has_answered_is_not_ended_by_icmp() {
+async fn icmp_does_not_end_a_connection_that_was_answered() {
     let identity = Identity::new();
     let config = server_config(&identity);
     let (tell, address) = std::sync::mpsc::channel();
@@ -406,7 +406,7 @@ async fn who_has_answered_is_not_ended_by_icmp() {
 /// Linux forbids datagrams to the broadcast address (`EACCES`) unless the socket asks for them. Where no
 /// route exists, it says so (`ENETUNREACH`).
 #[tokio::test]
-async fn unreachable_is_known_at_once_where_sending_is_refused() {
+async fn icmp_is_not_needed_if_sending_is_refused() {
     let identity = Identity::new();
     let mut config = identity.client();
     config.transport = Arc::new(TransportConfig {
@@ -441,7 +441,7 @@ fn server_config(identity: &Identity) -> ServerConfig {
 }
 
 #[tokio::test]
-async fn addresses_and_names_that_cannot_be() {
+async fn connect_to_invalid_addresses_and_names() {
     let identity = Identity::new();
     let client = client();
     let config = identity.client();
@@ -457,7 +457,7 @@ async fn addresses_and_names_that_cannot_be() {
 
 /// A runtime that ends takes its connections along; handles elsewhere notice.
 #[test]
-fn the_end_of_the_runtime_ends_waiting() {
+fn runtime_that_ends_ends_waiting() {
     let identity = Identity::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (client, connection) = runtime.block_on(async {
@@ -484,7 +484,7 @@ impl std::task::Wake for Counted {
 
 /// Who stops to wait for the end is forgotten: a task for each stream may wait for it beside its stream.
 #[tokio::test]
-async fn waiting_for_the_end_and_stopping_leaves_nothing() {
+async fn close_and_wait_idle_leave_nothing() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());

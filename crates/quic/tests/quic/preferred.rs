@@ -11,7 +11,7 @@ use crate::common::{Identity, NAME, body, echo, settings, soon};
 /// A client follows over a socket of IPv4, and over one of both families, on which the server's address
 /// is an IPv6 one with an IPv4 one in it.
 #[tokio::test]
-async fn a_preferred_ipv4_address_is_followed_from_any_socket() {
+async fn migration_to_a_preferred_ipv4_address_from_any_socket() {
     let identity = Identity::new();
     let sockets = Endpoint::bind("[::]:0".parse().unwrap(), 1, None).unwrap();
     let port = sockets[0].local_addr().unwrap().port();

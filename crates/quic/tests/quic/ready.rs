@@ -22,7 +22,7 @@ impl SecureRandom for Counting {
 /// The clock of a handshake starts when `connect` is called, and a server is ready when it has been made:
 /// the randomness has been asked for by then, without a connection.
 #[tokio::test]
-async fn the_cryptography_is_warm_before_the_first_connection() {
+async fn aead_is_initialised_before_the_first_connection() {
     static CLIENT: Counting = Counting(AtomicUsize::new(0));
     static SERVER: Counting = Counting(AtomicUsize::new(0));
     let settings = |random: &'static Counting| {

@@ -120,7 +120,7 @@ async fn through_rotations<T, F: Future<Output = T>>(
 }
 
 #[tokio::test]
-async fn a_connection_outlives_all_rotations() {
+async fn key_update_and_cid_rotation_during_a_long_connection() {
     let identity = Identity::new();
     let ring = Arc::new(RwLock::new(KeyRing::generate(Clock::Monotonic).unwrap()));
     let server = server(&identity, &ring);
@@ -143,7 +143,7 @@ async fn a_connection_outlives_all_rotations() {
 
 /// quinn's client retires what it is asked to.
 #[tokio::test]
-async fn a_connection_of_quinn_outlives_all_rotations() {
+async fn key_update_and_cid_rotation_with_quinn() {
     let identity = Identity::new();
     let ring = Arc::new(RwLock::new(KeyRing::generate(Clock::Monotonic).unwrap()));
     let server = server(&identity, &ring);

@@ -25,7 +25,7 @@ impl ControllerFactory for Factory {
 }
 
 #[tokio::test]
-async fn congestion_control_of_ones_own() {
+async fn congestion_controller_of_the_application() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -46,7 +46,7 @@ async fn congestion_control_of_ones_own() {
 }
 
 #[tokio::test]
-async fn datagrams_of_one_size() {
+async fn mtu_fixed_datagram_size() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -69,7 +69,7 @@ async fn datagrams_of_one_size() {
 }
 
 #[tokio::test]
-async fn another_certificate_from_now_on() {
+async fn tls_certificate_is_replaced_for_new_connections() {
     let (before, after) = (Identity::new(), Identity::new());
     let server = before.server(2);
     echo(server.clone());
@@ -86,7 +86,7 @@ async fn another_certificate_from_now_on() {
 
 /// An endpoint of a client becomes one of a server, and refuses clients while it has no configuration again.
 #[tokio::test]
-async fn a_server_for_a_while() {
+async fn accept_for_a_while() {
     let identity = Identity::new();
     let config = || Some(ServerConfig::new(identity.server_tls()));
     let sockets = Endpoint::bind("0.0.0.0:0".parse().unwrap(), 1, None).unwrap();
@@ -110,7 +110,7 @@ async fn a_server_for_a_while() {
 
 /// Attempts that come together wake all that wait for one.
 #[tokio::test]
-async fn two_attempts_at_once_are_for_two_that_wait() {
+async fn accept_hands_two_attempts_to_two_waiters() {
     let identity = Identity::new();
     let server = identity.server(1);
     let (one, other, config) = (client(), client(), identity.client());
@@ -139,7 +139,7 @@ async fn two_attempts_at_once_are_for_two_that_wait() {
 
 /// Whichever comes first: a socket on every address answers, as a server's, from the address it was asked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_socket_beside_a_new_configuration_is_a_servers() {
+async fn socket_and_configuration_are_replaced_together() {
     let identity = Identity::new();
     let any = || Endpoint::bind("0.0.0.0:0".parse().unwrap(), 1, None).unwrap();
     for round in 0..20 {
@@ -174,7 +174,7 @@ async fn a_new_socket_beside_a_new_configuration_is_a_servers() {
 }
 
 #[tokio::test]
-async fn a_configuration_for_one_client() {
+async fn config_for_one_client() {
     let (usual, special) = (Identity::new(), Identity::new());
     let server = usual.server(1);
     let address = server.local_addr().unwrap();
@@ -188,7 +188,7 @@ async fn a_configuration_for_one_client() {
 }
 
 #[tokio::test]
-async fn the_default_configuration_of_clients() {
+async fn config_default_of_clients() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -202,7 +202,7 @@ async fn the_default_configuration_of_clients() {
 
 /// In one line each, with the crypto provider of this crate's features.
 #[tokio::test]
-async fn one_line_constructors() {
+async fn config_one_line_constructors() {
     let identity = Identity::new();
     let chain = vec![identity.certificate.clone()];
     let config = ServerConfig::with_single_cert(chain, identity.key.clone_key()).unwrap();
@@ -224,7 +224,7 @@ async fn one_line_constructors() {
 }
 
 #[tokio::test]
-async fn reading_to_the_end_has_a_limit() {
+async fn stream_read_to_end_has_a_limit() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -248,7 +248,7 @@ async fn reading_to_the_end_has_a_limit() {
 
 /// Datagrams wait for room, one after the other, and for no longer than the connection is open.
 #[tokio::test]
-async fn room_for_datagrams() {
+async fn datagram_send_buffer_has_a_limit() {
     const COUNT: u32 = 200;
     let identity = Identity::new();
     let server = identity.server(1);
@@ -297,7 +297,7 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
 
 /// Which stream goes first is the transport's matter, and tested there.
 #[tokio::test]
-async fn priorities_of_streams() {
+async fn stream_priorities() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());

@@ -70,19 +70,20 @@ async fn handed_while_moving(steered: bool, hidden: bool) -> u64 {
 }
 
 #[tokio::test]
-async fn the_kernel_finds_the_socket_of_a_client_that_has_moved() {
+async fn steering_by_the_kernel_finds_the_socket_of_a_client_that_migrated() {
     assert_eq!(handed_while_moving(true, false).await, 0);
 }
 
-/// Where the kernel does not choose by the ID, the endpoint does: twelve moves that all hit one of eight sockets are no chance.
+/// Where the kernel does not choose by the ID, the endpoint does: twelve moves that all hit one of eight sockets are
+/// no chance.
 #[tokio::test]
-async fn sockets_hand_each_other_what_the_kernel_gave_to_the_wrong_one() {
+async fn steering_hands_packets_of_the_wrong_socket_on() {
     assert_ne!(handed_while_moving(false, false).await, 0);
 }
 
 /// IDs that hide their socket (RFC 9000 s.9.5): the kernel cannot choose by them, the endpoint can.
 #[tokio::test]
-async fn sockets_hand_each_other_packets_to_ids_that_hide_their_socket() {
+async fn steering_hands_packets_to_hidden_ids_on() {
     assert_ne!(handed_while_moving(true, true).await, 0);
 }
 
@@ -118,7 +119,7 @@ async fn rebinding_nat(server: SocketAddr) -> SocketAddr {
 /// The client's last flight begins with long headers, by whose IDs the kernel does not choose. Most of these
 /// handshakes go on at another of eight sockets.
 #[tokio::test]
-async fn handshakes_complete_on_several_sockets_after_a_nat_has_rebound() {
+async fn steering_completes_handshakes_after_a_nat_rebinding() {
     let _alone = ALONE.lock().await;
     for hidden in [false, true] {
         let identity = Identity::new();

@@ -11,7 +11,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use crate::common::{ALPN, Identity, NAME, client, connect, echo, settings};
 
 #[test]
-fn post_quantum_key_exchange_comes_first() {
+fn tls_post_quantum_key_exchange_comes_first() {
     let usual = default_provider();
     let preferred = prefer_post_quantum(&usual).unwrap();
     let names = |provider: &CryptoProvider| -> Vec<NamedGroup> {
@@ -28,7 +28,7 @@ fn post_quantum_key_exchange_comes_first() {
 }
 
 #[tokio::test]
-async fn a_server_as_it_is_takes_post_quantum_key_exchange() {
+async fn tls_post_quantum_key_exchange_with_a_default_server() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -41,7 +41,7 @@ async fn a_server_as_it_is_takes_post_quantum_key_exchange() {
 
 /// A chain that is remembered says nothing of who has its key.
 #[tokio::test]
-async fn a_remembered_certificate_does_not_help_who_has_not_its_key() {
+async fn tls_remembered_certificate_needs_its_key() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -71,7 +71,7 @@ async fn a_remembered_certificate_does_not_help_who_has_not_its_key() {
 /// A certificate with many names, which say much the same.
 #[cfg(feature = "cert-compression")]
 #[tokio::test]
-async fn a_compressed_certificate_takes_fewer_bytes() {
+async fn tls_compressed_certificate_takes_fewer_bytes() {
     use rustls::pki_types::PrivateKeyDer;
 
     let names = (0..500).map(|index| format!("host-{index}.{NAME}"));

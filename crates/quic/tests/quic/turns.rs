@@ -12,7 +12,7 @@ use crate::common::{Identity, body, client, connect, echo, serve, settings, soon
 /// Of many streams that come together some are answered before the others are accepted, so that both ends of a
 /// connection work at the same time.
 #[tokio::test]
-async fn streams_that_come_together_are_accepted_a_few_at_a_time() {
+async fn accept_streams_a_few_at_a_time() {
     const STREAMS: usize = 32;
     let identity = Identity::new();
     let server = identity.server(1);
@@ -55,7 +55,7 @@ async fn streams_that_come_together_are_accepted_a_few_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_buffer_in_pieces_is_written_as_one() {
+async fn send_of_a_buffer_in_pieces_is_one_write() {
     let identity = Identity::new();
     let server = identity.server(1);
     echo(server.clone());
@@ -83,10 +83,10 @@ async fn a_buffer_in_pieces_is_written_as_one() {
     assert!(poll_fn(|cx| send.poll_write_buf(cx, &mut &b"more"[..])).await.is_err());
 }
 
-/// What is acknowledged at once, several datagrams that came together, is acknowledged by the answer: an application is told of
-/// data before anything is sent.
+/// What is acknowledged at once, several datagrams that came together, is acknowledged by the answer: an application
+/// is told of data before anything is sent.
 #[tokio::test]
-async fn an_answer_and_the_acknowledgement_are_one_datagram() {
+async fn send_puts_answer_and_acknowledgement_into_one_datagram() {
     use tokio::io::AsyncReadExt as _;
 
     const REQUEST: usize = 3_000;
@@ -123,7 +123,7 @@ async fn an_answer_and_the_acknowledgement_are_one_datagram() {
 /// A client's request goes with the last flight of its handshake, and the answer with what the server has to say then:
 /// applications are told that the handshake is complete before these are sent.
 #[tokio::test]
-async fn a_handshake_and_an_exchange_are_two_datagrams_from_each_end() {
+async fn send_takes_two_datagrams_per_end_for_handshake_and_exchange() {
     const CONNECTIONS: u64 = 50;
     let identity = Identity::new();
     let server = identity.server(1);

@@ -1,14 +1,18 @@
-//! Plots as SVG text and PNG pixels.
+//! Plots as SVG text and, with the feature `png`, as PNG pixels.
 //!
 //! * `line.rs`: [`LinePlot`], time series over shaded and labelled [`Phase`]s.
 //! * `ecdf.rs`: [`EcdfPlot`], distributions. `bar.rs`: [`BarPlot`], grouped bars with intervals.
 //! * `frame.rs`: the common parts: title, legend, axes, grid. `axis.rs`: [`Axis`] and its ticks.
 //!   `canvas.rs`: shapes as SVG elements. `text.rs`: estimated width of texts.
-//! * `png.rs`: conversion of SVG to PNG.
+//! * `png.rs`: conversion of SVG to PNG. `no_png.rs`: its replacement without the feature `png`.
 //!
 //! Start with [`LinePlot`]. The caller describes a plot, which is then drawn as an [`Svg`]. The
 //! same description gives the same text. The colours are those of Okabe and Ito, which colour-blind
 //! people can distinguish. Lines also differ in their dashes, for black-and-white print.
+//!
+//! The `svg` crate writes elements, and `resvg` makes pixels from the same SVG with the machine's fonts.
+//! plotters draws at whole pixels (its issue 128) and has no phases; charming needs a JavaScript engine
+//! for PNG.
 
 mod axis;
 mod bar;
@@ -16,6 +20,7 @@ mod canvas;
 mod ecdf;
 mod frame;
 mod line;
+#[cfg_attr(not(feature = "png"), path = "no_png.rs")]
 mod png;
 mod text;
 
@@ -55,6 +60,9 @@ pub enum PlotError {
         /// Height in pixels.
         height: u32,
     },
+    /// The program was built without the feature `png`.
+    #[error("this build draws no PNG: convert the SVG file, or build with `--features png`")]
+    NoPng,
     /// The machine has no fonts, so a PNG would have no text.
     #[error("no font is installed, so a PNG would have no text: apt-get install fonts-dejavu-core")]
     NoFont,
@@ -66,6 +74,8 @@ pub enum PlotError {
     Write(#[from] crate::WriteError),
 }
 
+/// True if this build draws PNG files: it has the feature `png`.
+pub const PNG: bool = cfg!(feature = "png");
 /// Minimum width and height of a plot, in pixels.
 pub const MIN_SIDE: u32 = 200;
 /// Maximum width and height of a plot, in pixels (a PNG of this size takes 400 MB to render).
@@ -94,11 +104,11 @@ impl Svg {
     /// screens and print) and the fonts of this machine.
     ///
     /// # Errors
-    /// Fails with [`PlotError::NoFont`] on a machine without fonts, with [`PlotError::Size`] if the
-    /// scale makes the picture too large or too small, or with [`PlotError::Render`] if the
-    /// renderer fails.
+    /// Fails with [`PlotError::NoPng`] without the feature `png`, with [`PlotError::NoFont`] on a
+    /// machine without fonts, with [`PlotError::Size`] if the scale makes the picture too large or
+    /// too small, or with [`PlotError::Render`] if the renderer fails.
     pub fn to_png(&self, scale: f32) -> Result<Vec<u8>, PlotError> {
-        png::render(&self.text, scale, &png::fonts()?)
+        png::render(&self.text, scale)
     }
 
     /// Writes the SVG file. The file is replaced atomically.
@@ -116,13 +126,27 @@ impl Svg {
     pub fn write_png(&self, path: impl AsRef<Path>, scale: f32) -> Result<(), PlotError> {
         Ok(crate::file::write(path.as_ref(), &self.to_png(scale)?)?)
     }
+
+    /// Writes `NAME.svg` into a folder and, if this build draws PNG files ([`PNG`]), `NAME.png`.
+    ///
+    /// # Errors
+    /// Fails as [`Svg::write_svg`] and [`Svg::write_png`] do, but not with [`PlotError::NoPng`].
+    pub fn write_into(&self, folder: &Path, name: &str, scale: f32) -> Result<(), PlotError> {
+        self.write_svg(folder.join(format!("{name}.svg")))?;
+        if PNG { self.write_png(folder.join(format!("{name}.png")), scale) } else { Ok(()) }
+    }
 }
 
-/// Checks that this machine can render a PNG. Call it before an experiment, not after it.
+/// Checks that this machine can draw what this build draws: a PNG needs a font. Call it before an
+/// experiment, not after it.
 ///
 /// # Errors
-/// Fails as [`Svg::to_png`] does.
+/// Fails as [`Svg::to_png`] does. Without the feature `png`, it succeeds, because an SVG needs no
+/// font.
 pub fn check_fonts() -> Result<(), PlotError> {
+    if !PNG {
+        return Ok(());
+    }
     let axis = || Axis::new("x", "");
     let probe = LinePlot::new("probe", axis(), axis()).size(MIN_SIDE, MIN_SIDE);
     probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
@@ -142,6 +166,8 @@ fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
+#[cfg(test)]
+mod png_tests;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

@@ -12,7 +12,7 @@ const FAMILIES: [&str; 6] =
     ["DejaVu Sans", "Verdana", "Bitstream Vera Sans", "Noto Sans", "Liberation Sans", "Arial"];
 
 /// The fonts installed. They are read once, because that takes longer than to draw a plot.
-pub(super) fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
+fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
     static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
     if let Some(fonts) = FONTS.get() {
         return Ok(Arc::clone(fonts));
@@ -35,12 +35,12 @@ fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotE
     Ok(Arc::new(database))
 }
 
-/// Renders the SVG, with `scale` pixels per SVG pixel.
-pub(super) fn render(
-    svg: &str,
-    scale: f32,
-    fonts: &Arc<fontdb::Database>,
-) -> Result<Vec<u8>, PlotError> {
+/// Renders the SVG with the fonts of this machine, with `scale` pixels per SVG pixel.
+pub(super) fn render(svg: &str, scale: f32) -> Result<Vec<u8>, PlotError> {
+    render_with(svg, scale, &fonts()?)
+}
+
+fn render_with(svg: &str, scale: f32, fonts: &Arc<fontdb::Database>) -> Result<Vec<u8>, PlotError> {
     let refused = |error: &dyn std::fmt::Display| PlotError::Render(error.to_string());
     let options = usvg::Options { fontdb: Arc::clone(fonts), ..Default::default() };
     let tree = usvg::Tree::from_str(svg, &options).map_err(|error| refused(&error))?;
@@ -71,7 +71,7 @@ mod tests {
     fn what_is_not_svg_is_an_error() {
         let fonts = Arc::new(fontdb::Database::new());
         for bad in ["", "<svg", "<html/>"] {
-            assert!(matches!(render(bad, 1.0, &fonts), Err(PlotError::Render(_))), "{bad}");
+            assert!(matches!(render_with(bad, 1.0, &fonts), Err(PlotError::Render(_))), "{bad}");
         }
     }
 }

@@ -138,8 +138,25 @@ impl Grid {
         &self.scenarios
     }
 
-    /// Reads the scenario of a cell: the document without the grid, with the cell's values
-    /// inserted.
+    /// Returns the keys that these cells write, each with its value as text: `network.link.rate`, `flow.1.size`. The
+    /// values of the axes are inserted. A key that is not written, and so has its default, is absent.
+    pub fn written(&self, cells: impl IntoIterator<Item = usize>) -> Vec<BTreeMap<String, String>> {
+        let mut document = DeTable::parse_recoverable(&self.text).0.into_inner();
+        let values = document.remove("grid");
+        let traces = Rc::new(RefCell::new(Traces::kept(self.traces.clone())));
+        let keys = |cell| {
+            let mut reader = Reader::new(&self.text, &traces);
+            let mut keys = BTreeMap::new();
+            let cell = self.insert(&mut reader, &document, values.as_ref(), cell);
+            for (key, value) in &cell {
+                flatten(key.get_ref(), value.get_ref(), &mut keys);
+            }
+            keys
+        };
+        cells.into_iter().map(keys).collect()
+    }
+
+    /// Reads the scenario of a cell.
     fn read<'i>(
         &self,
         mut reader: Reader,
@@ -147,6 +164,18 @@ impl Grid {
         values: Option<&Value<'i>>,
         cell: usize,
     ) -> Result<Scenario, ScenarioError> {
+        let document = self.insert(&mut reader, document, values, cell);
+        super::read(reader, &document)
+    }
+
+    /// Returns the document of a cell: the one without the grid, with the cell's values inserted.
+    fn insert<'i>(
+        &self,
+        reader: &mut Reader,
+        document: &DeTable<'i>,
+        values: Option<&Value<'i>>,
+        cell: usize,
+    ) -> DeTable<'i> {
         let mut document = document.clone();
         if let Some(DeValue::Table(grid)) = values.map(Spanned::get_ref) {
             for (axis, index) in self.axes.iter().zip(self.chosen(cell)) {
@@ -160,14 +189,14 @@ impl Grid {
                     DeValue::Table(several) => {
                         let keys = several.iter().filter(|(key, _)| key.get_ref() != "name");
                         for (key, value) in keys {
-                            put(&mut reader, &mut document, key.get_ref(), value);
+                            put(reader, &mut document, key.get_ref(), value);
                         }
                     }
-                    _ => put(&mut reader, &mut document, &axis.name, value),
+                    _ => put(reader, &mut document, &axis.name, value),
                 }
             }
         }
-        super::read(reader, &document)
+        document
     }
 
     /// Returns the indices of a cell's values, one per axis.
@@ -288,6 +317,41 @@ fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Val
     }
 }
 
+/// Adds the keys below a key, with their values as text. Entries of a list of tables are counted from 1.
+fn flatten(path: &str, value: &DeValue<'_>, keys: &mut BTreeMap<String, String>) {
+    match value {
+        DeValue::Table(table) => {
+            for (key, value) in table {
+                flatten(&format!("{path}.{}", key.get_ref()), value.get_ref(), keys);
+            }
+        }
+        DeValue::Array(list) if list.iter().any(|one| one.get_ref().is_table()) => {
+            for (index, value) in list.iter().enumerate() {
+                flatten(&format!("{path}.{}", index + 1), value.get_ref(), keys);
+            }
+        }
+        other => {
+            keys.insert(path.to_owned(), plain(other));
+        }
+    }
+}
+
+/// Returns a value as text.
+fn plain(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Array(list) => {
+            let all: Vec<String> = list.iter().map(|one| plain(one.get_ref())).collect();
+            all.join(", ")
+        }
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Table(_) => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +387,24 @@ mod tests {
         assert_eq!((link.there.mtu(), link.there.rate.mean()), (9_000, 2e6));
         let other = &grid.scenarios()[0];
         assert_eq!((other.flows[0].name.as_str(), other.flows[0].tcp.mss), ("quic cubic", None));
+    }
+
+    #[test]
+    fn keys_of_a_cell_are_those_that_it_writes() {
+        let grid = Grid::parse(GRID).unwrap_or_else(|error| panic!("{error}"));
+        let written = grid.written([0, 11]);
+        let key = |cell: usize, key: &str| written[cell].get(key).map(String::as_str);
+        assert_eq!(
+            (key(0, "network.link.rate"), key(1, "network.link.rate")),
+            (Some("1 Mb/s"), Some("2 Mb/s"))
+        );
+        assert_eq!((key(0, "flow.1.tcp.mss"), key(1, "flow.1.tcp.mss")), (None, Some("536")));
+        assert_eq!(
+            (key(0, "flow.1.size"), key(0, "network.link.mtu")),
+            (Some("10 KB"), Some("1300"))
+        );
+        assert_eq!((key(0, "limit"), key(0, "grid")), (None, None));
+        assert_eq!(written[0].len(), 7, "{written:?}");
     }
 
     #[test]
@@ -369,6 +451,6 @@ mod tests {
         assert!(unnamed.starts_with("line 10") && unnamed.contains("`name`"), "{unnamed}");
         assert!(told("seeds = 1").contains("[grid]"));
         let scenario = Scenario::parse(GRID).unwrap_err().to_string();
-        assert!(scenario.contains("equic sim sweep"), "{scenario}");
+        assert!(scenario.contains("equic-lab sim sweep"), "{scenario}");
     }
 }

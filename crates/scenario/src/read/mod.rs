@@ -57,7 +57,11 @@ impl Scenario {
             reader.complain(offset, "", error.message());
         }
         if let Some(grid) = document.get_ref().get("grid") {
-            reader.complain(grid.span().start, "grid", "this is a grid: `equic sim sweep` runs it");
+            reader.complain(
+                grid.span().start,
+                "grid",
+                "this is a grid: `equic-lab sim sweep` runs it",
+            );
         }
         if !reader.is_clean() {
             return Err(ScenarioError::new(reader.into_problems()));

@@ -202,20 +202,33 @@ fn applications(summary: &Summary) -> Vec<Table> {
 
 /// Returns the harm to each flow, or `None` if it was not measured.
 fn harm(summary: &Summary) -> Option<Table> {
-    let harms = summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm.as_ref()?)));
-    let mut table = Table::new([
-        Column::text("flow"),
-        Column::number("harm to goodput"),
-        Column::number("95 % interval"),
-        Column::number("harm to completion"),
-        Column::number("95 % interval"),
-    ])
-    .title("Harm by the others: 0 none, 1 all");
-    for (name, harm) in harms {
-        let how = |value: f64| format!("{value:.3}");
+    let how = |value: f64| format!("{value:.3}");
+    let share =
+        |value: f64| format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned();
+    let harms = || summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm?)));
+    // Usually all flows have as many connections; then the header has it.
+    let (_, first) = harms().next()?;
+    let equal = harms().all(|(_, harm)| harm.equal_share == first.equal_share);
+    let goodput = Column::number("harm to goodput");
+    let goodput = match equal {
+        true => goodput.unit(format!("equal share = {}", share(first.equal_share))),
+        false => goodput,
+    };
+    let mut columns = vec![Column::text("flow"), goodput, Column::number("95 % interval")];
+    if !equal {
+        columns.push(Column::number("equal share"));
+    }
+    columns.extend([Column::number("harm to completion"), Column::number("95 % interval")]);
+    let mut table = Table::new(columns).title("Harm by the others: 0 none, 1 all");
+    for (name, harm) in harms() {
         let (goodput, goodput_within) = shown(harm.goodput, how);
         let (completion, completion_within) = shown(harm.completion, how);
-        table.row([name.clone(), goodput, goodput_within, completion, completion_within]);
+        let mut cells = vec![name.clone(), goodput, goodput_within];
+        if !equal {
+            cells.push(share(harm.equal_share));
+        }
+        cells.extend([completion, completion_within]);
+        table.row(cells);
     }
     (!table.is_empty()).then_some(table)
 }

@@ -113,6 +113,9 @@ pub struct Harm {
     pub goodput: Option<Figure>,
     /// Harm to completion time: (shared - alone) / shared, for each seed in which both completed.
     pub completion: Option<Figure>,
+    /// Harm to goodput if all connections share one bottleneck equally all the time: 0.5 for two flows of one
+    /// connection each.
+    pub equal_share: f64,
 }
 
 /// Summary of all runs of a scenario.
@@ -177,6 +180,7 @@ impl Summary {
     /// Adds the harm to the flow with this index in the description. `runs` have all flows, `alone`
     /// only this one (`equic_scenario::play::Part::Flow`), with the same seeds.
     pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
+        let all: usize = self.flows.iter().map(|flow| flow.connections).sum();
         let Some(summary) = self.flows.get_mut(flow) else { return };
         let own = |run: &RunOutcome, value: &dyn Fn(&FlowOutcome) -> Option<f64>| {
             let own = run.flows.iter().filter(|one| one.name == summary.name);
@@ -197,6 +201,7 @@ impl Summary {
         let harm = Harm {
             goodput: harm(&mut goodput.map(|(beside, alone)| (alone - beside) / alone)),
             completion: harm(&mut completion.map(|(beside, alone)| (beside - alone) / beside)),
+            equal_share: 1.0 - summary.connections as f64 / all.max(1) as f64,
         };
         summary.harm = Some(harm);
     }

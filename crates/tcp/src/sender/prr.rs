@@ -51,7 +51,7 @@ mod tests {
     /// 20 segments outstanding, the first lost. With a threshold of 10, one segment is sent for
     /// every second one delivered, and the window ends at 10 (the first example of RFC 6937 s.3.1).
     #[test]
-    fn one_loss_is_spread_over_a_round_trip() {
+    fn prr_spreads_one_loss_over_a_round_trip() {
         let mut prr = Prr::new(10 * MSS, 20 * MSS);
         // Segment 0 is lost, 1 to 3 are delivered. In total, 19 are delivered.
         let (mut pipe, mut sent) = (19 * MSS, Vec::new());
@@ -73,7 +73,7 @@ mod tests {
     /// 15 of 20 segments are lost at once. The sender sends as much as is delivered (PRR-CRB), and
     /// one more each time without further loss (PRR-SSRB), up to the threshold.
     #[test]
-    fn a_burst_of_losses_is_filled_up_slowly() {
+    fn prr_recovers_slowly_from_a_burst_of_losses() {
         let mut prr = Prr::new(10 * MSS, 20 * MSS);
         assert_eq!(prr.on_ack(MSS, 4 * MSS, MSS, false), MSS);
         prr.on_sent(MSS);

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_in_one_fate_each() {
+    fn scoreboard_has_each_byte_in_one_state() {
         let mut board = flight(10);
         let mut delivered = Vec::new();
         board.acknowledge(100, &[(300, 500), (700, 800)], &mut delivered);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn transmissions_that_are_out_of_date_do_not_pile_up() {
+    fn scoreboard_does_not_accumulate_outdated_transmissions() {
         let mut board = flight(10);
         for round in 0..10_000 {
             board.retransmit(0, Timestamp::from_nanos(round), DeliveryMark::default());

@@ -1,10 +1,11 @@
-//! Connection IDs: those we gave out and those the peer gave us (RFC 9000 s.5.1).
+//! Connection IDs that this end and the peer have issued (RFC 9000 s.5.1).
 //!
-//! * `source.rs`: [`IdSource`] makes ours: a [`ConnectionIdGenerator`] the IDs, a [`ResetKey`] their stateless reset tokens;
-//! * `local.rs`: those that the peer may put on packets to us;
-//! * `remote.rs`: those that we may put on packets to the peer.
+//! * `source.rs`: [`IdSource`] generates this end's IDs with a [`ConnectionIdGenerator`], and their stateless reset
+//!   tokens with a [`ResetKey`];
+//! * `local.rs`: the IDs that the peer may use in packets to this end;
+//! * `remote.rs`: the IDs that this end may use in packets to the peer.
 //!
-//! [`EndpointEvent`], here, is what an endpoint has to know of a connection's IDs.
+//! An [`EndpointEvent`] reports a change to the endpoint, which routes datagrams by it.
 
 mod local;
 mod remote;
@@ -16,34 +17,34 @@ use std::collections::VecDeque;
 
 use equic_wire::{ConnectionId, ResetToken};
 
-use crate::rested::Seldom;
+use crate::lazy::LazyBox;
 
 pub(crate) use local::LocalIds;
 pub(crate) use remote::RemoteIds;
 pub(crate) use source::{BlindToken, ID_LEN, IdSource, RESET_KEY_LEN, ResetKey};
 pub use source::{ConnectionIdGenerator, RandomIds};
 
-/// What an endpoint has to know of a connection: a change of its connection IDs or reset tokens, by
-/// which the endpoint routes datagrams, or that its handshake is complete.
+/// A change of a connection that its endpoint must know: of its connection IDs or reset tokens, by which the endpoint
+/// routes datagrams, or the completion of its handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointEvent {
     /// Packets may carry this ID.
     Issued(ConnectionId),
-    /// Packets may not carry this ID any more.
+    /// Packets no longer carry this ID.
     Retired(ConnectionId),
-    /// A datagram that belongs to nobody and ends with this resets the connection.
+    /// A datagram that belongs to no connection and ends with this token resets the connection.
     TokenLearned(ResetToken),
-    /// A datagram that ends with this token does not reset the connection any more.
+    /// A datagram that ends with this token no longer resets the connection.
     TokenForgotten(ResetToken),
-    /// A server's handshake is complete: the client receives at its address.
+    /// A server's handshake is complete, so the client's address is validated.
     HandshakeComplete,
 }
 
-/// Changes that wait for an endpoint: seldom any.
-pub(crate) type Changes = Seldom<VecDeque<EndpointEvent>>;
+/// Changes that wait to be reported to an endpoint. There are rarely any.
+pub(crate) type Changes = LazyBox<VecDeque<EndpointEvent>>;
 
-/// Changes that wait for an endpoint; each turn of it leaves a few. Where there is none to ask for
-/// them the oldest go.
+/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without an endpoint, the
+/// oldest are dropped.
 const MAX_CHANGES: usize = 256;
 
 pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
@@ -53,22 +54,13 @@ pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
     changes.push_back(change);
 }
 
-/// Error of the peer in its use of connection IDs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdError {
-    /// More than we keep: CONNECTION_ID_LIMIT_ERROR.
-    Limit,
-    /// The peer's frame contradicts an earlier one or the connection's state: PROTOCOL_VIOLATION.
-    Violation,
-}
-
-/// An ID to tell the peer of.
+/// The content of a NEW_CONNECTION_ID frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewId {
-    /// Its sequence number.
+    /// The ID's sequence number.
     pub sequence: u64,
-    /// The ID.
+    /// The connection ID.
     pub id: ConnectionId,
-    /// For a stateless reset.
+    /// The ID's stateless reset token.
     pub token: ResetToken,
 }

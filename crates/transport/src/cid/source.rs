@@ -1,4 +1,4 @@
-//! Makes connection IDs and their stateless reset tokens.
+//! Generates connection IDs and their stateless reset tokens.
 
 use std::sync::Arc;
 
@@ -8,43 +8,42 @@ use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
 use zeroize::Zeroizing;
 
-/// Bytes of the connection IDs of [`RandomIds`] unless told: with a packet number of two bytes, as most peers send it, a short header
-/// has 16, a whole block of AES-GCM's hash.
+/// Default length of the IDs of [`RandomIds`], in bytes. With a packet number of two bytes, as most peers send it, a
+/// short header then has 16 bytes, which is one block of AES-GCM's hash.
 pub(crate) const ID_LEN: usize = 13;
 const _: () = assert!(1 + ID_LEN + 2 == 16);
 
-/// Makes the connection IDs of an endpoint, for routing by what is in them.
+/// Generates the connection IDs of an endpoint, so that packets can be routed by their content.
 pub trait ConnectionIdGenerator: Send + Sync {
-    /// An ID that was never given out before, of [`ConnectionIdGenerator::id_len`] bytes. Whoever
-    /// watches the path must not be able to tell which of them belong together (RFC 9000 s.5.1).
+    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to correlate the IDs
+    /// of a connection (RFC 9000 s.5.1).
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
-    /// Bytes of every ID: 1 to 20, always the same, for a short header carries no length.
+    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header carries no length.
     fn id_len(&self) -> usize;
 
-    /// Stateless reset token of an ID (RFC 9000 s.10.3.2), where somebody else may have to send the reset, such as
-    /// a gateway when this process is dead. None, for IDs that this generator does not make too: the endpoint makes
-    /// the token with a key of its own.
+    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2), if another device may have to send the reset,
+    /// such as a gateway after this process has ended. `None`, also for an ID of another generator: the endpoint
+    /// derives the token from its own key.
     fn reset_token(&self, _id: ConnectionId) -> Option<ResetToken> {
         None
     }
 
-    /// A number that changes when the IDs given out so far are to be replaced, as when keys are rotated that they
-    /// were made with ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). None:
-    /// that never happens.
+    /// Returns a number that changes when issued IDs must be replaced, for example because their keys were rotated
+    /// ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). `None`: they never are.
     fn generation(&self) -> Option<u64> {
         None
     }
 }
 
-/// IDs of random bytes: 13 unless told.
+/// IDs of random bytes. The default length is 13 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomIds {
     len: usize,
 }
 
 impl RandomIds {
-    /// IDs of so many bytes; taken to lie between 1 and 20.
+    /// Creates IDs of `len` bytes. A length outside 1 to 20 is replaced by the nearest limit.
     pub fn new(len: usize) -> RandomIds {
         RandomIds { len: len.clamp(1, ConnectionId::MAX_LEN) }
     }
@@ -72,8 +71,7 @@ impl ConnectionIdGenerator for RandomIds {
 /// Bytes of a [`ResetKey`].
 pub(crate) const RESET_KEY_LEN: usize = 32;
 
-/// Makes stateless reset tokens of IDs, so that they are known without being kept
-/// (RFC 9000 s.10.3.2).
+/// Derives stateless reset tokens from IDs, so that they need not be stored (RFC 9000 s.10.3.2).
 #[derive(Clone)]
 pub(crate) struct ResetKey {
     hkdf: &'static dyn Hkdf,
@@ -81,12 +79,12 @@ pub(crate) struct ResetKey {
 }
 
 impl ResetKey {
-    /// `key` is secret and random; `suite` gives HMAC.
+    /// Creates a key. `key` must be secret and random. `suite` provides HMAC.
     pub(crate) fn new(suite: &Suite, key: impl Into<Zeroizing<[u8; RESET_KEY_LEN]>>) -> ResetKey {
         ResetKey { hkdf: suite.suite.hkdf_provider, key: key.into() }
     }
 
-    /// The token of an ID.
+    /// Returns the token of an ID.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         let mut token = [0; ResetToken::LEN];
         let sum = self.sum(id.as_bytes());
@@ -94,16 +92,16 @@ impl ResetKey {
         ResetToken(token)
     }
 
-    /// A token of the peer in a form that can be looked up: how long that takes tells nothing of it
-    /// (RFC 9000 s.10.3.1).
+    /// Returns a token of the peer in a form that can be looked up. The time of a lookup then reveals nothing about
+    /// the token (RFC 9000 s.10.3.1).
     pub(crate) fn blind(&self, token: ResetToken) -> BlindToken {
-        // Longer than any ID, so that no ID's token comes out.
+        // Longer than any ID, so that the result is never the token of an ID.
         let mut message = [0; ResetToken::LEN + ConnectionId::MAX_LEN];
         message.iter_mut().zip(token.0).for_each(|(byte, token)| *byte = token);
         self.sum(&message)
     }
 
-    /// A number derived from the key, for another purpose than tokens. The label is longer than any ID.
+    /// Returns a number derived from the key, for another purpose than tokens. The label must be longer than any ID.
     pub(crate) fn number(&self, label: &[u8]) -> u64 {
         debug_assert!(label.len() > ConnectionId::MAX_LEN, "no token of an ID comes out");
         self.sum(label).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))

@@ -1,6 +1,6 @@
 use equic_wire::{ConnectionId, ResetToken};
 
-use super::local::PARTED_FOR;
+use super::local::KEPT_RETIRED_FOR;
 use super::*;
 use crate::Timestamp;
 
@@ -15,7 +15,7 @@ pub(super) fn new(sequence: u64) -> NewId {
 }
 
 #[test]
-fn what_an_endpoint_has_to_know() {
+fn cid_changes_are_reported_to_the_endpoint() {
     let mut remote = RemoteIds::new(id(0), 3);
     remote.set_handshake_token(new(0).token);
     remote.on_new(new(1), 0).unwrap();
@@ -25,7 +25,7 @@ fn what_an_endpoint_has_to_know() {
     remote.retire(2);
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
     let token = |sequence| new(sequence).token;
-    // Of an ID that nothing was sent to nobody has to know.
+    // An ID to which nothing was sent is not reported.
     assert_eq!(
         changes,
         [
@@ -40,9 +40,9 @@ fn what_an_endpoint_has_to_know() {
     local.on_retire(NOW, 0, id(1)).unwrap();
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| local.poll_change()).collect();
     assert_eq!(changes, [EndpointEvent::Issued(id(1))], "packets may be under way to the other");
-    local.rest(NOW + PARTED_FOR / 2);
+    local.shrink(NOW + KEPT_RETIRED_FOR / 2);
     assert_eq!(local.poll_change(), None);
-    local.rest(NOW + PARTED_FOR);
+    local.shrink(NOW + KEPT_RETIRED_FOR);
     assert_eq!(
         (local.poll_change(), local.contains(id(0))),
         (Some(EndpointEvent::Retired(id(0))), false)
@@ -50,7 +50,7 @@ fn what_an_endpoint_has_to_know() {
 }
 
 #[test]
-fn tokens_belong_to_ids_and_keys() {
+fn cid_reset_tokens_depend_on_id_and_key() {
     let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
     let suite = suite.quic_suite().unwrap();
     let (key, other) = (ResetKey::new(&suite, [1; 32]), ResetKey::new(&suite, [2; 32]));

@@ -21,7 +21,7 @@ pub(crate) struct Cubic {
     window: f64,
     threshold: Option<f64>,
     recovery_start: Option<Timestamp>,
-    /// Nothing sent since then was acknowledged yet.
+    /// True until a packet is acknowledged that was sent after the reduction.
     recovering: bool,
     hystart: HyStart,
     /// The window before the last reduction, after fast convergence (RFC 9438 s.4.7); bytes.
@@ -35,7 +35,7 @@ pub(crate) struct Cubic {
 /// A stage of congestion avoidance (RFC 9438 s.4.2).
 #[derive(Debug, Clone)]
 struct Epoch {
-    /// Moved on by the time in which nothing was there to send (RFC 9438 s.5.8).
+    /// Start of the stage, moved by times without data to send (RFC 9438 s.5.8).
     start: Timestamp,
     /// The plateau of the curve: `w_max`, or the window if that is above it; bytes.
     origin: f64,
@@ -47,7 +47,7 @@ struct Epoch {
 }
 
 impl Cubic {
-    /// In slow start, for datagrams of so many bytes.
+    /// Creates a controller in slow start, for datagrams of this size.
     pub(crate) fn new(datagram: u16) -> Cubic {
         Cubic {
             datagram: datagram.into(),
@@ -64,7 +64,7 @@ impl Cubic {
         }
     }
 
-    /// As Google QUIC had it: one connection that behaves as two do, and begins with 32 packets.
+    /// Creates the controller of Google QUIC: one connection that behaves like two, and begins with 32 packets.
     pub(crate) fn google(datagram: u16) -> Cubic {
         let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
         Cubic { connections: 2.0, window, ..Cubic::new(datagram) }
@@ -79,8 +79,8 @@ impl Cubic {
         (self.connections - 1.0 + BETA) / self.connections
     }
 
-    /// Reno's growth a round trip for the same loss rate, 3 (1 - beta) / (1 + beta) (RFC 9438 s.4.3), of each connection
-    /// with its share of the window.
+    /// Reno's growth a round trip for the same loss rate, 3 (1 - beta) / (1 + beta) (RFC 9438 s.4.3), of each
+    /// connection with its share of the window.
     fn alpha(&self) -> f64 {
         3.0 * self.connections.powi(2) * (1.0 - self.beta()) / (1.0 + self.beta())
     }
@@ -119,7 +119,7 @@ impl Controller for Cubic {
     }
 
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
-        // RFC 9438 s.5.8: after a pause the curve goes on where it was.
+        // RFC 9438 s.5.8: after a pause, the curve continues where it was.
         if in_flight == bytes
             && let Some(epoch) = &mut self.epoch
         {
@@ -159,7 +159,7 @@ impl Controller for Cubic {
         self.undo = Some(Box::new(self.clone()));
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.prior = self.window;
-        // RFC 9438 s.4.7: still below the last peak, so somebody else wants a share.
+        // RFC 9438 s.4.7: still below the last peak, so another flow needs bandwidth.
         let beta = self.beta();
         self.w_max =
             if self.window < self.w_max { self.window * (1.0 + beta) / 2.0 } else { self.window };
@@ -200,7 +200,7 @@ impl Controller for Cubic {
     }
 
     fn set_window(&mut self, window: u64) -> bool {
-        // A new stage: the curve of the old one says nothing of this window.
+        // A new stage, because the curve of the old one does not apply to this window.
         (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
         true
     }

@@ -1,4 +1,4 @@
-//! HyStart++ (RFC 9406): leave slow start when the delay grows, before anything is lost.
+//! HyStart++ (RFC 9406): ends slow start when the delay grows, before packets are lost.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const CSS_ROUNDS: u32 = 5;
 /// Growth of the window that slow start should make of acknowledged bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlowStart {
-    /// Add so many bytes to the window.
+    /// Add this many bytes to the window.
     Grow(u64),
-    /// The delay stayed up: leave slow start here.
+    /// The delay stayed high: end slow start.
     Leave,
 }
 

@@ -1,19 +1,19 @@
 //! Congestion control: how much may be in flight on a path, and how fast it may leave.
 //!
-//! A [`Controller`] decides; one exists per path. [`Algorithm`] names those that come with the
-//! transport and makes them. For another, implement [`Controller`] and a [`ControllerFactory`] that makes
-//! it, and give that to [`TransportConfig::congestion`](crate::TransportConfig::congestion). Nothing here knows
-//! QUIC's packets: another transport drives the same controllers with a [`DeliveryRate`], a [`WindowUsage`] and
-//! a [`Pacer`] for each path, as `equic-tcp` does.
+//! Each path has a [`Controller`]. [`Algorithm`] creates the controllers of this crate. To use another one, implement
+//! [`Controller`] and a [`ControllerFactory`], and set
+//! [`TransportConfig::congestion`](crate::TransportConfig::congestion). Controllers do not depend on QUIC packets.
+//! Another transport can use them with a [`DeliveryRate`], a [`WindowUsage`] and a [`Pacer`] for each path, as
+//! `equic-tcp` does.
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
-//! * `cubic.rs`: RFC 9438, out of slow start by `hystart.rs` (HyStart++, RFC 9406);
+//! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406);
 //! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), over the samples of `rate.rs`;
-//! * `coupled/`: LIA (RFC 6356) and OLIA, whose windows grow with a look at the connection's other paths;
-//! * `classic/`: algorithms of TCP's past, for comparison ([`Classic`]);
-//! * `usage.rs`: whether the window is used at all (RFC 9002 s.7.8);
+//! * `coupled/`: LIA (RFC 6356) and OLIA, whose growth depends on the connection's other paths;
+//! * `classic/`: older algorithms of TCP, for comparison ([`Classic`]);
+//! * `usage.rs`: whether the window is fully used (RFC 9002 s.7.8);
 //! * `shared.rs`: a window that many connections between the same two sockets share;
-//! * `pacer.rs`: spreads what a window allows over a round trip (RFC 9002 s.7.7).
+//! * `pacer.rs`: spreads the packets of a window over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
 mod classic;
@@ -49,7 +49,7 @@ pub use usage::WindowUsage;
 /// Input to a congestion controller from packets newly acknowledged by an ACK frame.
 #[derive(Debug, Clone, Copy)]
 pub struct AckSample<'a> {
-    /// Time at which the acknowledgement was taken in.
+    /// Time at which the ACK frame is processed.
     pub now: Timestamp,
     /// Bytes that are no longer in flight.
     pub acked: u64,
@@ -57,19 +57,18 @@ pub struct AckSample<'a> {
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgement.
     pub in_flight: u64,
-    /// True if the window was not used up when the packets were sent: then it must not grow
-    /// (RFC 9002 s.7.8).
+    /// True if the window was not full when the packets were sent, so that it must not grow (RFC 9002 s.7.8).
     pub app_limited: bool,
-    /// The path's round-trip time, with this sample in it.
+    /// The path's RTT, including this sample.
     pub rtt: &'a RttEstimator,
-    /// Rate at which the path delivers, by samples of acknowledged packets; none if it cannot be told from these packets.
+    /// Sample of the delivery rate, or `None` if these packets yield none.
     pub rate: Option<RateSample>,
 }
 
 /// Sign that the path is congested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Packets were lost, so many bytes.
+    /// Packets were lost.
     Loss {
         /// Bytes lost.
         bytes: u64,
@@ -81,76 +80,79 @@ pub enum Signal {
 /// A congestion controller of one path.
 ///
 /// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
-/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The window counts UDP payload bytes.
+/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The window counts UDP
+/// payload bytes.
 pub trait Controller: fmt::Debug + Send {
-    /// The window is to begin with so many bytes
-    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)); called before anything
-    /// else. A controller that has its own idea of that need not heed it.
+    /// Sets the initial window in bytes
+    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). Called before anything else. A
+    /// controller may ignore it.
     fn set_initial_window(&mut self, _window: u64) {}
 
-    /// The sender is TCP, for which RFC 5681 is stricter here and there than RFC 9002; called before anything else.
+    /// Selects the rules for TCP: RFC 5681 is stricter than RFC 9002 in some cases. Called before anything else.
     fn for_tcp(&mut self) {}
 
-    /// A packet that counts was sent; `in_flight` is with it.
+    /// Called when a packet was sent that counts as in flight. `in_flight` includes it.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 
-    /// A packet of `size` bytes was lost; `sent` is what it was marked with when it left, and `lost`
-    /// the bytes lost on the path so far, with it.
+    /// Called when a packet of `size` bytes was lost. `sent` is the mark from when it was sent. `lost` is the number
+    /// of bytes lost on the path so far, including this packet.
     fn on_packet_lost(&mut self, _now: Timestamp, _size: u64, _sent: &DeliveryMark, _lost: u64) {}
 
-    /// Packets were acknowledged.
+    /// Called when packets were acknowledged.
     fn on_ack(&mut self, sample: &AckSample<'_>);
 
-    /// Congestion, once per round trip: `largest_sent` is when the largest packet lost or marked was
-    /// sent; a signal from before the last reaction is no news (RFC 9002 s.7.3.2).
+    /// Called for a sign of congestion. `largest_sent` is the time at which the largest packet that was lost or
+    /// marked was sent. If that is before the last reaction, there must be no further reaction (RFC 9002 s.7.3.2).
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, signal: Signal);
 
-    /// Packets given up turned out to have arrived: the last reaction may have been for nothing.
+    /// Called when packets that were declared lost have arrived, so that the last reaction may have been wrong.
     fn on_spurious_loss(&mut self, now: Timestamp);
 
-    /// Nothing came through for several PTOs (RFC 9002 s.7.6).
+    /// Called for persistent congestion: all packets of several PTOs were lost (RFC 9002 s.7.6).
     fn on_persistent_congestion(&mut self, now: Timestamp);
 
-    /// TCP's retransmission timer expired (RFC 5681 s.3.1, RFC 6298 s.5): everything in flight may be lost.
-    /// [`Controller::on_spurious_loss`] says if that was wrong. QUIC has no such timer and does not call it.
+    /// Called when TCP's retransmission timer has expired (RFC 5681 s.3.1, RFC 6298 s.5), so that everything in
+    /// flight may be lost. [`Controller::on_spurious_loss`] follows if that was wrong. QUIC has no such timer and
+    /// does not call it.
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.on_persistent_congestion(now);
     }
 
-    /// The path now takes datagrams of so many bytes.
+    /// Called when the path's datagram size has changed.
     fn on_datagram_size(&mut self, size: u16);
 
-    /// A hook wants another window, in bytes: from there on it is this controller's. Returns whether it is: a
-    /// controller whose window follows from what it measures has none to set.
+    /// Sets the window in bytes, for a hook. Returns false if the controller's window cannot be set, because it
+    /// follows from measurements.
     fn set_window(&mut self, _window: u64) -> bool {
         false
     }
 
-    /// A hook wants another slow start threshold, in bytes; none: slow start goes on. Returns whether it is so.
+    /// Sets the slow start threshold in bytes, for a hook. With `None`, slow start continues. Returns false if the
+    /// controller has no such threshold.
     fn set_slow_start_threshold(&mut self, _threshold: Option<u64>) -> bool {
         false
     }
 
-    /// The congestion window in bytes.
+    /// Returns the congestion window in bytes.
     fn window(&self) -> u64;
 
-    /// The slow start threshold in bytes; none: not left yet, or the algorithm has none.
+    /// Returns the slow start threshold in bytes, or `None` in the first slow start, or if the algorithm has none.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// Rate at which packets should be sent. It is asked for once for all datagrams that leave in one message to the system, so
-    /// that what follows from those in [`Controller::on_sent`] counts from the next message on.
+    /// Returns the pacing rate. It is called once for all datagrams of one message to the system. Changes by
+    /// [`Controller::on_sent`] for these take effect with the next message.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// True if the algorithm works only if packets leave at [`Controller::pacing_rate`]: then they are paced also
-    /// where pacing is off otherwise, as it is for TCP.
+    /// Returns true if the algorithm needs pacing at [`Controller::pacing_rate`]. Packets are then paced even where
+    /// pacing is off by default, as for TCP.
     fn needs_pacing(&self) -> bool {
         false
     }
 
-    /// Name of the controller's state, for logs; slow start or congestion avoidance unless it has others.
+    /// Returns the name of the controller's state, for logs. The default is slow start or congestion avoidance.
     fn state(&self) -> &'static str {
         match self.slow_start_threshold() {
             Some(threshold) if self.window() >= threshold => "congestion_avoidance",
@@ -158,18 +160,18 @@ pub trait Controller: fmt::Debug + Send {
         }
     }
 
-    /// Name of the algorithm, for logs.
+    /// Returns the name of the algorithm, for logs.
     fn name(&self) -> &'static str;
 }
 
-/// Makes the controllers of connections: [`TransportConfig::congestion`](crate::TransportConfig::congestion).
+/// Creates the controllers of connections: [`TransportConfig::congestion`](crate::TransportConfig::congestion).
 ///
 /// ```
 /// use std::sync::Arc;
 /// use equic_transport::congestion::{AckSample, Controller, ControllerFactory, Signal};
 /// use equic_transport::{Timestamp, TransportConfig};
 ///
-/// /// A window of so many bytes, whatever happens.
+/// /// A fixed window in bytes.
 /// #[derive(Debug)]
 /// struct Fixed(u64);
 ///
@@ -201,19 +203,19 @@ pub trait Controller: fmt::Debug + Send {
 /// # assert_eq!(config.congestion.start(1200, 0).window(), 20_000);
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {
-    /// A controller for a new path that takes datagrams of `datagram` bytes of UDP payload. `seed` is for
-    /// those that spread their probes by chance, lest flows keep step.
+    /// Creates a controller for a new path. `datagram` is its datagram size, in bytes of UDP payload. `seed` is for
+    /// controllers that randomise their probes, so that flows do not synchronise.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 
-    /// A factory for the paths of one connection, which a connection asks for once and then makes all its controllers
-    /// with: they may have something in common, as those of [`Algorithm::Lia`] do. None: the controllers of a
-    /// connection know nothing of each other, and this factory makes them.
+    /// Returns a factory for the paths of one connection, whose controllers can share state, as those of
+    /// [`Algorithm::Lia`] do. Each connection calls it once. `None`: this factory creates the controllers, which
+    /// share nothing.
     fn for_connection(&self) -> Option<Arc<dyn ControllerFactory>> {
         None
     }
 }
 
-/// RFC 9002 s.7.7: slightly above one window a round trip, lest the pacer starve the window.
+/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not underutilise the window.
 const PACING_GAIN: f64 = 1.25;
 
 /// RFC 9002 s.7.2, kMinimumWindow in datagrams.
@@ -235,11 +237,11 @@ pub enum Algorithm {
     Cubic,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
-    /// NewReno whose paths grow together, so that a connection takes no more of a bottleneck that they share than one
-    /// path alone would (RFC 6356, LIA). With one path it is TCP's NewReno.
+    /// NewReno with coupled growth, so that the paths of a connection together take no more of a shared bottleneck
+    /// than one path (RFC 6356, LIA). With one path it is TCP's NewReno.
     Lia,
-    /// As [`Algorithm::Lia`], and quicker to leave paths that are congested (Khalili et al.: MPTCP is not
-    /// Pareto-optimal, CoNEXT 2012, OLIA). With one path it is TCP's NewReno.
+    /// Like [`Algorithm::Lia`], but leaves congested paths faster (OLIA; Khalili et al.: MPTCP is not Pareto-optimal,
+    /// CoNEXT 2012). With one path it is TCP's NewReno.
     Olia,
 }
 
@@ -249,7 +251,7 @@ impl ControllerFactory for Algorithm {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),
             Algorithm::Bbr => Box::new(Bbr::new(datagram, seed)),
-            // Without siblings.
+            // A single path.
             Algorithm::Lia => Siblings::new(Increase::Lia).start(datagram, seed),
             Algorithm::Olia => Siblings::new(Increase::Olia).start(datagram, seed),
         }
@@ -277,7 +279,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The text names no [`Algorithm`], or no [`Classic`] one.
+/// The text is not the name of an [`Algorithm`], or of a [`Classic`] one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     text: String,
@@ -310,7 +312,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// For controllers: the round trip as a divisor, never zero.
+/// Returns a duration in seconds, never zero, so that it can be a divisor.
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(1e-6)
 }

@@ -13,30 +13,28 @@ pub(crate) struct NewReno {
     window: u64,
     threshold: Option<u64>,
     recovery_start: Option<Timestamp>,
-    /// Nothing sent since then was acknowledged yet.
+    /// True until a packet is acknowledged that was sent after the reduction.
     recovering: bool,
     growth: Growth,
-    /// It was in congestion avoidance when the last reaction began, with which an ACK frame still to be taken in may
-    /// have come.
+    /// True if the last reaction began in congestion avoidance. The ACK frame that caused it may not be processed yet.
     avoided: bool,
-    /// Window and threshold before the last reaction.
+    /// Window and threshold before the last reaction, to undo it.
     before: Option<(u64, Option<u64>)>,
 }
 
-/// How the window grows in congestion avoidance.
+/// Growth of the window in congestion avoidance.
 #[derive(Debug, Clone)]
 enum Growth {
-    /// By a datagram once a window is acknowledged, as in RFC 3465 s.2.1: the bytes counted towards it. A reduction leaves
-    /// them: they were acknowledged, and the window has not grown for them. RFC 9002 s.7.3.3 allows a datagram for each
-    /// window that is acknowledged.
+    /// One datagram per acknowledged window (RFC 3465 s.2.1). The number is the acknowledged bytes so far. A
+    /// reduction keeps them, because the window has not grown for them. RFC 9002 s.7.3.3 permits this.
     ByWindows(u64),
-    /// By the part of a datagram that is the acknowledged part of the window, which never is more than a datagram a round
-    /// trip (RFC 5681 s.3.1): what is left of that, less than a byte, in bytes times the window.
+    /// The acknowledged fraction of the window, times a datagram, which is at most a datagram per round trip (RFC
+    /// 5681 s.3.1). The number is the remainder below one byte, times the window.
     ByParts(u64),
 }
 
 impl Growth {
-    /// Bytes to add to the window, for so many acknowledged.
+    /// Returns the bytes to add to the window for `acked` acknowledged bytes.
     fn grow(&mut self, acked: u64, window: u64, datagram: u64) -> u64 {
         match self {
             Growth::ByWindows(counted) => {
@@ -56,14 +54,14 @@ impl Growth {
         }
     }
 
-    /// Counts bytes that were acknowledged, without growth now: the next that may grow the window has them, too.
+    /// Counts acknowledged bytes without growth. They count for the next growth.
     fn count(&mut self, acked: u64) {
         if let Growth::ByWindows(counted) = self {
             *counted += acked;
         }
     }
 
-    /// Nothing that was acknowledged before counts any more.
+    /// Resets the count of acknowledged bytes.
     fn forget(&mut self) {
         let (Growth::ByWindows(count) | Growth::ByParts(count)) = self;
         *count = 0;
@@ -71,7 +69,7 @@ impl Growth {
 }
 
 impl NewReno {
-    /// In slow start, for datagrams of so many bytes.
+    /// Creates a controller in slow start, for datagrams of this size.
     pub(crate) fn new(datagram: u16) -> NewReno {
         NewReno {
             datagram: datagram.into(),
@@ -89,7 +87,7 @@ impl NewReno {
         MINIMUM_WINDOW * self.datagram
     }
 
-    /// Bytes of a datagram.
+    /// Returns the datagram size in bytes.
     pub(super) fn datagram(&self) -> u64 {
         self.datagram
     }
@@ -98,7 +96,7 @@ impl NewReno {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// True if the window may grow with this acknowledgement (RFC 9002 s.7.3.2, s.7.8).
+    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
     pub(super) fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
         // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
         let recovering = !self.is_news(sample.largest_sent);
@@ -106,13 +104,13 @@ impl NewReno {
         !recovering && !sample.app_limited
     }
 
-    /// True if a packet sent at this time was sent after the last reaction to congestion, so that its loss causes
-    /// another.
+    /// Returns true if a packet sent at this time was sent after the last reaction to congestion, so that its loss
+    /// causes another one.
     pub(super) fn is_news(&self, sent: Timestamp) -> bool {
         self.recovery_start.is_none_or(|start| sent > start)
     }
 
-    /// Grows or shrinks by so many bytes, to the minimum at least.
+    /// Changes the window by this many bytes, but not below the minimum.
     pub(super) fn change_by(&mut self, bytes: i64) {
         self.window = self.window.saturating_add_signed(bytes).max(self.minimum());
     }
@@ -132,7 +130,8 @@ impl Controller for NewReno {
     fn on_ack(&mut self, sample: &AckSample<'_>) {
         let avoided = std::mem::take(&mut self.avoided);
         if !self.may_grow(sample) {
-            // What the ACK frame acknowledges that also tells of the loss was there before the loss was known.
+            // Bytes that are acknowledged by the ACK frame which revealed the loss count as acknowledged before the
+            // loss.
             if avoided && self.recovery_start == Some(sample.now) && !sample.app_limited {
                 self.growth.count(sample.acked);
             }

@@ -1,4 +1,4 @@
-//! Rate at which a path delivers (draft-ietf-ccwg-bbr s.4.1).
+//! Delivery rate of a path (draft-ietf-ccwg-bbr s.4.1).
 
 use std::time::Duration;
 
@@ -6,22 +6,21 @@ use super::Rate;
 use crate::Timestamp;
 use crate::recovery::DeliveryMark;
 
-/// Counts what a path delivers; one a path.
+/// Estimates the delivery rate of one path.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryRate {
     delivered: u64,
     delivered_at: Timestamp,
     first_sent: Timestamp,
     lost: u64,
-    /// Until so much is delivered, samples show what the application gave, not what the path takes;
-    /// zero: they show the path.
+    /// Samples are application-limited until this many bytes are delivered. Zero: they are not.
     app_limited_until: u64,
 }
 
 /// Measurement of the path's delivery from the packets that an ACK frame acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateSample {
-    /// Bytes a second, over the time of `delivered`; none: the interval was too short to tell.
+    /// Bytes per second over the time of `delivered`. `None` if the interval was too short.
     pub rate: Option<Rate>,
     /// Bytes delivered between the sending of the newest packet acknowledged and now.
     pub delivered: u64,
@@ -31,7 +30,7 @@ pub struct RateSample {
     pub total_delivered: u64,
     /// True if the rate was limited by the application rather than the path.
     pub app_limited: bool,
-    /// The newest packet's round trip.
+    /// RTT of the newest packet.
     pub rtt: Duration,
     /// Bytes lost since that packet was sent.
     pub lost: u64,
@@ -50,7 +49,7 @@ impl DeliveryRate {
         self.delivered
     }
 
-    /// A packet is sent; `in_flight` is without it. Returns the mark to keep with the packet.
+    /// Records a sent packet. `in_flight` does not include it. Returns the mark to keep with the packet.
     pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -65,7 +64,7 @@ impl DeliveryRate {
         }
     }
 
-    /// There is room in the window and nothing to send.
+    /// Records that there was room in the window and no data to send.
     pub fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
@@ -75,8 +74,8 @@ impl DeliveryRate {
         self.lost += bytes;
     }
 
-    /// Packets were acknowledged: when each was sent, its size, and its mark. `min_rtt` is the least
-    /// round trip known: no sample is believed that spans less.
+    /// Processes acknowledged packets: for each, the time at which it was sent, its size, and its mark. A sample over
+    /// less than `min_rtt`, the smallest known RTT, is discarded.
     pub fn on_acked(
         &mut self,
         now: Timestamp,

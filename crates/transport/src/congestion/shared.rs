@@ -1,15 +1,15 @@
-//! A window that connections between the same two sockets share.
+//! A congestion window that is shared by many connections between the same two sockets.
 //!
-//! Each connection has a window of its own, of which two datagrams are always left (RFC 9002 s.7.2), and begins with ten. A
-//! thousand connections that begin at once send 14 MB, and ten thousand whose windows are as small as can be have 29 MB in
-//! flight: more than the receiver's socket, which they have in common, takes. What it drops are whole flights, so that
-//! nothing comes behind them that would show the loss, and connections wait for their probe timeouts, each longer than the
-//! last. So what all of them have in flight together has a window, too (RFC 3124 has one for all flows to a host), and they
-//! take turns at it.
+//! Each connection has its own window of at least two datagrams (RFC 9002 s.7.2), and begins with ten. A thousand
+//! connections that begin at once send 14 MB. Ten thousand connections with the smallest window have 29 MB in flight.
+//! This is more than the buffer of the receiver's socket, which they share. The socket then drops whole flights. No
+//! later packet reveals such a loss, so the connections wait for their PTOs, which become longer and longer. So there
+//! is also a window for the bytes in flight of all connections together (RFC 3124 has one for all flows to a host),
+//! and the connections take turns.
 //!
-//! It does not take the place of congestion control. It never falls below thirty-two initial windows, heeds no loss that
-//! comes without a queue, and otherwise grows and shrinks by shares of itself (as Kelly's Scalable TCP, 2003): connections
-//! that do with less by themselves never meet it.
+//! It does not replace congestion control. The shared window is never smaller than 32 initial windows, and ignores
+//! losses without a queue. It grows and shrinks by a fraction of itself (like Kelly's Scalable TCP, 2003).
+//! Connections with less in flight are not affected.
 
 use std::time::Duration;
 
@@ -17,45 +17,45 @@ use super::{PACING_GAIN, Rate, initial_window};
 use crate::Timestamp;
 use crate::recovery::RttEstimator;
 
-/// Initial windows that the shared window begins with, and never falls below.
+/// Size of the smallest shared window, which is also the first one, in initial windows.
 const LEAST: u64 = 32;
 
 /// Turns that fill the window.
 const TURNS: u64 = 16;
 
-/// Bytes in flight that a packet counts as at the least: a socket's buffer counts what a datagram takes of memory, however
-/// little is in it, so that ten thousand small requests fill it, too.
+/// Smallest number of bytes that a packet counts as. A socket's buffer counts the memory of a datagram, so small
+/// datagrams fill it, too.
 const PACKET: u64 = 1200;
 
-/// Before the first loss the window grows by this part (one fourth) of the bytes acknowledged, which is a quarter each round
-/// trip. It does not double: what would be too much is lost by all connections at once.
+/// Before the first loss, the window grows by a fourth of the acknowledged bytes, so by a fourth each round trip. It
+/// does not double, because all connections would lose the excess at once.
 const FIRST_GROWTH: u64 = 4;
 
-/// After the first loss the window grows by this part (one 256th) of the bytes acknowledged.
+/// After the first loss, the window grows by 1/256 of the acknowledged bytes.
 const GROWTH: u64 = 256;
 
-/// The window shrinks by this part (one eighth) of itself when packets are lost from a queue.
+/// The window shrinks by an eighth when packets are lost because of a queue.
 const REDUCTION: u64 = 8;
 
-/// What all connections between two sockets have in flight, and how much that may be.
+/// The bytes in flight of all connections between two sockets, and their limit.
 #[derive(Debug)]
 pub struct SharedWindow {
     window: u64,
     least: u64,
     in_flight: u64,
-    /// Time at which it last had no room; none: it always had.
+    /// Last time at which the window was full. `None` if it never was.
     full_at: Option<Timestamp>,
-    /// Time at which it was last made smaller; none: never yet.
+    /// Time of the last reduction. `None` before the first one.
     reduced_at: Option<Timestamp>,
-    /// The least round-trip time of any connection; none: none is known yet.
+    /// Smallest RTT of any connection. `None` if none is known.
     min_rtt: Option<Duration>,
-    /// Rate at which the connections may send together.
+    /// Pacing rate of all connections together.
     rate: Rate,
-    /// The largest datagram that a connection found the path to take, in bytes of UDP payload; 0: none is known.
+    /// Largest datagram that a connection found the path to carry, in bytes of UDP payload; 0 if it is unknown.
     datagram: u16,
 }
 
-/// What is counted of one connection in a [`SharedWindow`]; one that is not in it yet has the default.
+/// The counts of one connection in a [`SharedWindow`]. A new connection has the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
     in_flight: u64,
@@ -64,14 +64,14 @@ pub struct Share {
 }
 
 impl Share {
-    /// So many bytes are in flight, in so many packets, and so many were delivered and lost until now.
+    /// Creates the counts from the bytes and packets in flight, and the bytes delivered and lost so far.
     pub(crate) fn new((in_flight, packets): (u64, u64), delivered: u64, lost: u64) -> Share {
         Share { in_flight: in_flight.max(packets * PACKET), delivered, lost }
     }
 }
 
 impl SharedWindow {
-    /// A window for datagrams of so many bytes of UDP payload.
+    /// Creates a window for datagrams of this size, in bytes of UDP payload.
     pub fn new(datagram: u16) -> SharedWindow {
         let least = LEAST * initial_window(datagram);
         SharedWindow {
@@ -86,58 +86,59 @@ impl SharedWindow {
         }
     }
 
-    /// A window that was used up and has grown, at a rate that holds nobody back, of a path that takes datagrams of so many bytes.
+    /// Creates a window that was full and has grown, with a rate that does not limit, for datagrams of this size.
     #[cfg(test)]
     pub(crate) fn used_up(datagram: u16, window: u64) -> SharedWindow {
         let rate = Rate::bytes_per_second(1e12);
         SharedWindow { window, datagram, rate, ..SharedWindow::new(1200) }
     }
 
-    /// Bytes that may be in flight.
+    /// Returns the window in bytes.
     pub fn window(&self) -> u64 {
         self.window
     }
 
-    /// Rate at which all connections may send together; the connection whose turn it is sends at this rate.
+    /// Returns the pacing rate of all connections together. The connection whose turn it is sends at this rate.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Bytes that a connection may send in its turn. The larger the window, the more is done for a connection while its memory is
-    /// in the cache, and the more one acknowledgement is for.
+    /// Returns the bytes that a connection may send in its turn. With a larger window, more is sent while the
+    /// connection's memory is in the cache, and one acknowledgment covers more.
     pub fn turn(&self) -> u64 {
         self.window / TURNS
     }
 
-    /// Window in bytes that a connection may begin with: its part of a window that was used up and has grown, as large a part as an
-    /// initial window is of the least ([`LEAST`]); 0: the path is not known yet, or has no room for more.
+    /// Returns the initial window of a new connection in bytes: a fraction of a shared window that was full and has
+    /// grown, like an initial window's fraction of the smallest one ([`LEAST`]). Returns 0 if the path is not known
+    /// yet, or has no room for more.
     pub(crate) fn first_window(&self) -> u64 {
         if self.window > self.least { self.window / LEAST } else { 0 }
     }
 
-    /// The largest datagram that the path is known to take, in bytes of UDP payload; 0: none is known.
+    /// Returns the largest datagram that the path is known to carry, in bytes of UDP payload; 0 if it is unknown.
     pub(crate) fn datagram(&self) -> u16 {
         self.datagram
     }
 
-    /// A connection found that the path takes datagrams of so many bytes, and none larger than the second number.
+    /// Records the datagram size that a connection found: the path carries `takes` bytes, and not more than `most`.
     pub(crate) fn see_datagrams(&mut self, (takes, most): (u16, u16)) {
         if takes > self.datagram || most < self.datagram {
             self.datagram = takes;
         }
     }
 
-    /// Bytes in flight, of all connections.
+    /// Returns the bytes in flight of all connections.
     pub fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// True if another connection may send.
+    /// Returns true if a connection may send.
     pub fn is_open(&self) -> bool {
         self.in_flight < self.window
     }
 
-    /// As [`SharedWindow::is_open`], for a connection that has data to send: notes the time if it may not.
+    /// Like [`SharedWindow::is_open`], for a connection with data to send. Records the time if the window is full.
     pub fn has_room(&mut self, now: Timestamp) -> bool {
         let room = self.is_open();
         if !room {
@@ -146,7 +147,7 @@ impl SharedWindow {
         room
     }
 
-    /// Counts what has become of a connection's packets since it was counted last.
+    /// Updates the counts of a connection.
     pub(crate) fn count(
         &mut self,
         now: Timestamp,
@@ -161,18 +162,18 @@ impl SharedWindow {
         }
         let min_rtt = self.min_rtt.map_or(rtt.min(), |min| min.min(rtt.min()));
         self.min_rtt = Some(min_rtt);
-        // About: each connection knows when its own were sent.
+        // An estimate. Only the connection knows exactly when its packets were sent.
         let sent = now - rtt.latest();
         let acked = after.delivered.saturating_sub(before.delivered);
         if acked > 0 {
-            // RFC 9002 s.7.8: only a window that was used up may grow.
+            // RFC 9002 s.7.8: only a window that was full may grow.
             if self.full_at.is_some_and(|at| at >= sent) {
                 let part = if self.reduced_at.is_some() { GROWTH } else { FIRST_GROWTH };
                 self.window += acked / part;
             }
             self.rate = Rate::of_window(self.window, rtt.smoothed(), PACING_GAIN);
         }
-        // RFC 9002 s.7.3.2: once a round trip. What is lost without a queue is not lost for what these connections send.
+        // RFC 9002 s.7.3.2: once per round trip. These connections do not cause losses without a queue.
         let queue = rtt.smoothed() > 2 * min_rtt;
         if after.lost > before.lost && queue && self.reduced_at.is_none_or(|at| sent > at) {
             self.window = (self.window - self.window / REDUCTION).max(self.least);
@@ -180,7 +181,7 @@ impl SharedWindow {
         }
     }
 
-    /// A connection is gone: what it had in flight is no more.
+    /// Removes the counts of a connection that has ended.
     pub fn leave(&mut self, share: &mut Share) {
         self.in_flight = self.in_flight.saturating_sub(share.in_flight);
         *share = Share::default();
@@ -203,7 +204,7 @@ mod tests {
     }
 
     impl Crowd {
-        /// The least round trip of any is 1 ms; now it is `rtt`.
+        /// Creates `count` connections. The smallest RTT is 1 ms, and the current RTT is `rtt`.
         fn new(count: usize, rtt: Duration) -> Crowd {
             let now = Timestamp::START + 1000 * MS;
             let mut estimator = RttEstimator::new(MS);
@@ -220,7 +221,7 @@ mod tests {
             self.window.count(self.now, share, *after, &self.rtt);
         }
 
-        /// Who finds room sends ten datagrams, one after the other; how many did.
+        /// Lets each connection send ten datagrams if there is room. Returns how many did.
         fn send(&mut self) -> usize {
             let mut sent = 0;
             for at in 0..self.shares.len() {
@@ -233,7 +234,7 @@ mod tests {
             sent
         }
 
-        /// A round trip later all is acknowledged, or lost.
+        /// Acknowledges everything a round trip later, or declares it lost.
         fn land(&mut self, lost: bool) {
             self.now += self.rtt.latest();
             for at in 0..self.shares.len() {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_send_before_anything_is_acknowledged_has_a_bound() {
+    fn cwnd_shared_bounds_the_first_flight_of_all_members() {
         let mut crowd = Crowd::new(10_000, MS);
         assert_eq!((crowd.send(), crowd.window.in_flight()), (32, LEAST_WINDOW));
         assert_eq!(crowd.send(), 0);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_used_up_does_not_grow() {
+    fn cwnd_shared_that_is_not_used_does_not_grow() {
         let mut crowd = Crowd::new(20, MS);
         for _ in 0..100 {
             assert_eq!(crowd.send(), 20);
@@ -266,9 +267,9 @@ mod tests {
         assert_eq!(crowd.window.window(), LEAST_WINDOW);
     }
 
-    /// A loss takes an eighth once a round trip, and never more than leaves the least.
+    /// A loss reduces the window by an eighth once per round trip, down to the smallest window.
     #[test]
-    fn it_shrinks_once_a_round_trip_when_a_queue_overflows() {
+    fn cwnd_shared_shrinks_once_a_round_trip() {
         let mut crowd = Crowd::new(1000, 20 * MS);
         for _ in 0..8 {
             crowd.send();
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_without_a_queue_are_for_each_connection_alone() {
+    fn cwnd_shared_ignores_losses_without_a_queue() {
         let mut crowd = Crowd::new(1000, MS);
         crowd.send();
         crowd.land(true);
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_grow_with_a_window_that_is_used_up() {
+    fn cwnd_shared_turns_grow_with_the_window() {
         let mut crowd = Crowd::new(1000, MS);
         assert_eq!((crowd.window.turn(), crowd.window.first_window()), (24_000, 0));
         for _ in 0..8 {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_datagram_is_known_until_it_turns_out_not_to_arrive() {
+    fn cwnd_shared_remembers_the_largest_datagram_until_it_is_lost() {
         let mut window = SharedWindow::new(1200);
         assert_eq!(window.datagram(), 0);
         for (sizes, known) in
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packets_count_and_who_leaves_takes_its_own() {
+    fn cwnd_shared_counts_small_packets_and_returns_what_leavers_used() {
         let mut crowd = Crowd::new(2, MS);
         crowd.shares[0].1 = Share::new((100, 2), 0, 0);
         crowd.shares[1].1 = Share::new((5000, 4), 0, 0);

@@ -33,14 +33,14 @@ fn round(controller: &mut dyn Controller, start: u64, rtt: &RttEstimator) -> u64
 }
 
 #[test]
-fn the_initial_window_is_the_rfcs() {
+fn cwnd_initial_is_that_of_the_rfc() {
     assert_eq!(initial_window(1200), 12_000);
     assert_eq!(initial_window(1472), 14_720);
     assert_eq!(initial_window(9000), 18_000);
 }
 
 #[test]
-fn slow_start_doubles_and_loss_ends_it() {
+fn cwnd_slow_start_doubles_and_ends_with_loss() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let mut controller = algorithm.start(DATAGRAM, 0);
         let rtt = rtt_of(50);
@@ -59,7 +59,7 @@ fn slow_start_doubles_and_loss_ends_it() {
 }
 
 #[test]
-fn what_is_not_used_does_not_grow() {
+fn cwnd_that_is_not_used_does_not_grow() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let mut controller = algorithm.start(DATAGRAM, 0);
         let rtt = rtt_of(50);
@@ -77,7 +77,7 @@ fn what_is_not_used_does_not_grow() {
 }
 
 #[test]
-fn reno_grows_a_datagram_a_window() {
+fn cwnd_reno_grows_a_datagram_a_window() {
     for tcp in [false, true] {
         let mut reno = reno_of_ten(tcp);
         let rtt = rtt_of(50);
@@ -104,7 +104,7 @@ fn reno_of_ten(tcp: bool) -> NewReno {
     reno
 }
 
-/// So many bytes are acknowledged, sent at the time after which they are.
+/// Acknowledges bytes that were sent at time `sent`.
 fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     reno.on_ack(&AckSample {
         now: at(sent + 50),
@@ -117,10 +117,10 @@ fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     });
 }
 
-/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: what was acknowledged when a loss comes counts towards the next datagram, or losses that
-/// come more often than once a window keep the window where it is for ever.
+/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss count towards the next growth.
+/// Otherwise the window never grows if there is a loss in each window.
 #[test]
-fn reno_counts_what_was_acknowledged_before_a_reduction() {
+fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     let mut reno = reno_of_ten(false);
     acknowledge(&mut reno, 9_000, 100);
     assert_eq!(reno.window(), 12_000, "three quarters of a window");
@@ -141,9 +141,10 @@ fn reno_counts_what_was_acknowledged_before_a_reduction() {
     assert_eq!(reno.window(), 10_800);
 }
 
-/// The ACK frame that tells of a loss tells first of what arrived; those behind it are of the recovery.
+/// The acknowledged bytes of the ACK frame that reveals a loss count as before the loss. Later frames belong to the
+/// recovery.
 #[test]
-fn reno_counts_what_is_acknowledged_with_the_loss() {
+fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     let mut reno = reno_of_ten(false);
     reno.on_congestion(at(160), at(110), Signal::Loss { bytes: 1_200 });
     assert_eq!(reno.window(), 6_000);
@@ -154,7 +155,7 @@ fn reno_counts_what_is_acknowledged_with_the_loss() {
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // A timer tells of a loss: no frame comes with it.
+    // A loss that a timer detects has no ACK frame.
     reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
     acknowledge(&mut reno, 2_400, 251);
     acknowledge(&mut reno, 3_599, 310);
@@ -163,7 +164,7 @@ fn reno_counts_what_is_acknowledged_with_the_loss() {
 
 /// Nothing of it counts after persistent congestion.
 #[test]
-fn reno_counts_anew_after_persistent_congestion() {
+fn cwnd_reno_restarts_its_count_after_persistent_congestion() {
     let mut reno = reno_of_ten(false);
     acknowledge(&mut reno, 10_800, 100);
     reno.on_persistent_congestion(at(160));
@@ -177,7 +178,7 @@ fn reno_counts_anew_after_persistent_congestion() {
 /// TCP's window grows with each acknowledgement, and never by more than a segment a round trip (RFC 5681 s.3.1): at a
 /// reduction half of what was grown goes with the rest.
 #[test]
-fn tcps_reno_grows_by_parts_of_a_segment() {
+fn cwnd_tcp_reno_grows_by_parts_of_a_segment() {
     let mut reno = reno_of_ten(true);
     // Nine tenths of a window.
     acknowledge(&mut reno, 10_800, 100);
@@ -188,7 +189,7 @@ fn tcps_reno_grows_by_parts_of_a_segment() {
 
 /// RFC 9438 s.4.2: the window is back at W_max after K, concave before and convex behind.
 #[test]
-fn cubic_is_back_after_k_and_then_grows_faster() {
+fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     let rtt = rtt_of(100);
     let mut cubic = Cubic::new(DATAGRAM);
     let mut end = 0;
@@ -219,7 +220,7 @@ fn cubic_is_back_after_k_and_then_grows_faster() {
 /// With a short round trip and a small window CUBIC would be slower than Reno: it follows Reno
 /// (RFC 9438 s.4.3).
 #[test]
-fn cubic_is_not_slower_than_reno_on_short_paths() {
+fn cwnd_cubic_is_not_slower_than_reno_on_short_paths() {
     let rtt = rtt_of(2);
     let (mut cubic, mut reno) = (Cubic::new(DATAGRAM), NewReno::new(DATAGRAM));
     for controller in [&mut cubic as &mut dyn Controller, &mut reno] {
@@ -234,7 +235,7 @@ fn cubic_is_not_slower_than_reno_on_short_paths() {
 }
 
 #[test]
-fn hystart_leaves_when_the_delay_stays_up_and_not_for_a_spike() {
+fn cwnd_hystart_ends_slow_start_after_a_lasting_delay() {
     let mut steady = HyStart::new();
     let mut risen = HyStart::new();
     let (mut left, mut time) = (None, 0);
@@ -258,7 +259,7 @@ fn hystart_leaves_when_the_delay_stays_up_and_not_for_a_spike() {
 }
 
 #[test]
-fn persistent_congestion_starts_over() {
+fn cwnd_persistent_congestion_starts_over() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let mut controller = algorithm.start(DATAGRAM, 0);
         controller.on_persistent_congestion(at(1000));
@@ -267,7 +268,7 @@ fn persistent_congestion_starts_over() {
 }
 
 #[test]
-fn the_pacer_keeps_to_the_rate() {
+fn pacing_keeps_to_the_rate() {
     let rate = Rate::bytes_per_second(12_000_000.0);
     let mut pacer = Pacer::new(at(0), 12_000);
     let (mut now, mut sent) = (at(0), 0u64);
@@ -288,7 +289,7 @@ fn the_pacer_keeps_to_the_rate() {
 }
 
 #[test]
-fn names_are_read_back() {
+fn cwnd_algorithm_names_round_trip() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }

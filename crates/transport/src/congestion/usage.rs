@@ -1,33 +1,32 @@
-//! Record of whether a path's congestion window is used up (RFC 9002 s.7.8).
+//! Records whether a path's congestion window is fully used (RFC 9002 s.7.8).
 
 use crate::Timestamp;
 
-/// Notes, whenever something could be sent, what stood in the way: the window, or that there was
-/// nothing to send. One a path.
+/// Records for one path whether sending was limited by the window or by the application.
 ///
-/// Pacing that holds back what waits is neither: whether the window would have been filled shows when
-/// it is full, or when nothing waits any more.
+/// Pacing counts as neither. Whether the data would have filled the window is known later, when the window is full, or
+/// when no data waits.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
-    /// Time at which the window was last found full; none: never.
+    /// Last time at which the window was full. `None`: never.
     full_at: Option<Timestamp>,
-    /// Time at which the window last had room and nothing was waiting to fill it; none: never.
+    /// Last time at which the window had room and no data waited. `None`: never.
     underused_at: Option<Timestamp>,
 }
 
 impl WindowUsage {
-    /// The window has no room for a datagram.
+    /// Records that the window has no room for a datagram.
     pub fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
-    /// The window has room and something else than the window or the pacer holds the sender back.
+    /// Records that the window has room, and that neither the window nor the pacer limits the sender.
     pub fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }
 
-    /// True if the window was used up while a packet sent at `sent` was in flight, so that its
-    /// acknowledgement may let the window grow.
+    /// Returns true if the window was full while a packet sent at `sent` was in flight, so that the window may grow
+    /// with its acknowledgment.
     pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);
         full || self.underused_at.is_none_or(|at| at < sent)
@@ -43,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_that_fills_the_window_uses_it() {
+    fn cwnd_usage_of_a_flight_that_fills_the_window() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
         // A flight at 10 fills the window; then the application has nothing more.
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paced_flight_uses_it_until_nothing_waits() {
+    fn cwnd_usage_of_a_paced_flight() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
         assert!(usage.was_used_since(at(10)), "the pacer holds the rest back");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use equic_wire::frame::{AckFrequency, Frame};
-use equic_wire::{TransportErrorCode, VarInt, Writer};
+use equic_wire::{VarInt, Writer};
 
 use super::Connection;
 use super::bounds::PATIENCE;
@@ -15,6 +15,7 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::received::AckPolicy;
 use crate::recovery::PACKET_THRESHOLD;
+use crate::violation::Violation;
 
 /// The least delay that a peer may ask of us, `min_ack_delay`: what a timer does well.
 const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
@@ -39,8 +40,7 @@ impl Connection {
     pub(super) fn on_ack_frequency(&mut self, now: Timestamp, frame: &AckFrequency) {
         let delay = frame.requested_max_ack_delay();
         if delay < min_ack_delay(&self.config) || delay >= MAX_ACK_DELAY {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            return self.fail(now, code, "it asks for an ACK delay that cannot be");
+            return self.fail(now, Violation::AckFrequencyDelay);
         }
         if !self.acks.is_news(frame.sequence_number.get()) {
             return;

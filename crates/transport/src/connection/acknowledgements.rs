@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_later_requests_of_the_peer_count() {
+    fn ack_frequency_ignores_outdated_requests() {
         let mut acks = Acknowledgements::new(5 * MS);
         assert_eq!(acks.policy(), AckPolicy { max_ack_delay: 5 * MS, ..AckPolicy::default() });
         assert!(acks.is_news(3) && !acks.is_news(3) && !acks.is_news(2) && acks.is_news(4));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_not_asked_for() {
+    fn ack_frequency_is_not_sent_for_small_changes() {
         let mut acks = Acknowledgements::new(25 * MS);
         acks.ask(Timestamp::START, policy(1, MS));
         assert_eq!(
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_request_is_made_again_unless_a_newer_one_is_under_way() {
+    fn ack_frequency_that_is_lost_is_sent_again_unless_outdated() {
         let mut acks = Acknowledgements::new(25 * MS);
         acks.ask(Timestamp::START, policy(10, 50 * MS));
         acks.on_sent();

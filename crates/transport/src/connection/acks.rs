@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use equic_wire::StreamId;
 use equic_wire::frame::Ack;
-use equic_wire::{StreamId, TransportErrorCode};
 
 use super::Connection;
 use super::path::Acknowledged;
@@ -17,12 +17,13 @@ use crate::received::EcnCounts;
 use crate::recovery::{
     SentPacket, Thresholds, persistent_congestion, persistent_congestion_duration,
 };
+use crate::violation::Violation;
 
 /// Packets with their numbers.
 type Packets = Vec<(u64, SentPacket<Sent>)>;
 
-/// Data of a stream in packets that one ACK frame acknowledges. They come from the highest number down, so that mostly each
-/// has what lies before that of the last one, and the stream is told of all together.
+/// Data of a stream in packets that one ACK frame acknowledges. They come from the highest number down, so that
+/// mostly each has what lies before that of the last one, and the stream is told of all together.
 struct Run {
     id: StreamId,
     range: Range<u64>,
@@ -63,10 +64,7 @@ impl Connection {
         let ranges = ack.ranges().map(|range| range.smallest().get()..=range.largest().get());
         let mut acked = match space.loss.on_ack(ranges) {
             Ok(acked) => acked,
-            Err(_) => {
-                let code = TransportErrorCode::PROTOCOL_VIOLATION;
-                return self.fail(now, code, "an acknowledgement of a packet never sent");
-            }
+            Err(_) => return self.fail(now, Violation::AckOfUnsentPacket),
         };
         if acked.spurious > 0 {
             self.stats.spurious_losses += acked.spurious;
@@ -291,7 +289,7 @@ impl Connection {
                 }
                 SentFrame::Crypto(range) => {
                     if let Some(space) = self.space(id.of_crypto()) {
-                        space.crypto_out.wake().on_acked(range.clone());
+                        space.crypto_out.get_mut().on_acked(range.clone());
                     }
                 }
                 SentFrame::Control(control) => self.streams.on_control_acked(*control),
@@ -461,7 +459,7 @@ impl Connection {
                 SentFrame::Crypto(range) => {
                     // Without its space, its keys are gone as well.
                     if let Some(space) = self.space(id.of_crypto()) {
-                        space.crypto_out.wake().on_lost(range.clone());
+                        space.crypto_out.get_mut().on_lost(range.clone());
                     }
                 }
                 SentFrame::Stream { id, range, fin } => {

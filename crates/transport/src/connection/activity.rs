@@ -60,8 +60,8 @@ impl Activity {
         self.timer_ran = true;
     }
 
-    /// Nothing is in flight and nothing is to be sent: returns whether the connection comes to rest with that, so that it
-    /// gives back memory: the first time, when a timer ran, or after a while. No timer is set for that.
+    /// Nothing is in flight and nothing is to be sent: returns whether the connection comes to rest with that, so
+    /// that it gives back memory: the first time, when a timer ran, or after a while. No timer is set for that.
     pub(super) fn comes_to_rest(&mut self, now: Timestamp) -> bool {
         let rests = self.timer_ran || self.rested.is_none_or(|last| last + REST_INTERVAL <= now);
         if rests {
@@ -109,7 +109,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn only_the_first_packet_sent_after_one_came_starts_idleness_anew() {
+    fn idle_timer_restarts_with_the_first_packet_sent_after_one_received() {
         let start = Timestamp::START;
         let mut activity = Activity::new(start);
         activity.on_eliciting_sent(start + SECOND);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_to_rest_at_first_when_a_timer_ran_and_after_a_while() {
+    fn idle_connection_releases_memory() {
         let start = Timestamp::START;
         let mut activity = Activity::new(start);
         assert!(activity.comes_to_rest(start) && !activity.comes_to_rest(start));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_keeps_alive_an_interval_after_the_last_sign_of_life_or_ping() {
+    fn idle_keep_alive_is_sent_after_its_interval() {
         let start = Timestamp::START;
         let mut activity = Activity::new(start);
         assert_eq!(activity.keep_alive(SECOND), start + SECOND);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_timeout_doubles_the_next_until_it_is_long_enough() {
+    fn pto_backoff_doubles_up_to_its_limit() {
         let mut backoff = Backoff::default();
         for count in 0..40 {
             assert_eq!(backoff.count(), count);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_at_least_once_and_at_most_the_longest() {
+    fn pto_backoff_of_a_hook_is_bounded() {
         assert_eq!(
             [0, 1, 3, 1024, 1025, u32::MAX].map(Backoff::bound),
             [1, 1, 3, 1024, 1024, 1024]

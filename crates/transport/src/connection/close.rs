@@ -8,6 +8,7 @@ use equic_wire::{TransportErrorCode, VarInt};
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::violation::{Failure, Violation};
 
 /// Bytes of a reason phrase that are sent and kept.
 const MAX_REASON: usize = 256;
@@ -22,8 +23,12 @@ pub struct ConnectionError {
     pub application: bool,
     /// The error code.
     pub code: u64,
-    /// Reason phrase, for people to read.
+    /// Description of the reason, for people. If TLS failed here, it can be longer than the phrase that the peer gets,
+    /// and quote the peer.
     pub reason: String,
+    /// The rule that the peer broke, if this end closed the connection because of a violation. `None` in all other
+    /// cases, for example if the peer closed it.
+    pub violation: Option<Violation>,
 }
 
 impl std::fmt::Display for ConnectionError {
@@ -43,9 +48,20 @@ impl std::fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
+impl From<Failure> for ConnectionError {
+    fn from(failure: Failure) -> ConnectionError {
+        let Failure { code, reason, violation } = failure;
+        ConnectionError { application: false, code: code.0.get(), reason, violation }
+    }
+}
+
 impl ConnectionError {
-    pub(super) fn transport(code: TransportErrorCode, reason: &str) -> ConnectionError {
-        ConnectionError { application: false, code: code.0.get(), reason: reason.to_owned() }
+    /// Returns the reason phrase for the peer.
+    fn phrase(&self) -> &str {
+        match self.violation {
+            Some(tls @ Violation::Tls(_)) => tls.phrase(),
+            _ => &self.reason,
+        }
     }
 }
 
@@ -133,9 +149,10 @@ impl Closing {
         }
     }
 
-    /// The time of the end is over, perhaps by more than `patience`; true if it begins anew instead, up to so many times. The
-    /// caller's timer was late then, or its socket took nothing: the peer was not told yet, or has had no CPU either, and has not read
-    /// what it was told. Forgotten now, it would get a stateless reset for an answer, and may never learn why.
+    /// The time of the end is over, perhaps by more than `patience`; true if it begins anew instead, up to so many
+    /// times. The caller's timer was late then, or its socket took nothing: the peer was not told yet, or has had no
+    /// CPU either, and has not read what it was told. Forgotten now, it would get a stateless reset for an answer,
+    /// and may never learn why.
     fn prolong(&mut self, now: Timestamp, patience: Duration, to: Timestamp) -> bool {
         match self {
             Closing::Telling { until, tell, prolonged, .. }
@@ -161,7 +178,10 @@ impl Connection {
             end -= 1;
         }
         reason.truncate(end);
-        self.close_with(now, ConnectionError { application: true, code: code.get(), reason });
+        self.close_with(
+            now,
+            ConnectionError { application: true, code: code.get(), reason, violation: None },
+        );
     }
 
     pub(super) fn close_with(&mut self, now: Timestamp, error: ConnectionError) {
@@ -186,7 +206,7 @@ impl Connection {
         };
         let reason = &reason[..reason.len().min(MAX_REASON)];
         let reason = String::from_utf8_lossy(reason).into_owned();
-        let error = ConnectionError { application, code: code.get(), reason };
+        let error = ConnectionError { application, code: code.get(), reason, violation: None };
         self.notify(Operation::PeerClosed, (application, error.code));
         self.drain(now, CloseReason::Peer(error));
     }
@@ -229,7 +249,7 @@ impl Connection {
     /// reason may be shown (RFC 9000 s.10.2.3).
     pub(super) fn close_frame(error: &ConnectionError, protected: bool) -> Frame<'_> {
         let code = VarInt::new(error.code).unwrap_or(VarInt::MAX);
-        let reason = error.reason.as_bytes();
+        let reason = error.phrase().as_bytes();
         Frame::ConnectionClose(match (error.application, protected) {
             (true, true) => ConnectionClose::Application { error_code: code, reason },
             (true, false) => ConnectionClose::Transport {

@@ -34,8 +34,8 @@ pub struct TransportConfig {
     pub max_idle_timeout: Duration,
     /// Longest time for which an acknowledgement may wait, declared to the peer as `max_ack_delay`.
     pub max_ack_delay: Duration,
-    /// The largest UDP payload to send, in bytes, if the path takes it. What is searched for are multiples of 16, the block of AES, so that it may
-    /// be up to 15 bytes less.
+    /// The largest UDP payload to send, in bytes, if the path takes it. What is searched for are multiples of 16, the
+    /// block of AES, so that it may be up to 15 bytes less.
     pub max_mtu: u16,
     /// The UDP payload that every path is taken to carry from the first packet on, in bytes: 1,200 is what
     /// QUIC asks of a path (RFC 9000 s.14), more only where it is known that all paths take it. The
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_declared_as_configured_and_no_sooner_than_the_rfc_has_it() {
+    fn config_loss_thresholds_are_no_lower_than_in_the_rfc() {
         let usual = TransportConfig::default();
         let thresholds = usual.thresholds(&rtt(80));
         assert_eq!(thresholds, Thresholds { packets: 3, delay: Duration::from_millis(90) });
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_brought_to_what_can() {
+    fn config_out_of_range_is_clamped() {
         let usual = TransportConfig::default();
         let wide = TransportConfig { initial_window: Some(u64::MAX), ..usual.clone() };
         assert_eq!(wide.first_window(), MAX_INITIAL_WINDOW);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_begins_with() {
+    fn config_of_a_new_path() {
         let usual = TransportConfig::default();
         assert_eq!((usual.first_mtu(), usual.first_window()), (1200, 12_000));
         let mut discovery = usual.start_discovery();

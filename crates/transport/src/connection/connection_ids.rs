@@ -157,7 +157,7 @@ impl ConnectionIds {
         if std::mem::take(&mut self.completed) {
             return Some(EndpointEvent::HandshakeComplete);
         }
-        let left = self.left.made().and_then(VecDeque::pop_front);
+        let left = self.left.get_mut_if_allocated().and_then(VecDeque::pop_front);
         let first = left.or_else(|| self.local.poll_change().or_else(|| self.remote.poll_change()));
         first.or_else(|| {
             let mut others = self.others.iter_mut();
@@ -270,11 +270,11 @@ impl ConnectionIds {
     }
 
     /// Gives back memory that nothing is in.
-    pub(super) fn rest(&mut self, now: Timestamp) {
+    pub(super) fn shrink(&mut self, now: Timestamp) {
         let others = self.others.iter_mut().map(|other| (&mut other.local, &mut other.remote));
         for (local, remote) in std::iter::once((&mut self.local, &mut self.remote)).chain(others) {
-            local.rest(now);
-            remote.rest();
+            local.shrink(now);
+            remote.shrink();
         }
         if self.left.is_empty() {
             self.left = Changes::default();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn scid_of_the_first_packet_is_the_peer_and_no_other() {
+    fn cid_source_of_the_first_packet_is_kept() {
         let mut ids = ids(&mut StdRng::seed_from_u64(1));
         assert_eq!((ids.remote.current(), ids.scid(), ids.original_dcid()), (id(2), id(1), id(2)));
         assert!(ids.is_of_peer(id(4)));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_again_knows_nobody() {
+    fn cid_of_a_new_attempt_is_unknown() {
         let mut rng = StdRng::seed_from_u64(1);
         let mut ids = ids(&mut rng);
         ids.on_peer_packet(id(3));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_gets_as_many_as_it_keeps() {
+    fn cid_count_is_what_the_peer_accepts() {
         let mut rng = StdRng::seed_from_u64(1);
         let mut ids = ids(&mut rng);
         while ids.poll_change().is_some() {}
@@ -338,12 +338,12 @@ mod tests {
         ids.local.set_limit(4, 3);
         ids.issue(&mut rng);
         assert!(ids.has_news());
-        let told = std::iter::from_fn(|| ids.local.next_to_tell()).count();
+        let told = std::iter::from_fn(|| ids.local.next_to_announce()).count();
         assert_eq!((told, std::iter::from_fn(|| ids.poll_change()).count()), (2, 2));
     }
 
     #[test]
-    fn each_path_id_has_its_own() {
+    fn cid_sequence_of_each_path_id_is_its_own() {
         let mut rng = StdRng::seed_from_u64(1);
         let mut ids = ids(&mut rng);
         let one = PathId::new(1);

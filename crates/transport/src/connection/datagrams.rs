@@ -9,8 +9,8 @@ use equic_wire::frame::{DatagramFrame, Frame};
 use super::path::Path;
 use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
+use crate::lazy::{LazyBox, StaticDefault};
 use crate::operation::Operation;
-use crate::rested::{Seldom, Unmade};
 
 /// Memory in bytes that a waiting datagram costs beside its data, so that empty ones are bounded, too.
 const OVERHEAD: usize = size_of::<Bytes>();
@@ -59,8 +59,8 @@ struct Queue {
     bytes: usize,
 }
 
-impl Unmade for Queue {
-    const UNMADE: &'static Queue = &Queue { waiting: VecDeque::new(), bytes: 0 };
+impl StaticDefault for Queue {
+    const STATIC_DEFAULT: &'static Queue = &Queue { waiting: VecDeque::new(), bytes: 0 };
 }
 
 impl Queue {
@@ -80,9 +80,9 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
     /// At most the configured `datagram_receive_buffer`.
-    incoming: Seldom<Queue>,
+    incoming: LazyBox<Queue>,
     /// At most `datagram_send_buffer`.
-    outgoing: Seldom<Queue>,
+    outgoing: LazyBox<Queue>,
     /// The application knows that there is something to read.
     told: bool,
     /// It was told that there is no room, and wants to hear when there is.
@@ -149,8 +149,8 @@ impl Connection {
     }
 
     /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
-    /// the path: whether that takes more than the least is found out once [`Connection::send_datagram`] was called, even with
-    /// one that is too large, or much was sent on streams.
+    /// the path: whether that takes more than the least is found out once [`Connection::send_datagram`] was called,
+    /// even with one that is too large, or much was sent on streams.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size()?;
         let room = |path: &Path| {
@@ -172,7 +172,7 @@ impl Connection {
 
     /// The oldest datagram that came and was not read.
     pub fn read_datagram(&mut self) -> Option<Bytes> {
-        let data = self.datagrams.incoming.made().and_then(Queue::pop);
+        let data = self.datagrams.incoming.get_mut_if_allocated().and_then(Queue::pop);
         self.datagrams.told &= data.is_some();
         data
     }

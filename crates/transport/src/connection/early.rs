@@ -1,7 +1,7 @@
 //! 0-RTT (RFC 9000 s.7.4.1, RFC 9001 s.4.6): sent with what an earlier connection left behind.
 
+use equic_wire::Side;
 use equic_wire::params::{RawParameters, TransportParameters};
-use equic_wire::{Side, TransportErrorCode};
 
 use super::space::{SentFrame, SpaceId};
 use super::waiting::Readiness;
@@ -9,6 +9,7 @@ use super::{Connection, Event};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::stream::{PeerLimits, Streams};
+use crate::violation::Violation;
 
 /// Offer of early data (0-RTT), and the server's answer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -234,8 +235,7 @@ impl Connection {
     pub(super) fn check_promises(&mut self, now: Timestamp, new: &PeerLimits) -> bool {
         let kept = self.early.is_kept_by(new);
         if !kept {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "it takes early data and less than it promised");
+            self.fail(now, Violation::ReducedLimitsAfterEarlyData);
         }
         kept
     }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_uses_it_until_it_is_rejected_or_the_handshake_is_complete() {
+    fn early_data_of_a_client_ends_with_rejection_or_the_handshake() {
         let mut early = Early::default();
         assert!(!early.is_used(false) && !early.is_open());
         early = Early::offered(promised(10));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_that_takes_it_is_held_to_its_promises() {
+    fn early_data_limits_bind_a_server_that_accepts_it() {
         let mut early = Early::offered(promised(10));
         assert!(early.is_kept_by(&promised(9)), "it has not answered");
         early.decide(true);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_the_answer_and_are_dropped_after_it_without_keys() {
+    fn early_data_packets_wait_for_keys_or_are_dropped() {
         let mut early = Early::default();
         assert_eq!(early.readiness(Side::Server, false), Readiness::TooEarly);
         assert_eq!(early.readiness(Side::Client, true), Readiness::TooLate, "clients get none");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_1_rtt_packet_says_how_long_its_keys_are_kept() {
+    fn early_data_keys_are_kept_after_the_first_1_rtt_packet() {
         let mut early = Early::default();
         let at = |seconds| Timestamp::START + Duration::from_secs(seconds);
         assert!(!early.is_expired(at(100)));

@@ -3,15 +3,15 @@
 use equic_wire::frame::{
     Frame, FrameError as WireError, FrameErrorKind, Frames, NewConnectionId, Stream,
 };
-use equic_wire::{ConnectionId, Side, TransportErrorCode};
+use equic_wire::{ConnectionId, Side};
 
 use super::Connection;
 use super::paths::PathKey;
 use super::space::{PathId, SpaceId};
 use crate::Timestamp;
-use crate::cid::IdError;
 use crate::operation::Operation;
 use crate::stream::FrameError;
+use crate::violation::Violation;
 
 impl Connection {
     /// Takes in a frame of a packet sent to `dcid`; false: the packet is to be treated as lost.
@@ -56,13 +56,12 @@ impl Connection {
                 if !self.on_path_frame(now, dcid, frame) {
                     let (frame_type, kind) = (frame.frame_type(), FrameErrorKind::UnknownType);
                     let error = WireError { frame_type, kind };
-                    self.fail(now, error.code(), &error.to_string());
+                    self.fail(now, error);
                 }
             }
             Frame::Datagram(datagram) => {
                 if !self.on_datagram_frame(datagram) {
-                    let code = TransportErrorCode::PROTOCOL_VIOLATION;
-                    self.fail(now, code, "a datagram larger than we take");
+                    self.fail(now, Violation::DatagramSize);
                 }
             }
             Frame::AckFrequency(frequency) => self.on_ack_frequency(now, frequency),
@@ -83,8 +82,8 @@ impl Connection {
         match outcome {
             Ok(()) => true,
             Err(FrameError::TooFragmented) => false,
-            Err(FrameError::Close(code)) => {
-                self.fail(now, code, "a stream's limits or states were broken");
+            Err(FrameError::Close(violation)) => {
+                self.fail(now, violation);
                 true
             }
         }
@@ -126,9 +125,9 @@ impl Connection {
         }
     }
 
-    /// Takes in the payload of a 1-RTT packet that a hook has put together, if the packet has not come: frames of streams
-    /// and DATAGRAM frames, up to the first of another's type. All others are left to the sender, who knows the packet to
-    /// be lost: acknowledgements, keys, connection IDs, paths and the connection's end are no hook's.
+    /// Takes in the payload of a 1-RTT packet that a hook has put together, if the packet has not come: frames of
+    /// streams and DATAGRAM frames, up to the first of another's type. All others are left to the sender, who knows
+    /// the packet to be lost: acknowledgements, keys, connection IDs, paths and the connection's end are no hook's.
     ///
     /// # Errors
     /// What the peer cannot have sent. Frames before it have been taken in.
@@ -136,7 +135,7 @@ impl Connection {
         &mut self,
         number: u64,
         payload: &[u8],
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), Violation> {
         if self.closing.is_closed() || !self.handshake.is_complete() {
             return Ok(());
         }
@@ -144,19 +143,19 @@ impl Connection {
         {
             return Ok(());
         }
-        for frame in Frames::new(payload).map_err(|_| "no frames")? {
-            match frame.map_err(|_| "a malformed frame")? {
+        for frame in Frames::new(payload).map_err(|error| Violation::Frame(error.kind))? {
+            match frame.map_err(|error| Violation::Frame(error.kind))? {
                 Frame::Unknown(_) => break,
                 Frame::Datagram(datagram) => {
                     if !self.on_datagram_frame(&datagram) {
-                        return Err("a datagram larger than we take");
+                        return Err(Violation::DatagramSize);
                     }
                 }
                 frame => match self.on_stream_frame(&frame) {
                     Ok(()) => {}
                     // As when it comes in a packet: the peer sends it again.
                     Err(FrameError::TooFragmented) => break,
-                    Err(FrameError::Close(_)) => return Err("a stream's limits or states"),
+                    Err(FrameError::Close(violation)) => return Err(violation),
                 },
             }
         }
@@ -174,9 +173,8 @@ impl Connection {
     ) {
         self.notify(Operation::RetireConnectionId, sequence);
         let Some(local) = self.ids.local_of_mut(path) else { return };
-        if local.on_retire(now, sequence, dcid).is_err() {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "it retires a connection ID that it cannot");
+        if let Err(violation) = local.on_retire(now, sequence, dcid) {
+            self.fail(now, violation);
         }
     }
 
@@ -191,16 +189,8 @@ impl Connection {
         if self.multipath.as_ref().is_some_and(|paths| !paths.is_alive(path)) {
             return;
         }
-        match self.take_new_id(path, new) {
-            Ok(()) => {}
-            Err(IdError::Limit) => {
-                let code = TransportErrorCode::CONNECTION_ID_LIMIT_ERROR;
-                self.fail(now, code, "too many connection IDs");
-            }
-            Err(IdError::Violation) => {
-                let code = TransportErrorCode::PROTOCOL_VIOLATION;
-                self.fail(now, code, "a connection ID that contradicts another");
-            }
+        if let Err(violation) = self.take_new_id(path, new) {
+            self.fail(now, violation);
         }
     }
 

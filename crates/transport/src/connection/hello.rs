@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_rustls() {
+    fn handshake_client_hello_of_rustls_is_parsed() {
         let bytes = hello(b"parameters");
         let parsed = ClientHello::parse(&bytes).unwrap();
         assert_eq!(parsed, ClientHello { parameters: Some(b"parameters"), early_data: false });
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_does_no_harm() {
+    fn handshake_client_hello_that_is_damaged() {
         let bytes = hello(&[0; 40]);
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0xff] {

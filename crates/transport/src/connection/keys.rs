@@ -1,11 +1,10 @@
 //! Key updates, and the limits of keys (RFC 9001 s.6).
 
-use equic_wire::TransportErrorCode;
-
 use super::Connection;
 use crate::Timestamp;
 use crate::crypto::{OneRttKeys, Wear};
 use crate::operation::Operation;
+use crate::violation::Condition;
 
 impl Connection {
     /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; true if it was.
@@ -15,8 +14,8 @@ impl Connection {
     /// confirmed or the peer acknowledges nothing, the connection ends with AEAD_LIMIT_REACHED, and no
     /// packet is ever protected beyond the limit.
     ///
-    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update, for
-    /// packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
+    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update,
+    /// for packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
     pub fn update_keys(&mut self) -> bool {
         let pause = self.longest_pto() * 3;
         let rested = self.multipath.is_none()
@@ -60,8 +59,7 @@ impl Connection {
                 .iter()
                 .any(|(id, space)| self.keys.is_worn_out(id, space.numbers.next()));
         if spent || worn_out {
-            let code = TransportErrorCode::AEAD_LIMIT_REACHED;
-            self.fail(now, code, "the keys may protect no more packets and cannot be updated");
+            self.fail(now, Condition::ConfidentialityLimit);
             return false;
         }
         true
@@ -83,8 +81,7 @@ impl Connection {
     pub(super) fn on_forgery(&mut self, now: Timestamp, limit: u64) {
         // RFC 9001 s.6.6: all keys of the connection together.
         if self.forgeries.count(limit) {
-            let code = TransportErrorCode::AEAD_LIMIT_REACHED;
-            self.fail(now, code, "too many packets that do not open");
+            self.fail(now, Condition::IntegrityLimit);
         }
     }
 }

@@ -46,13 +46,14 @@ impl Connection {
 
     /// The oldest message of a hook, for the application.
     pub(super) fn hook_message(&mut self) -> Option<Event> {
-        let (hook, message) = self.extensions.made()?.messages.message()?;
+        let (hook, message) = self.extensions.get_mut_if_allocated()?.messages.message()?;
         Some(Event::HookMessage(hook, message))
     }
 
     /// Timers of hooks have run out. Each is called once: one that it sets anew is later than now.
     pub(super) fn on_hook_timers(&mut self, now: Timestamp) {
-        let expired = |own: &mut Connection| own.extensions.made()?.messages.expired(now);
+        let expired =
+            |own: &mut Connection| own.extensions.get_mut_if_allocated()?.messages.expired(now);
         while let Some((id, at)) = expired(self) {
             self.call_one(id, Operation::HookTimer, &[at.as_nanos()], Bytes::None);
         }

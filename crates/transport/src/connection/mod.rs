@@ -100,10 +100,11 @@ use equic_wire::{
 
 use crate::Timestamp;
 use crate::crypto::Forgeries;
+use crate::lazy::{Coins, LazyBox, LazyRng};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
-use crate::rested::{Coins, RestingRng, Seldom};
 use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
+use crate::violation::Failure;
 
 use acknowledgements::Acknowledgements;
 use activity::Activity;
@@ -159,8 +160,8 @@ pub enum Event {
     DatagramsWritable,
     /// The connection is over.
     Closed(CloseReason),
-    /// The active path has other addresses now: the peer's. A packet from there is enough, so the address may be forged:
-    /// see [`Connection::validated_address`].
+    /// The active path has other addresses now: the peer's. A packet from there is enough, so the address may be
+    /// forged: see [`Connection::validated_address`].
     Moved(SocketAddr),
     /// The peer has answered from an address. It is the one of [`Connection::validated_address`] if the active path has
     /// it.
@@ -171,8 +172,8 @@ pub enum Event {
     PathClosed(PathId, TransportErrorCode),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
-    /// A path that a hook chose does not hold, and why; of each operation and reason this is said once. How often it was so,
-    /// [`Stats`] counts.
+    /// A path that a hook chose does not hold, and why; of each operation and reason this is said once. How often it
+    /// was so, [`Stats`] counts.
     ChoiceOverruled(Operation, Overruled),
     /// A hook tells the application something, in words of its own.
     HookMessage(HookId, Vec<u8>),
@@ -215,7 +216,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Packets that were opened.
     pub packets_received: u64,
-    /// Of those, packets whose data was decrypted right to where its stream is read from, without a copy ([`OpenTo`](crate::OpenTo)).
+    /// Of those, packets whose data was decrypted right to where its stream is read from, without a copy
+    /// ([`OpenTo`](crate::OpenTo)).
     pub packets_opened_to_streams: u64,
     /// Packets that did not come, and whose payload a hook has put together from others.
     pub packets_recovered: u64,
@@ -271,7 +273,7 @@ pub struct Connection {
     early: early::Early,
     waiting: waiting::UndecryptedPackets,
     /// For NEW_TOKEN frames.
-    tokens: Seldom<VecDeque<Bytes>>,
+    tokens: LazyBox<VecDeque<Bytes>>,
     /// Packets received in earlier attempts, of other versions.
     packets_before: u64,
     /// The moment of the last call that gave one.
@@ -280,8 +282,8 @@ pub struct Connection {
     #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
     /// Frames that hooks want sent.
-    pub(crate) extensions: Seldom<Extensions>,
-    rng: RestingRng,
+    pub(crate) extensions: LazyBox<Extensions>,
+    rng: LazyRng,
     coins: Coins,
     handshake: Handshake,
     spaces: Spaces,
@@ -339,9 +341,9 @@ impl Connection {
     /// Returns the last address at which the peer proved that it receives: by a token, by its handshake or by a
     /// PATH_RESPONSE (RFC 9000 s.8). Returns `None` before the first of these.
     ///
-    /// It differs from [`Connection::remote_address`] while the validation of a new path runs. Anybody can write any source
-    /// address into a packet, so whoever counts connections by address counts them here. It can change with every
-    /// [`Event::PathValidated`], [`Event::Moved`] and [`Event::PathClosed`].
+    /// It differs from [`Connection::remote_address`] while the validation of a new path runs. Anybody can write any
+    /// source address into a packet, so whoever counts connections by address counts them here. It can change with
+    /// every [`Event::PathValidated`], [`Event::Moved`] and [`Event::PathClosed`].
     pub fn validated_address(&self) -> Option<SocketAddr> {
         self.paths.last_validated().map(Path::remote)
     }
@@ -455,8 +457,8 @@ impl Connection {
 
     /// The longest probe timeout of application data on all paths in use, without backoff (RFC 9002 s.6.2.1). All that
     /// lasts for some probe timeouts is counted in these: the end of a connection and of a path, and old keys. Of the
-    /// peer's max_ack_delay at most [`MAX_DELAY_AT_END`] counts, or a peer that declares 16 s would have each connection
-    /// that it closes kept for 49 s.
+    /// peer's max_ack_delay at most [`MAX_DELAY_AT_END`] counts, or a peer that declares 16 s would have each
+    /// connection that it closes kept for 49 s.
     fn longest_pto(&self) -> Duration {
         let mut longest = self.path().rtt().pto_base();
         if self.multipath.is_some() {
@@ -466,7 +468,7 @@ impl Connection {
         longest + self.peer_max_ack_delay().min(MAX_DELAY_AT_END)
     }
 
-    fn fail(&mut self, now: Timestamp, code: TransportErrorCode, reason: &str) {
-        self.close_with(now, ConnectionError::transport(code, reason));
+    fn fail(&mut self, now: Timestamp, why: impl Into<Failure>) {
+        self.close_with(now, why.into().into());
     }
 }

@@ -13,7 +13,7 @@ use crate::Timestamp;
 use crate::cid::IdSource;
 use crate::crypto::null::{InsecureNullCrypto, NullSession};
 use crate::crypto::session::Session;
-use crate::rested::RestingRng;
+use crate::lazy::LazyRng;
 use crate::stream::PagePool;
 
 /// The configuration of either side of a connection without protection. No other leads to one.
@@ -75,7 +75,7 @@ impl Connection {
         remote: SocketAddr,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = RestingRng::from_seed(seed);
+        let mut rng = LazyRng::from_seed(seed);
         let source = IdSource::random(&config.crypto.suite(), &mut rng);
         let start = config.client_start();
         let seed = rng.random();

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_opens_what_was_built_one_behind_the_other() {
+    fn packet_coalesced_is_opened_by_the_peer() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 1200];
         let mut datagram = Writer::new(&mut buffer);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_always_has_room() {
+    fn packet_has_room_for_the_tag() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 100];
         let mut datagram = Writer::new(&mut buffer);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_without_room_is_none() {
+    fn packet_without_room_is_not_begun() {
         for size in 0..60 {
             let mut buffer = [0; 60];
             let mut datagram = Writer::new(&mut buffer[..size]);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_padded_for_its_sample_and_that_counts_for_nothing() {
+    fn packet_is_padded_for_its_header_protection_sample() {
         // Number of one byte, frames, tag: 20 at least.
         for frames in 0..6 {
             let mut buffer = [0; 100];
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_padded_for_more_is_in_flight() {
+    fn packet_that_is_padded_counts_as_in_flight() {
         for (padding, more) in [(Padding::NONE, 1), (Padding::to(50), 0)] {
             let mut buffer = [0; 1200];
             let mut datagram = Writer::new(&mut buffer);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_packet_fills_the_datagram_and_one_with_room_behind_it_does_not() {
+    fn packet_last_one_fills_the_datagram() {
         for (frames, size) in [(100, 140), (1000, 1040), (1100, 1200), (1160, 1200)] {
             let mut buffer = [0; 1200];
             let mut datagram = Writer::new(&mut buffer);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_the_frames_are_given_back() {
+    fn packet_without_keys_returns_its_frames() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 1200];
         let mut datagram = Writer::new(&mut buffer);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_once_and_go_for_good() {
+    fn keys_are_installed_once_and_discarded_for_good() {
         for id in [SpaceId::Initial, SpaceId::Handshake] {
             let mut all = empty();
             assert!(!all.has(id) && !all.is_discarded(id));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_end_seals_the_other_opens_under_the_same_header_and_number() {
+    fn keys_of_one_end_open_what_the_other_sealed() {
         let (mut client, mut server) = (empty(), empty());
         client.install(SpaceId::Handshake, keys(Side::Client));
         server.install(SpaceId::Handshake, keys(Side::Server));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn no_packet_is_protected_beyond_the_limit() {
+    fn keys_protect_no_packet_beyond_the_limit() {
         let mut all = empty();
         all.install(SpaceId::Initial, keys(Side::Client));
         assert!(!all.is_worn_out(SpaceId::Initial, 13));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn early_data_has_its_own_keys_until_those_of_1_rtt_packets_come() {
+    fn keys_of_early_data_last_until_1_rtt_keys_come() {
         let mut client = empty();
         client.set_early(Some(keys(Side::Client).local));
         assert!(client.has_early() && !client.has(SpaceId::DATA));

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_are_left_out_ever_more_seldom_and_none_is_taken_twice() {
+    fn packet_number_gaps_grow_and_no_number_is_used_twice() {
         for seed in 0..50 {
             let mut rng = StdRng::seed_from_u64(seed);
             let mut numbers = PacketNumbers::default();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wish_uses_a_number_again_or_leaves_out_many() {
+    fn packet_number_of_a_hook_is_bounded() {
         let mut numbers = PacketNumbers::default();
         assert_eq!((numbers.take(0), numbers.take(0), numbers.next()), (0, 1, 2));
         assert_eq!((numbers.take(u64::MAX), numbers.next()), (66, 67));

@@ -26,16 +26,16 @@ use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
 use validation::Validation;
 pub(super) use validation::{AddressOrigin, Answer};
 
-/// Round trips of the window that may wait with the application's data: BBR has two in flight when it begins, and more is
-/// to be there before that is acknowledged.
+/// Round trips of the window that may wait with the application's data: BBR has two in flight when it begins, and
+/// more is to be there before that is acknowledged.
 const ROUND_TRIPS_READY: f64 = 4.0;
 
-/// A smaller datagram is not sent. With less room no packet is begun: a path that had credit for a datagram and none for its packet
-/// would have something to send, and never send it, before all others.
+/// A smaller datagram is not sent. With less room no packet is begun: a path that had credit for a datagram and none
+/// for its packet would have something to send, and never send it, before all others.
 const LEAST: u64 = MIN_PACKET as u64;
 
-/// Bytes waiting in streams with which larger datagrams are looked for: ten packets of the least size, of which a larger
-/// size would save one or two.
+/// Bytes waiting in streams with which larger datagrams are looked for: ten packets of the least size, of which a
+/// larger size would save one or two.
 const BULK_WAITING: u64 = 12_000;
 
 /// Bytes sent on a path after which larger datagrams are looked for, however little waits at a time.
@@ -205,7 +205,8 @@ impl Path {
         self.validation.stop();
     }
 
-    /// All that was sent in packets below this number goes on other paths, too; returns from which number on that is new.
+    /// All that was sent in packets below this number goes on other paths, too; returns from which number on that is
+    /// new.
     pub(super) fn move_below(&mut self, next: u64) -> u64 {
         std::mem::replace(&mut self.moved, next)
     }
@@ -291,11 +292,11 @@ impl Path {
         &mut self,
         now: Timestamp,
         bytes: u64,
-        brought: bool,
+        nested: bool,
     ) -> DeliveryMark {
         let delivery = self.rates.on_sent(now, bytes, self.in_flight);
         self.in_flight += bytes;
-        if brought {
+        if nested {
             self.of_brought += bytes;
         }
         self.pacer.on_sent(bytes);
@@ -317,7 +318,7 @@ impl Path {
         if packet.in_flight {
             let bytes = packet.bytes();
             self.landed(bytes);
-            if packet.content.brought {
+            if packet.content.nested {
                 self.of_brought -= bytes.min(self.of_brought);
             }
         }
@@ -334,8 +335,8 @@ impl Path {
         self.turn = rate.unwrap_or(Rate::LEAST);
     }
 
-    /// Takes over what other connections between the same addresses know of the path: it takes datagrams of so many bytes, and one
-    /// that is in its first slow start has a window of so many at the least (RFC 9040 s.7).
+    /// Takes over what other connections between the same addresses know of the path: it takes datagrams of so many
+    /// bytes, and one that is in its first slow start has a window of so many at the least (RFC 9040 s.7).
     pub(super) fn learn_from_others(&mut self, datagram: u16, window: u64) {
         if self.mtu.adopt(datagram) {
             self.controller.on_datagram_size(self.mtu.current());
@@ -360,8 +361,9 @@ impl Path {
         self.paced_until = until;
     }
 
-    /// The window has no room for a datagram. If most of what fills it is frames of hooks that other hooks brought, such
-    /// as a peer's plugins, that is no use of it: no hook of theirs sends its way to a larger window (RFC 9002 s.7.8).
+    /// The window has no room for a datagram. If most of what fills it is frames of hooks that other hooks brought,
+    /// such as a peer's plugins, that is no use of it: no hook of theirs sends its way to a larger window (RFC 9002
+    /// s.7.8).
     pub(super) fn on_window_full(&mut self, now: Timestamp) {
         if 2 * self.of_brought > self.in_flight {
             self.usage.on_underused(now);
@@ -453,8 +455,8 @@ impl Path {
         if paced || room < u64::from(self.mtu()) { 0 } else { room }
     }
 
-    /// What is counted of the path in a window that connections share. Of one from which nothing is heard any more nothing is
-    /// in flight as far as the others are concerned: they do not wait for it.
+    /// What is counted of the path in a window that connections share. Of one from which nothing is heard any more
+    /// nothing is in flight as far as the others are concerned: they do not wait for it.
     pub(super) fn share(&self, packets: u64) -> Share {
         let in_flight = if self.is_suspect() { (0, 0) } else { (self.in_flight, packets) };
         Share::new(in_flight, self.rates.delivered(), self.rates.lost())
@@ -589,7 +591,8 @@ impl Path {
         self.mtu.current()
     }
 
-    /// True if the path is the one that its path ID uses, its address is validated, and nothing is to be found out about it.
+    /// True if the path is the one that its path ID uses, its address is validated, and nothing is to be found out
+    /// about it.
     #[inline]
     pub(super) fn is_settled(&self, now: Timestamp) -> bool {
         self.is_current()
@@ -641,8 +644,9 @@ impl Path {
         self.ecn.on_marked_sent();
     }
 
-    /// So many marked packets are acknowledged, of which so many were sent on other paths, with these counts. True if there
-    /// are new ECN-CE marks; fails validation if the counts cannot be right, or tell of no packet that kept its mark.
+    /// So many marked packets are acknowledged, of which so many were sent on other paths, with these counts. True if
+    /// there are new ECN-CE marks; fails validation if the counts cannot be right, or tell of no packet that kept its
+    /// mark.
     pub(super) fn validate_ecn(&mut self, marked: (u64, u64), counts: Option<EcnCounts>) -> bool {
         self.ecn.on_ack(marked, counts)
     }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_found_by_its_addresses() {
+    fn path_is_found_by_its_addresses() {
         let paths = paths(2);
         assert_eq!(paths.find(ZERO, remote(2), None, true), Some(PathKey(2)));
         assert_eq!(paths.find(ZERO, remote(2), local(2), true), Some(PathKey(2)));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_active_path_stays_active_when_others_go_and_does_not_go_itself() {
+    fn path_active_one_is_not_removed() {
         let mut paths = paths(2);
         paths.set_current(PathKey(2));
         assert!(paths.remove(PathKey(2)).is_none(), "it is the active one");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_is_of_no_use_goes_for_a_new_one() {
+    fn path_oldest_unused_one_is_evicted() {
         let mut paths = paths(3);
         assert_eq!(paths.iter().count(), MAX_PATHS);
         // What is asked, and what is validated, may yet be of use.
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn fallback_is_the_last_path_in_use_whose_address_is_validated() {
+    fn path_fallback_is_the_last_validated_one_in_use() {
         let mut paths = paths(2);
         assert_eq!((fallback(&paths, ZERO), last_validated(&paths)), (None, Some(PathKey(0))));
         for unvalidated in [1, 2, 1] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn fallback_is_not_removed_for_any_number_of_new_paths() {
+    fn path_fallback_is_not_evicted() {
         let mut paths = paths(0);
         for host in 1..=50 {
             let key = paths.next_key();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn path_ids_have_current_paths_of_their_own() {
+    fn path_of_each_path_id_is_current() {
         let mut paths = paths(0);
         let one = PathId::new(1);
         for host in [1, 0] {

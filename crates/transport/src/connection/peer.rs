@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_declares_nothing_has_the_defaults_of_the_rfc() {
+    fn param_defaults_are_those_of_the_rfc() {
         let peer = Peer::new(&parameters());
         assert_eq!(peer.max_ack_delay(), Duration::from_millis(25));
         assert_eq!((peer.min_ack_delay(), peer.max_datagram_frame_size()), (None, None));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_holds() {
+    fn param_declared_values_hold() {
         let mut declared = parameters();
         declared.max_datagram_frame_size = VarInt::from_u32(100);
         declared.min_ack_delay_us = Some(VarInt::from_u32(1_000));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requested_delay_takes_the_place_of_the_declared_one_and_that_is_kept() {
+    fn param_max_ack_delay_is_replaced_by_ack_frequency() {
         let mut declared = parameters();
         declared.max_ack_delay = MaxAckDelay::from_millis(40).unwrap();
         let mut peer = Peer::new(&declared);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lesser_idle_timeout_holds_and_zero_is_none() {
+    fn param_idle_timeout_is_the_minimum_of_both() {
         let peer = |seconds: u32| {
             let mut declared = parameters();
             declared.max_idle_timeout_ms = VarInt::from_u32(seconds * 1_000);

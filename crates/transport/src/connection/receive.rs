@@ -1,13 +1,11 @@
 //! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
 
-use equic_wire::frame::{Frame, FrameType, Frames, Stream};
+use equic_wire::frame::{Frame, FrameError, FrameErrorKind, FrameType, Frames, Stream};
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, PacketType, ParseOptions,
     Protected, ShortPacket,
 };
-use equic_wire::{
-    ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side, TransportErrorCode,
-};
+use equic_wire::{ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side};
 
 use rustls::quic::PacketKey;
 
@@ -22,6 +20,7 @@ use crate::Timestamp;
 use crate::crypto::{OpenError, header_mask};
 use crate::operation::{Bytes, Operation, Word};
 use crate::received::{AckPolicy, EcnCodepoint};
+use crate::violation::Violation;
 
 impl Word for EcnCodepoint {
     fn to_word(self) -> u64 {
@@ -56,7 +55,8 @@ pub(super) struct ProtectedPacket {
     protected: Protected,
     /// Of a long header.
     version: Option<KnownVersion>,
-    /// The ID that it is sent to has just been found among those that we gave out for path 0; false: it was not looked for.
+    /// The ID that it is sent to has just been found among those that we gave out for path 0; false: it was not
+    /// looked for.
     known: bool,
     /// Bytes before it that are no packet of ours.
     skip: usize,
@@ -84,7 +84,8 @@ impl ProtectedPacket {
         }
     }
 
-    /// A packet with a short header, all of a datagram of this length; its ID is one of ours, for the path ID of the space.
+    /// A packet with a short header, all of a datagram of this length; its ID is one of ours, for the path ID of the
+    /// space.
     pub(super) fn of_short(
         (space, dcid): (SpaceId, ConnectionId),
         protected: Protected,
@@ -134,8 +135,8 @@ impl Connection {
         self.take_in(now, &arrival, datagram);
     }
 
-    /// Datagrams came that the system received as one message (GRO): each takes `segment` bytes of `bytes`, but for the last,
-    /// which may be shorter. As if each were given to [`Connection::handle_datagram`], one after the other.
+    /// Datagrams came that the system received as one message (GRO): each takes `segment` bytes of `bytes`, but for
+    /// the last, which may be shorter. As if each were given to [`Connection::handle_datagram`], one after the other.
     pub fn handle_datagrams(
         &mut self,
         now: Timestamp,
@@ -148,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// How it came is not copied for each datagram: a CPU that reads what it has just stored in other pieces waits until all
-    /// that it stored before is in its cache, which is the data of the last packet.
+    /// How it came is not copied for each datagram: a CPU that reads what it has just stored in other pieces waits
+    /// until all that it stored before is in its cache, which is the data of the last packet.
     #[inline(always)]
     fn take_in(&mut self, now: Timestamp, arrival: &DatagramMeta, datagram: &mut [u8]) {
         self.now = now;
@@ -245,8 +246,8 @@ impl Connection {
         SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
-    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours; `path`: the path ID
-    /// of the ID that it is sent to, if that was looked up.
+    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours; `path`: the
+    /// path ID of the ID that it is sent to, if that was looked up.
     #[inline]
     fn found_short(
         &self,
@@ -424,7 +425,7 @@ impl Connection {
         self.on_authentic(now, found);
         if !opened.sound {
             // RFC 9000 s.17.2.
-            self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
+            self.fail(now, Violation::ReservedBits);
             return true;
         }
         let payload = &packet[opened.payload.clone()];
@@ -527,8 +528,8 @@ impl Connection {
         Some(DecryptedPacket { number, payload: start..start + len, sound })
     }
 
-    /// Opens a 1-RTT packet with this Key Phase bit: the length of its payload, or how many packets that do not open its
-    /// keys stand. None: the connection has failed.
+    /// Opens a 1-RTT packet with this Key Phase bit: the length of its payload, or how many packets that do not open
+    /// its keys stand. None: the connection has failed.
     #[inline(always)]
     pub(super) fn open_one_rtt(
         &mut self,
@@ -546,8 +547,7 @@ impl Connection {
             Ok((opened, _)) => Ok(opened.len()),
             Err(OpenError::Forged) => Err(keys.integrity_limit()),
             Err(OpenError::KeyUpdate) => {
-                let code = TransportErrorCode::KEY_UPDATE_ERROR;
-                self.fail(now, code, "keys updated too soon or backwards");
+                self.fail(now, Violation::KeyUpdate);
                 return None;
             }
         })
@@ -586,14 +586,14 @@ impl Connection {
         payload: &[u8],
     ) -> bool {
         if let Err(error) = Frames::new(payload) {
-            self.fail(now, error.code(), "a packet without frames");
+            self.fail(now, error);
             return true;
         }
         self.handle_frames(hooks, now, ecn, found, (number, path), (payload, false, true))
     }
 
-    /// Handles what is left of a payload; of what came before it is known whether it elicits acknowledgements, and whether
-    /// all of it probes the path. False: the packet is to be treated as lost.
+    /// Handles what is left of a payload; of what came before it is known whether it elicits acknowledgements, and
+    /// whether all of it probes the path. False: the packet is to be treated as lost.
     pub(super) fn handle_frames(
         &mut self,
         hooks: impl Presence,
@@ -620,7 +620,7 @@ impl Connection {
             let kind = match FrameType::read(&mut reader) {
                 Ok(kind) => kind,
                 Err(error) => {
-                    self.fail(now, error.code(), &error.to_string());
+                    self.fail(now, error);
                     return true;
                 }
             };
@@ -703,8 +703,7 @@ impl Connection {
         let owned = foreign && self.hooks.owner(frame_type).is_some();
         let skipped = foreign && !owned && self.extensions.skips(frame_type);
         if (owned || skipped) && found.kind != PacketType::OneRtt {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "an extension's frame outside of 1-RTT packets");
+            self.fail(now, Violation::ExtensionFrameOutsideOneRtt);
             return None;
         }
         if skipped {
@@ -736,26 +735,32 @@ impl Connection {
         let frame = match &parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
-                let code = TransportErrorCode::FRAME_ENCODING_ERROR;
-                self.fail(now, code, "a malformed frame, says an extension");
+                self.fail(now, Violation::ExtensionFrame);
                 return None;
             }
             Some(Ok(frame)) => Some(frame),
             Some(Err(error)) => {
-                self.fail(now, error.code(), &error.to_string());
+                self.fail(now, *error);
                 return None;
             }
         };
         let (bytes, others) = all.split_at(length);
         *rest = others;
         // A hook may forbid what the RFC allows, and allows nothing else.
-        let lawful = kind.allowed_in(found.kind) != Some(false) && kind.may_be_sent_by(!self.side);
+        let wrong = if kind.allowed_in(found.kind) == Some(false) {
+            Some(FrameErrorKind::WrongPacketType)
+        } else {
+            (!kind.may_be_sent_by(!self.side)).then_some(FrameErrorKind::WrongSender)
+        };
+        let lawful = wrong.is_none();
         let answer = hooks.begin_with(self, Operation::CheckFrame, frame_type, id, Bytes::None);
         let allowed = answer.unwrap_or(lawful);
         hooks.end_with(self, Operation::CheckFrame, frame_type, id, Bytes::None, allowed);
         if !(allowed && lawful) {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "a frame where it may not be");
+            match wrong {
+                Some(wrong) => self.fail(now, FrameError { frame_type: kind, kind: wrong }),
+                None => self.fail(now, Violation::FrameRejected),
+            }
             return None;
         }
         let input = (id, number, path);
@@ -785,8 +790,7 @@ impl Connection {
     fn skip_frame(&mut self, now: Timestamp, rest: &mut &[u8]) -> Option<bool> {
         let mut reader = Reader::new(rest);
         if reader.varint().and_then(|_| reader.varint_bytes()).is_err() {
-            let code = TransportErrorCode::FRAME_ENCODING_ERROR;
-            self.fail(now, code, "a frame to be skipped is cut");
+            self.fail(now, Violation::ExtensionFrameTruncated);
             return None;
         }
         *rest = reader.rest();

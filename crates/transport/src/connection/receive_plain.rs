@@ -1,12 +1,13 @@
-//! The short way of a datagram that came: one packet with a short header on the only path of a connection that is past its
-//! handshake, as nearly all are, or on a path of several; no hook is attached to what it passes over.
+//! The short way of a datagram that came: one packet with a short header on the only path of a connection that is
+//! past its handshake, as nearly all are, or on a path of several; no hook is attached to what it passes over.
 //!
-//! It does what the long way (`receive.rs`) does for the same packet, and leaves to it whatever is not so; tests compare them.
-//! What a connection with one path does is compiled of its own, without any look for path and packet numbers.
+//! It does what the long way (`receive.rs`) does for the same packet, and leaves to it whatever is not so; tests
+//! compare them. What a connection with one path does is compiled of its own, without any look for path and packet
+//! numbers.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected};
-use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side, TransportErrorCode};
+use equic_wire::{ConnectionId, PacketNumber, ResetToken, Side};
 
 use super::close::CloseReason;
 use super::packet_builder::TAG_LEN;
@@ -20,6 +21,7 @@ use crate::Timestamp;
 use crate::crypto::header_mask;
 use crate::operation::Operation;
 use crate::received::EcnCodepoint;
+use crate::violation::Violation;
 
 /// Operations that the short way passes over: who is attached to one of these sees every packet on the long way.
 const PASSED_OVER: u128 = Operation::bits(&[
@@ -43,7 +45,8 @@ struct Opened {
     length: usize,
     /// Its reserved bits are as they must be.
     sound: bool,
-    /// It is a STREAM frame alone, of which so many bytes of data lie where their stream goes on; none: its frames are in the datagram.
+    /// It is a STREAM frame alone, of which so many bytes of data lie where their stream goes on; none: its frames
+    /// are in the datagram.
     placed: Option<usize>,
 }
 
@@ -197,9 +200,9 @@ impl Connection {
         }
     }
 
-    /// Opens a packet to where the data of its stream is read, if it is likely to be of that alone. Returns the bytes of its frames,
-    /// and those of data that are in place now, if it was what it was likely to be; as error how many forged packets its keys
-    /// stand. None, and nothing done: it is to be opened as any other.
+    /// Opens a packet to where the data of its stream is read, if it is likely to be of that alone. Returns the bytes
+    /// of its frames, and those of data that are in place now, if it was what it was likely to be; as error how many
+    /// forged packets its keys stand. None, and nothing done: it is to be opened as any other.
     #[inline(always)]
     fn open_to_stream(
         &mut self,
@@ -253,7 +256,7 @@ impl Connection {
         self.on_one_rtt_packet(now);
         if !opened.sound {
             // RFC 9000 s.17.2.
-            self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, "reserved bits are set");
+            self.fail(now, Violation::ReservedBits);
             return;
         }
         if let Some(length) = opened.placed {

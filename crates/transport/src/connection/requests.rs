@@ -1,7 +1,8 @@
 //! Requests of hooks that are carried out between calls of operations, and the answers to them.
 
-use super::{Connection, ConnectionError, Event};
+use super::{Connection, Event};
 use crate::operation::{HookError, HookEvent, HookId, Request};
+use crate::violation::Failure;
 
 /// Requests that are carried out in a row: a hook that asks for another with each does not stop the connection.
 const MAX_IN_A_ROW: usize = 128;
@@ -26,17 +27,17 @@ impl Connection {
                     self.give(by, &HookEvent::Attached { token, outcome });
                 }
                 Request::Detach { by, hook } => {
-                    if self.extensions.was_brought(hook, by) {
+                    if self.extensions.is_nested_in(hook, by) {
                         self.detach(hook);
                     }
                 }
                 Request::Close { by: _, code, reason } => {
                     let now = self.now;
-                    self.close_with(now, ConnectionError::transport(code, &reason));
+                    self.fail(now, Failure::internal(code, &reason));
                 }
                 Request::Process { by, number, payload } => {
                     if let Err(why) = self.process_recovered(number, &payload) {
-                        let what = format!("what it recovered of packet {number}: {why}");
+                        let what = format!("recovered payload of packet {number}: {why}");
                         self.take_off(by, HookError(what));
                     }
                 }

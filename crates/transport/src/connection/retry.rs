@@ -59,7 +59,7 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) {
         while self.handshake.is_complete()
-            && let Some(token) = self.tokens.made().and_then(VecDeque::pop_front)
+            && let Some(token) = self.tokens.get_mut_if_allocated().and_then(VecDeque::pop_front)
         {
             let frame = NewToken::new(&token).map(Frame::NewToken);
             let Some(frame) = frame else { continue };

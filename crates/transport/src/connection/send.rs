@@ -454,7 +454,8 @@ impl Connection {
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
         let mut frames = packet.into_frames();
-        // The peer's counts are of all paths of a path ID: another path than the one that is validated would disturb them.
+        // The peer's counts are of all paths of a path ID: another path than the one that is validated would disturb
+        // them.
         let path = &self.paths[key];
         let usual = id.is_data() && in_flight && path.marks() && path.is_current();
         let marked = hooks.decide(self, Operation::MarkEcn, (key, id), usual);
@@ -505,7 +506,8 @@ impl Connection {
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
         let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
-        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window that is lost.
+        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window
+        // that is lost.
         let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
         hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;
@@ -591,14 +593,14 @@ impl Connection {
         let key = kind.content.path;
         let mut delivery = DeliveryMark::default();
         if kind.in_flight {
-            let idle = kind.content.brought && !self.application_waits();
+            let idle = kind.content.nested && !self.application_waits();
             let path = &mut self.paths[key];
             if idle {
                 // RFC 9002 s.7.8: window and rate say nothing of what the application would send.
                 path.on_underused(now);
                 path.on_app_limited();
             }
-            delivery = path.on_packet_sent(now, bytes, kind.content.brought);
+            delivery = path.on_packet_sent(now, bytes, kind.content.nested);
             let input = (key, bytes, path.in_flight());
             if hooks.begin_act(self, Operation::CongestionSent, input) {
                 self.paths[key].on_congestion_sent(now, bytes);

@@ -1,9 +1,9 @@
-//! The short way of a datagram that is one 1-RTT packet of nothing but stream data, as most datagrams of a transfer are.
-//! What such a packet needs is asked for once, and nobody is asked for what is not in it.
+//! The short way of a datagram that is one 1-RTT packet of nothing but stream data, as most datagrams of a transfer
+//! are. What such a packet needs is asked for once, and nobody is asked for what is not in it.
 //!
-//! It does what the long way (`send.rs`, `write.rs`) does for the same packet, in the same order, so that a seed gives the
-//! same bytes on both; tests compare them. Whatever is due beside stream data sends the datagram on the long way. Which of
-//! several paths it goes on is in `multipath/send.rs`.
+//! It does what the long way (`send.rs`, `write.rs`) does for the same packet, in the same order, so that a seed
+//! gives the same bytes on both; tests compare them. Whatever is due beside stream data sends the datagram on the
+//! long way. Which of several paths it goes on is in `multipath/send.rs`.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{OpenPacket, ShortHeader};
@@ -107,8 +107,8 @@ pub(super) fn settled_room(
 }
 
 impl Connection {
-    /// The next datagram, if it is one for the short way; none: it is not, or there is none, and the long way finds all as
-    /// it would without this one.
+    /// The next datagram, if it is one for the short way; none: it is not, or there is none, and the long way finds
+    /// all as it would without this one.
     pub(super) fn next_plain_datagram(
         &mut self,
         now: Timestamp,
@@ -142,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// True if nothing but stream data is to be sent, and nothing is left to be agreed on with the peer; acknowledgements
-    /// and probes, and what several paths have beside, are not asked for here.
+    /// True if nothing but stream data is to be sent, and nothing is left to be agreed on with the peer;
+    /// acknowledgements and probes, and what several paths have beside, are not asked for here.
     pub(super) fn is_plain(&mut self) -> bool {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
@@ -198,8 +198,8 @@ impl Connection {
         Some(ShortHeader { dcid: self.dcid(key), spin: false, key_phase, fixed_bit: true })
     }
 
-    /// As [`Connection::write_plain_datagram`], with the header of such packets; whether it is marked is known. Its size, and
-    /// in `more` whether it is known that there is more to send.
+    /// As [`Connection::write_plain_datagram`], with the header of such packets; whether it is marked is known. Its
+    /// size, and in `more` whether it is known that there is more to send.
     #[inline(always)]
     pub(super) fn write_plain_packet(
         &mut self,
@@ -236,7 +236,7 @@ impl Connection {
         if marked {
             self.paths[key].on_marked_sent();
         }
-        let content = Sent { frames, marked, path: key, brought: false };
+        let content = Sent { frames, marked, path: key, nested: false };
         let kind = SentPacketKind { eliciting: true, in_flight: true, mtu_probe: false, content };
         self.on_packet_sent(NoneAttached, now, id, number, size, kind);
         self.on_datagram_sent(key, size);
@@ -288,8 +288,8 @@ impl Connection {
         Some(bytes.len())
     }
 
-    /// Fills a packet with STREAM frames, which are returned; none: no stream had data. `more`: whether it is known that one has
-    /// more.
+    /// Fills a packet with STREAM frames, which are returned; none: no stream had data. `more`: whether it is known
+    /// that one has more.
     #[inline(always)]
     fn write_plain_streams(
         &mut self,

@@ -9,10 +9,10 @@ use equic_wire::StreamId;
 
 use super::packet_numbers::PacketNumbers;
 use super::paths::PathKey;
+use crate::lazy::LazyBuf;
 use crate::operation::{Extension, Word};
 use crate::received::ReceivedPackets;
 use crate::recovery::{Content, LossDetector};
-use crate::rested::Rested;
 use crate::stream::{Assembler, Control, SendBuffer};
 
 /// Places for frames in the list of the next packet's that are kept for the one after it.
@@ -69,9 +69,10 @@ impl Word for SpaceId {
     }
 }
 
-/// All spaces of a connection. The spaces of Initial and Handshake packets are discarded during its life, and those of path
-/// IDs other than 0 come and go. [`Spaces::get`] and [`Spaces::get_mut`] are therefore the only ways to a space by its ID,
-/// and each caller decides what a missing space means. Path ID 0 always has one: see [`Spaces::data`].
+/// All spaces of a connection. The spaces of Initial and Handshake packets are discarded during its life, and those
+/// of path IDs other than 0 come and go. [`Spaces::get`] and [`Spaces::get_mut`] are therefore the only ways to a
+/// space by its ID, and each caller decides what a missing space means. Path ID 0 always has one: see
+/// [`Spaces::data`].
 pub(super) struct Spaces {
     /// Initial and Handshake, each until it is discarded. `None` once both are, which frees their memory.
     handshake: Option<Box<[Option<Space>; HANDSHAKE_SPACES]>>,
@@ -89,8 +90,8 @@ impl Spaces {
         Spaces { handshake, data: Space::new(), others: Vec::new(), list: Vec::new() }
     }
 
-    /// Takes away the space of Initial or Handshake packets (RFC 9001 s.4.9). Returns `None` if it was discarded before, or
-    /// if `id` is a space of application data, which [`Spaces::remove`] removes.
+    /// Takes away the space of Initial or Handshake packets (RFC 9001 s.4.9). Returns `None` if it was discarded
+    /// before, or if `id` is a space of application data, which [`Spaces::remove`] removes.
     pub(super) fn discard(&mut self, id: SpaceId) -> Option<Space> {
         let both = self.handshake.as_mut()?;
         let gone = match id {
@@ -111,10 +112,10 @@ impl Spaces {
     }
 
     /// Nothing is in flight and nothing to be sent: gives back memory that the next packets have made again.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.list = Vec::new();
         for space in once(&mut self.data).chain(self.others.iter_mut().map(|(_, space)| space)) {
-            space.rest();
+            space.shrink();
         }
     }
 
@@ -133,8 +134,8 @@ impl Spaces {
         self.ids().filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// The space of path ID 0, which lives as long as the connection: CRYPTO data of 1-RTT packets is kept there, whatever
-    /// path they go on.
+    /// The space of path ID 0, which lives as long as the connection: CRYPTO data of 1-RTT packets is kept there,
+    /// whatever path they go on.
     #[inline(always)]
     pub(super) fn data(&self) -> &Space {
         &self.data
@@ -308,16 +309,16 @@ impl SentFrame {
     }
 
     /// True if a packet of these frames would not have been sent but for hooks that other hooks brought.
-    pub(super) fn are_brought(frames: &[SentFrame]) -> bool {
-        let mut brought = false;
+    pub(super) fn any_nested(frames: &[SentFrame]) -> bool {
+        let mut nested = false;
         for frame in frames {
             match frame {
-                SentFrame::Extension(one) if one.brought => brought = true,
+                SentFrame::Extension(one) if one.nested => nested = true,
                 SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping => {}
                 _ => return false,
             }
         }
-        brought
+        nested
     }
 }
 
@@ -374,14 +375,14 @@ pub(super) struct Sent {
     /// Path that the packet was sent on.
     pub path: PathKey,
     /// Nothing but frames of hooks that other hooks brought makes it count as in flight.
-    pub brought: bool,
+    pub nested: bool,
 }
 
 impl Sent {
     /// With the frames of a list, which is empty then.
     pub(super) fn new(frames: &mut Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
-        let brought = SentFrame::are_brought(frames);
-        Sent { frames: SentFrames::take(frames), marked, path, brought }
+        let nested = SentFrame::any_nested(frames);
+        Sent { frames: SentFrames::take(frames), marked, path, nested }
     }
 }
 
@@ -389,8 +390,7 @@ impl Content for Sent {
     /// Pieces of one stream follow each other, all of one length, in packets that have nothing else.
     #[inline(always)]
     fn take_in(&mut self, count: u16, next: &Sent) -> bool {
-        let alike =
-            (self.marked, self.path, self.brought) == (next.marked, next.path, next.brought);
+        let alike = (self.marked, self.path, self.nested) == (next.marked, next.path, next.nested);
         let (SentFrames::One(one), SentFrames::One(other)) = (&mut self.frames, &next.frames)
         else {
             return false;
@@ -430,8 +430,8 @@ impl Content for Sent {
 pub(super) struct Space {
     pub received: ReceivedPackets,
     pub loss: LossDetector<Sent>,
-    pub crypto_in: Rested<Assembler>,
-    pub crypto_out: Rested<SendBuffer>,
+    pub crypto_in: LazyBuf<Assembler>,
+    pub crypto_out: LazyBuf<SendBuffer>,
     pub numbers: PacketNumbers,
     /// Probes to send, whatever the window says.
     probes: u8,
@@ -442,8 +442,8 @@ impl Space {
         Space {
             received: ReceivedPackets::default(),
             loss: LossDetector::default(),
-            crypto_in: Rested::default(),
-            crypto_out: Rested::default(),
+            crypto_in: LazyBuf::default(),
+            crypto_out: LazyBuf::default(),
             numbers: PacketNumbers::default(),
             probes: 0,
         }
@@ -456,11 +456,11 @@ impl Space {
     }
 
     /// See [`Spaces::rest`].
-    fn rest(&mut self) {
-        self.loss.rest();
-        self.received.rest();
-        self.crypto_in.rest();
-        self.crypto_out.rest();
+    fn shrink(&mut self) {
+        self.loss.shrink();
+        self.received.shrink();
+        self.crypto_in.shrink();
+        self.crypto_out.shrink();
     }
 
     /// Probes that are still to be sent, whatever the window says (RFC 9002 s.6.2.4).
@@ -484,7 +484,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_is_a_packet_that_the_peer_acknowledges() {
+    fn pto_probe_has_frames_that_elicit_acknowledgements() {
         let mut space = Space::new();
         space.on_written(true);
         assert_eq!(space.probes(), 0);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_keeps_its_frames_in_their_order_and_one_alone_in_itself() {
+    fn packet_frames_keep_their_order() {
         let mut spaces = Spaces::new();
         for count in 0..4 {
             let mut list = spaces.lend_list();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_are_in_the_order_of_a_datagram() {
+    fn space_order_is_that_of_a_datagram() {
         let spaces = Spaces::new();
         let ids: Vec<SpaceId> = spaces.ids().collect();
         assert_eq!(ids, [SpaceId::Initial, SpaceId::Handshake, SpaceId::DATA]);
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn space_that_is_discarded_cannot_be_reached_and_does_not_come_back() {
+    fn space_that_is_discarded_does_not_come_back() {
         let (initial, handshake) = (SpaceId::Initial, SpaceId::Handshake);
         let mut spaces = Spaces::new();
         for id in [initial, handshake] {
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn path_ids_have_spaces_while_they_are_in_use() {
+    fn space_of_path_ids_lasts_while_they_are_used() {
         let mut spaces = Spaces::new();
         let path = |id| SpaceId::Data(PathId::new(id));
         spaces.add(PathId::new(7));

@@ -17,7 +17,7 @@ use super::tickets::{MarkedTickets, SeparateSessions};
 use crate::crypto::null::{self, InsecureNullCrypto};
 use crate::crypto::session::Session;
 use crate::crypto::tls_initial_keys;
-use crate::rested::{Seldom, Unmade};
+use crate::lazy::{LazyBox, StaticDefault};
 
 /// Bytes that one more transport parameter takes, as a guess: version_information, or one without meaning.
 const ROOM_FOR_ONE: usize = 64;
@@ -77,7 +77,7 @@ pub(crate) struct Start {
     suite: Suite,
     tls: Tls,
     /// Inputs that are dropped when the handshake is over.
-    before: Seldom<Before>,
+    before: LazyBox<Before>,
     /// The versions that are spoken, best first.
     spoken: Box<[KnownVersion]>,
     /// Version of the client's first packets.
@@ -109,8 +109,8 @@ struct Before {
     hello: Option<Vec<u8>>,
 }
 
-impl Unmade for Before {
-    const UNMADE: &'static Before = &Before {
+impl StaticDefault for Before {
+    const STATIC_DEFAULT: &'static Before = &Before {
         declared: Vec::new(),
         promised: Vec::new(),
         sessions_v2: None,
@@ -143,7 +143,7 @@ impl Start {
         Start {
             suite,
             tls,
-            before: Seldom::default(),
+            before: LazyBox::default(),
             spoken: spoken.into(),
             original: best,
             keyed: best,
@@ -285,7 +285,7 @@ impl Start {
     /// The part of the ClientHello that a server has, while TLS does not have it; none: TLS has it. It is for the
     /// caller to keep it again or to hand it to TLS.
     pub(crate) fn take_hello(&mut self) -> Option<Vec<u8>> {
-        self.before.made()?.hello.take()
+        self.before.get_mut_if_allocated()?.hello.take()
     }
 
     /// Keeps a part of the ClientHello until there is more.
@@ -294,8 +294,8 @@ impl Start {
     }
 
     /// The handshake is over: gives back what no handshake begins with any more.
-    pub(crate) fn rest(&mut self) {
-        self.before = Seldom::default();
+    pub(crate) fn shrink(&mut self) {
+        self.before = LazyBox::default();
     }
 
     /// Bytes of memory that the peer has us keep here.
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_and_a_retry_end_with_the_version_they_were_for() {
+    fn version_change_ends_token_and_retry() {
         let mut start = client();
         assert!(start.token().is_empty());
         start.set_token(Bytes::from_static(b"of NEW_TOKEN"));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_negotiation_packet_is_followed_for_good() {
+    fn version_negotiation_packet_is_followed_once() {
         let mut start = client();
         start.begin_unknown(Version::reserved(1));
         assert!(start.unknown().is_some() && !start.is_negotiated());
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_keeps_the_clients_first_version_in_mind() {
+    fn version_first_one_of_the_client_is_kept() {
         let mut start = server();
         assert_eq!((start.original(), start.keyed()), (KnownVersion::V1, KnownVersion::V1));
         assert!(start.answer_in(KnownVersion::V2).is_ok());
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_hello_is_kept_until_tls_has_it() {
+    fn handshake_client_hello_is_kept_until_tls_has_it() {
         assert!(client().take_hello().is_none(), "a client waits for none");
         let mut start = server();
         let mut hello = start.take_hello().unwrap();

@@ -3,7 +3,6 @@
 mod attacker;
 mod behaviour;
 mod bounds;
-mod brought;
 mod calls;
 mod challenges;
 mod closing;
@@ -27,6 +26,7 @@ mod messages;
 mod migration;
 mod mtu;
 mod multipath;
+mod nested;
 mod network;
 #[cfg(feature = "null-crypto")]
 mod null;
@@ -54,6 +54,7 @@ use equic_wire::{Direction, StreamId, VarInt};
 
 use super::*;
 use crate::congestion::Algorithm;
+use crate::violation::Violation;
 use network::{Faults, Network};
 
 const MS: Duration = Duration::from_millis(1);
@@ -167,7 +168,7 @@ fn send_one_way(network: &mut Network, length: usize) {
 }
 
 #[test]
-fn handshake_echo_and_goodbye() {
+fn handshake_echo_and_close() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let took = network.now().since(Timestamp::START);
@@ -178,7 +179,8 @@ fn handshake_echo_and_goodbye() {
     let now = network.now();
     network.client.close(now, VarInt::from_u32(7), "done");
     network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
-    let expected = ConnectionError { application: true, code: 7, reason: "done".into() };
+    let expected =
+        ConnectionError { application: true, code: 7, reason: "done".into(), violation: None };
     assert_eq!(
         network.closed(),
         [Some(CloseReason::Local(expected.clone())), Some(CloseReason::Peer(expected))]
@@ -189,7 +191,7 @@ fn handshake_echo_and_goodbye() {
 /// for large datagrams that come later, and NATs that rebind, by seed; a failure names its seed and
 /// `EQUIC_SEED` runs it alone. `EQUIC_CASES` is how many there are: two thousand with optimisation.
 #[test]
-fn everything_arrives_over_bad_networks() {
+fn loss_and_reordering_lose_no_data() {
     let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
         Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
         Err(_) => (0..cases(if OPTIMIZED { 2000 } else { 200 })).collect(),
@@ -216,7 +218,7 @@ fn cases(usual: u64) -> u64 {
 /// Far more than path and queue hold is sent at the end of slow start, thousands of packets are lost
 /// at once, and it goes on. 210 MB over 1 Gb/s and 50 ms; without optimisation a thirty-second of both.
 #[test]
-fn slow_start_overshoots_a_fast_long_path() {
+fn cwnd_slow_start_on_a_fast_long_path() {
     let scale = if OPTIMIZED { 1 } else { 32 };
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let faults = Faults { rate: Some(125_000_000 / scale), delay: 25 * MS, ..Faults::none() };
@@ -242,7 +244,7 @@ fn slow_start_overshoots_a_fast_long_path() {
 }
 
 #[test]
-fn a_black_hole_for_large_datagrams_is_left() {
+fn mtu_black_hole_is_detected() {
     let black_hole = Some((Duration::from_millis(500), 1300));
     let mut network = Network::new(1, Faults { black_hole, ..Faults::none() });
     network.connect();
@@ -258,7 +260,7 @@ fn a_black_hole_for_large_datagrams_is_left() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn determinism_same_seed_gives_the_same_bytes() {
     // Key exchange and signatures are the provider's, and not by seed: sizes and times are compared.
     let run = |seed| {
         let mut network = Network::new(seed, Faults::by_chance(seed));
@@ -271,7 +273,7 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_long_transfer_fills_the_path() {
+fn cwnd_long_transfer_fills_the_path() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let faults = Faults { rate: Some(10_000_000 / 8), ..Faults::none() };
         let mut network =
@@ -285,7 +287,7 @@ fn a_long_transfer_fills_the_path() {
 }
 
 #[test]
-fn keys_are_updated_under_way() {
+fn key_update_during_a_transfer() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     for updates in 1..=5 {
@@ -298,7 +300,7 @@ fn keys_are_updated_under_way() {
 }
 
 #[test]
-fn an_idle_connection_ends_without_a_word() {
+fn idle_timeout_is_silent() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let before = network.now();
@@ -312,7 +314,7 @@ fn an_idle_connection_ends_without_a_word() {
 
 /// `poll_transmit` wants room for a whole datagram; with less, and with none, nothing breaks.
 #[test]
-fn a_buffer_without_room_is_no_panic() {
+fn buffer_without_room_is_no_panic() {
     for size in [0, 1, 2, 5, 20, 21, 40, 63, 64, 100] {
         let mut network = Network::new(1, Faults::none());
         let buffer = &mut vec![0; size];
@@ -337,7 +339,7 @@ fn a_buffer_without_room_is_no_panic() {
 }
 
 #[test]
-fn nobody_there_is_noticed() {
+fn idle_timeout_without_a_peer() {
     let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
     network.run_until(Duration::from_secs(100), |client, _| client.is_drained());
     let [client, _] = network.closed();
@@ -348,7 +350,7 @@ fn nobody_there_is_noticed() {
 
 /// RFC 9000 s.8.1: at most three times what came, until the address is validated.
 #[test]
-fn an_unvalidated_address_is_not_flooded() {
+fn anti_amplification_of_an_unvalidated_address() {
     let mut network = Network::new(1, Faults::none());
     network.deliver_only_first_client_datagram();
     network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
@@ -366,7 +368,7 @@ fn forged_datagrams_change_nothing() {
 }
 
 #[test]
-fn a_path_with_a_small_mtu_works() {
+fn mtu_small_path_works() {
     for mtu in [1200, 1300, 1472] {
         let mut network = Network::new(1, Faults { mtu, ..Faults::none() });
         network.connect();

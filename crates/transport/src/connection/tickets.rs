@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_of_other_versions_and_limits_are_not_found() {
+    fn ticket_of_another_version_or_limit_is_not_found() {
         let inner = rustls::server::ServerSessionMemoryCache::new(8);
         let one = SeparateSessions::new(inner.clone(), vec![1]);
         let two = SeparateSessions::new(inner, vec![2]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_of_another_version_are_not_taken() {
+    fn ticket_of_another_version_is_not_kept() {
         let one = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let two = MarkedTickets::new(one.clone());
         let (first, second) = (one.encrypt(b"plain").unwrap(), two.encrypt(b"plain").unwrap());

@@ -106,7 +106,7 @@ impl Connection {
             path.on_pace_timer(now);
         }
         self.on_hold_timer(now);
-        if let Some(extensions) = self.extensions.made() {
+        if let Some(extensions) = self.extensions.get_mut_if_allocated() {
             extensions.release_streams(now);
         }
         if let Some(keys) = self.keys.one_rtt_mut() {
@@ -229,16 +229,17 @@ impl Connection {
         probes.timer()
     }
 
-    /// Returns the time from which a probe timeout counts, or `None` if nothing is in flight that the peer acknowledges.
+    /// Returns the time from which a probe timeout counts, or `None` if nothing is in flight that the peer
+    /// acknowledges.
     fn waits_since(&self, id: SpaceId) -> Option<Timestamp> {
         let loss = &self.spaces.get(id)?.loss;
         let last = loss.last_ack_eliciting()?;
         if !self.speaks_multipath() || !id.is_data() {
             return Some(last);
         }
-        // Each packet puts a probe timeout off (RFC 9002 s.6.2.1). Where one path is all there is that ends when the window
-        // is full; but while other paths work, a packet now and then would keep what is in flight on one that does not for
-        // ever. So it counts from the oldest, unless something was heard, or a probe sent, since.
+        // Each packet puts a probe timeout off (RFC 9002 s.6.2.1). Where one path is all there is that ends when the
+        // window is full; but while other paths work, a packet now and then would keep what is in flight on one that
+        // does not for ever. So it counts from the oldest, unless something was heard, or a probe sent, since.
         let oldest =
             loss.oldest_ack_eliciting().next().map_or(last, |(_, packet)| packet.time_sent);
         Some(oldest.max(self.path_of(id).progress()))
@@ -256,9 +257,9 @@ impl Connection {
         })
     }
 
-    /// A probe timeout of a space before the handshake is confirmed: the oldest packet of each other space goes again as
-    /// well, in the same datagram if there is room (RFC 9002 s.6.2.4). The peer may have discarded the keys of the space whose
-    /// timer has run out, and application data has no timer of its own yet.
+    /// A probe timeout of a space before the handshake is confirmed: the oldest packet of each other space goes again
+    /// as well, in the same datagram if there is room (RFC 9002 s.6.2.4). The peer may have discarded the keys of the
+    /// space whose timer has run out, and application data has no timer of its own yet.
     fn probe_other_spaces(&mut self, timed_out: SpaceId) {
         for id in self.spaces.ids().filter(|id| *id != timed_out) {
             let Some(space) = self.spaces.get(id) else { continue };

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_named() {
+    fn config_out_of_range_is_named() {
         assert_eq!(field(|_| {}), None);
         assert_eq!(
             field(|c| c.streams.max_streams_bidi = 1 << 63),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_errors_have_field_value_and_range() {
+    fn config_error_has_field_value_and_range() {
         let config = TransportConfig { max_paths: 99, ..TransportConfig::default() };
         let error = config.validate().unwrap_err();
         assert_eq!(error.to_string(), "TransportConfig::max_paths is 99: allowed is 1 to 8");

@@ -9,12 +9,13 @@ use equic_wire::params::TransportParameters;
 use equic_wire::{KnownVersion, Side, TransportErrorCode, Version};
 
 use super::Connection;
-use super::close::{CloseReason, ConnectionError};
+use super::close::CloseReason;
 use super::hello::ClientHello;
 use super::space::{Space, SpaceId};
 use super::waiting::UndecryptedPackets;
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::violation::{Condition, Failure, Violation};
 
 impl Connection {
     /// The version of the packets that are sent now.
@@ -52,9 +53,7 @@ impl Connection {
                 self.begin_again(now, version);
             }
             None => {
-                let code = TransportErrorCode::VERSION_NEGOTIATION_ERROR;
-                let error = ConnectionError::transport(code, "no version in common");
-                self.forget(CloseReason::Local(error));
+                self.forget(CloseReason::Local(Failure::from(Condition::NoCommonVersion).into()));
             }
         }
         true
@@ -66,7 +65,8 @@ impl Connection {
         let tls = match self.start.begin_again(version) {
             Ok(tls) => tls,
             Err(error) => {
-                return self.fail(now, TransportErrorCode::INTERNAL_ERROR, &error.to_string());
+                let code = TransportErrorCode::INTERNAL_ERROR;
+                return self.fail(now, Failure::internal(code, &error.to_string()));
             }
         };
         self.handshake.restart(tls);
@@ -165,8 +165,7 @@ impl Connection {
             Side::Client => self.server_versions_are_sound(parameters),
         };
         if !sound {
-            let code = TransportErrorCode::VERSION_NEGOTIATION_ERROR;
-            self.fail(now, code, "versions were tampered with");
+            self.fail(now, Violation::VersionInformation);
         }
         sound
     }

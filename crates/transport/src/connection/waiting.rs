@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_packets_are_kept_and_none_beyond_the_bytes() {
+    fn undecryptable_packets_are_bounded() {
         let (path, ecn) = (PathKey(0), EcnCodepoint::NotEct);
         let mut waiting = UndecryptedPackets::default();
         for _ in 0..MAX_PACKETS {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_taken_out_in_their_order_and_make_room() {
+    fn undecryptable_packets_keep_their_order() {
         let (path, ecn) = (PathKey(0), EcnCodepoint::NotEct);
         let mut waiting = UndecryptedPackets::default();
         for (space, size) in

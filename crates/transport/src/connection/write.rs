@@ -178,28 +178,28 @@ impl Connection {
         &mut self,
         id: SpaceId,
         datagram: usize,
-        brought: bool,
+        nested: bool,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> usize {
         let mut silent = 0;
-        let waiting = self.extensions.len(brought);
+        let waiting = self.extensions.len(nested);
         // Behind other packets there may be too little room, for which no frame is given up.
         let behind = writer.position() == 0 && writer.remaining() + MAX_OVERHEAD < datagram;
         // RFC 9001 s.5.6: who repeats early data would repeat what an extension means.
         if waiting == 0 || !self.keys.has(SpaceId::DATA) || behind {
             return silent;
         }
-        if brought {
+        if nested {
             let contended = self.application_waits();
             self.extensions.share.begin_packet(writer.remaining(), contended);
         }
         // Those that wait now: a hook may queue another while it writes one.
         for _ in 0..waiting {
-            if brought && !self.extensions.share.allows() {
+            if nested && !self.extensions.share.allows() {
                 break;
             }
-            let Some(one) = self.extensions.pop(brought) else { break };
+            let Some(one) = self.extensions.pop(nested) else { break };
             let most = writer.remaining();
             let length = self.write_extension(id, one, writer.unwritten_mut());
             let (first, off) = (writer.position() == 0, self.hooks.owner(one.frame_type).is_none());
@@ -210,7 +210,7 @@ impl Connection {
             }
             if length > 0 && writer.reserve(length).is_ok() {
                 silent += usize::from(!one.eliciting);
-                if brought {
+                if nested {
                     self.extensions.share.on_written(length);
                 }
                 frames.push(SentFrame::Extension(one));
@@ -350,7 +350,7 @@ impl Connection {
         if space.probes() > 0 && !id.is_data() && !space.has_crypto() {
             // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
             // do nothing with a PING alone, and some close for it.
-            space.crypto_out.wake().on_first_lost(writer.remaining() as u64);
+            space.crypto_out.get_mut().on_first_lost(writer.remaining() as u64);
         }
         loop {
             // Type, offset and length: at most 1 + 8 + 2 bytes before the data.
@@ -359,14 +359,14 @@ impl Connection {
             if room < MIN_DATA || !space.has_crypto() {
                 return;
             }
-            let out = space.crypto_out.wake();
+            let out = space.crypto_out.get_mut();
             let Some(range) = out.next(room, u64::MAX) else { return };
             let mut data = vec![0; (range.end - range.start) as usize];
             out.copy(range.start, &mut data);
             let frame = Crypto::new(varint(range.start), &data).map(Frame::Crypto);
             let Some(Ok(())) = frame.map(|frame| self.write_frame(packet, &frame, writer)) else {
                 if let Some(space) = self.space(id) {
-                    space.crypto_out.wake().on_lost(range);
+                    space.crypto_out.get_mut().on_lost(range);
                 }
                 return;
             };
@@ -382,8 +382,8 @@ impl Connection {
         }
     }
 
-    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3). `datagram`: the size that
-    /// theirs is padded to, if it may have 1,200 bytes.
+    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3). `datagram`: the size
+    /// that theirs is padded to, if it may have 1,200 bytes.
     fn write_validation(
         &mut self,
         now: Timestamp,
@@ -415,7 +415,7 @@ impl Connection {
     fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
         // RFC 10069 s.3.2: of path 0 the frames of one path are as good.
         while self.ids.local.has_news() {
-            let Some(new) = self.ids.local.next_to_tell() else { break };
+            let Some(new) = self.ids.local.next_to_announce() else { break };
             let retire = varint(self.ids.local.retire_prior_to(new.sequence));
             let frame = NewConnectionId::new(varint(new.sequence), retire, new.id, new.token);
             let written =

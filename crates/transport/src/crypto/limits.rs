@@ -6,12 +6,11 @@ use rustls::quic::PacketKey;
 /// its own (RFC 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// Packets that are protected with one set of keys at most. 1-RTT keys are updated from half of them on.
-    /// Where that cannot be, because the peer acknowledges nothing or the handshake is not confirmed, the
-    /// connection ends with AEAD_LIMIT_REACHED. A handshake alone takes some tens.
+    /// Largest number of packets that one set of keys protects. 1-RTT keys are updated after half of them. If that is
+    /// not possible, because the peer acknowledges nothing or the handshake is not confirmed, the connection ends
+    /// with AEAD_LIMIT_REACHED. A handshake needs some tens of packets.
     pub packets_per_key: u64,
-    /// Packets that fail authentication, in all the connection; with so many it ends with
-    /// AEAD_LIMIT_REACHED.
+    /// Number of packets of the connection that fail authentication, after which it ends with AEAD_LIMIT_REACHED.
     pub forged_packets: u64,
 }
 
@@ -22,7 +21,7 @@ impl Default for KeyLimits {
     }
 }
 
-/// Packets kept back to say that the connection is over; it is said again after 1, 2, 4, ... packets.
+/// Packets that are reserved for CONNECTION_CLOSE frames, which are repeated after 1, 2, 4, ... received packets.
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
@@ -31,7 +30,7 @@ impl KeyLimits {
         self.packets_per_key.min(key.confidentiality_limit())
     }
 
-    /// Most packets that may fail to open before this key is not safe any more.
+    /// Returns the number of packets that may fail authentication with this key.
     pub(crate) fn integrity(self, key: &dyn PacketKey) -> u64 {
         self.forged_packets.min(key.integrity_limit())
     }
@@ -50,7 +49,7 @@ pub(crate) struct Forgeries {
 }
 
 impl Forgeries {
-    /// True if so many packets failed to open that none may be opened any more.
+    /// Returns true if the integrity limit is reached, so that no more packets may be decrypted.
     pub(crate) fn is_spent(self) -> bool {
         self.spent
     }

@@ -1,26 +1,27 @@
-//! Keys that open a packet to other memory than it came in.
+//! Keys that can decrypt a packet into another buffer.
 //!
-//! rustls's [`PacketKey`] opens a packet in place, so that what is in it is copied to where its stream's data waits. A key that
-//! does both in one pass has no way through rustls's traits. So it is asked for one of its limits, as rustls's traits allow, and
-//! offers what it can do besides while it is asked.
+//! rustls's [`PacketKey`] decrypts a packet in place, so its stream data must be copied afterwards. rustls's traits
+//! have no method for a key that does both in one pass. So the key offers this ability during a call of one of its
+//! methods that rustls's traits have, `integrity_limit`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use rustls::quic::PacketKey;
 
-/// A key that opens packets to other memory than they came in, in one pass: for a crypto provider whose library can.
+/// A key that decrypts packets into another buffer in one pass, if the library of the crypto provider supports this.
 ///
-/// rustls knows nothing of it. Whoever implements rustls's [`PacketKey`] offers one from within
-/// [`PacketKey::integrity_limit`], by `<dyn OpenTo>::offer`; the connection asks each key that 1-RTT packets come with once. Without
-/// an offer packets are opened in place, and what is in them is copied.
+/// rustls does not know this trait. An implementation of rustls's [`PacketKey`] offers it within
+/// [`PacketKey::integrity_limit`], by `<dyn OpenTo>::offer`. The connection asks each 1-RTT key once. Without an
+/// offer, packets are decrypted in place, and their data is copied.
 ///
-/// Whoever wraps another's key, to count packets for example, and passes `integrity_limit` on to it passes on what that one offers, too: those
-/// packets do not come by the wrapper. It offers one of its own before, or answers with the limit itself.
+/// A wrapper that forwards `integrity_limit` exposes the `OpenTo` of the inner key, and will not see those packets.
+/// To avoid that, offer your own first, or return the limit without forwarding.
 pub trait OpenTo: Send + Sync {
-    /// Opens the payload of a packet (RFC 9001 s.5.3): `sealed`, which ends with its tag, to `to`, which is as long as `sealed`
-    /// without the tag. `path` is in the nonce as in [`PacketKey::decrypt_in_place_for_path`]; path 0 is that of connections
-    /// with one path. Returns whether the packet is authentic. If it is not, what is in `to` is not looked at.
+    /// Opens the payload of a packet (RFC 9001 s.5.3): `sealed`, which ends with its tag, to `to`, which is as long
+    /// as `sealed` without the tag. `path` is in the nonce as in [`PacketKey::decrypt_in_place_for_path`]; path 0 is
+    /// that of connections with one path. Returns whether the packet is authentic. If it is not, what is in `to` is
+    /// not looked at.
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool;
 }
 
@@ -34,12 +35,13 @@ enum Asking {
 }
 
 thread_local! {
-    /// Neither before nor after a key is asked is there anything in it.
+    /// The current request for an offer. Empty except during a call of `integrity_limit`.
     static ASKING: RefCell<Asking> = const { RefCell::new(Asking::No) };
 }
 
 impl dyn OpenTo {
-    /// Offers a key, made by `make`, to the connection that asks for it; does nothing where none does. The first offer counts.
+    /// Offers a key, made by `make`, to the connection that asks for it; does nothing where none does. The first
+    /// offer counts.
     pub fn offer(make: impl FnOnce() -> Arc<dyn OpenTo>) {
         let is_asked = asking(|now| matches!(now, Asking::Yes));
         if is_asked {
@@ -55,7 +57,7 @@ fn asking<R: Default>(change: impl FnOnce(&mut Asking) -> R) -> R {
     changed.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What a key offers; none: it opens in place alone.
+/// Returns what a key offers, or `None` if it can only decrypt in place.
 pub(crate) fn opener_of(key: &dyn PacketKey) -> Option<Arc<dyn OpenTo>> {
     asking(|now| *now = Asking::Yes);
     key.integrity_limit();
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_asked_offers_in_vain() {
+    fn open_to_is_offered_only_if_asked() {
         <dyn OpenTo>::offer(|| panic!("nobody asks"));
         let can = remote_key(&configs().0.crypto_provider().cipher_suites[0]);
         can.integrity_limit();
@@ -102,7 +104,7 @@ mod tests {
         <dyn OpenTo>::offer(|| Arc::new(Never));
         <dyn OpenTo>::offer(|| panic!("the first counts"));
         assert!(matches!(asking(std::mem::take), Asking::Offered(_)));
-        // A key that does not know of it offers nothing, whoever offered before.
+        // A key without an offer returns nothing, even if another key has offered before.
         asking(|now| *now = Asking::Offered(Arc::new(Never)));
         let cannot = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
         assert!(opener_of(&*remote_key(&cannot)).is_none());

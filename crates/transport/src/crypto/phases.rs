@@ -14,7 +14,7 @@ use crate::Timestamp;
 /// Reason for which a packet could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenError {
-    /// The packet is not the peer's, or damaged: to be dropped without a word (RFC 9001 s.5.5).
+    /// The packet is forged or corrupted, and must be dropped silently (RFC 9001 s.5.5).
     Forged,
     /// The peer updated its keys before our last update was acknowledged, or went back to old ones:
     /// KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
@@ -26,11 +26,11 @@ pub(crate) enum OpenError {
 pub(crate) enum Wear {
     /// Less than half.
     Fresh,
-    /// Half and more: they are to be updated.
+    /// Half or more: the keys should be updated.
     Half,
-    /// Three quarters and more: no reason to wait with that counts any more.
+    /// Three quarters or more: the keys must be updated now, even if a hook would defer it.
     Worn,
-    /// All but a few packets that tell of the connection's end.
+    /// All except a few packets that are reserved for CONNECTION_CLOSE.
     Spent,
 }
 
@@ -100,7 +100,7 @@ fn decrypt<'a>(
 /// The keys of two directions in one key phase.
 struct Phase {
     keys: PacketKeySet,
-    /// Opens packets to other memory than they came in; none: the keys cannot.
+    /// Decrypts packets into another buffer. `None` if the keys cannot.
     opener: Option<Arc<dyn OpenTo>>,
     /// Packets that may be sent with it.
     limit: u64,
@@ -110,7 +110,7 @@ struct Phase {
     first_received: Firsts,
     /// Packets sent with it.
     sealed: u64,
-    /// Time at which the peer first acknowledged a packet of this key phase; none: not yet.
+    /// Time at which the peer first acknowledged a packet of this key phase. `None`: not yet.
     confirmed: Option<Timestamp>,
 }
 
@@ -137,8 +137,8 @@ pub(crate) struct OneRttKeys {
     /// The bit in the header (RFC 9000 s.17.3.1).
     bit: bool,
     current: Phase,
-    /// Made ahead, so that an update takes no longer than other packets (RFC 9001 s.6.3, 9.5); none: not yet, see
-    /// [`NEXT_AFTER`].
+    /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3, s.9.5). `None`
+    /// before [`NEXT_AFTER`].
     next: Option<PacketKeySet>,
     /// Packets received until the next keys were made.
     received: u64,
@@ -246,8 +246,8 @@ impl OneRttKeys {
         }
     }
 
-    /// True if at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5); after the
-    /// first keys, those of the handshake, nobody has to wait.
+    /// Returns true if at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5). The
+    /// first keys, those of the handshake, need no pause.
     pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
@@ -269,7 +269,7 @@ impl OneRttKeys {
 
     fn advance(&mut self) {
         let next = self.next.take().unwrap_or_else(|| self.secrets.next_packet_keys());
-        // Who updates keys does so again: from now on there are always some ahead.
+        // Further updates are likely, so the next keys are derived in advance from now on.
         self.next = Some(self.secrets.next_packet_keys());
         let last = std::mem::replace(&mut self.current, Phase::new(next, self.limits));
         self.previous = Some((last.keys.remote, None));
@@ -291,12 +291,13 @@ impl OneRttKeys {
         bit != self.bit || matches!(self.previous, Some((_, None)))
     }
 
-    /// Decrypts `payload` of a packet on a path, which ends with the tag, in place. `largest` is the largest packet
-    /// number received there before; `retain` is three PTOs from now, until when the last keys are kept
-    /// (RFC 9001 s.6.5), and any time where [`OneRttKeys::asks_how_long`] says no. True if the peer updated its keys with this packet.
+    /// Decrypts `payload` of a packet on a path in place. It ends with the tag. `largest` is the largest packet
+    /// number received there before. `retain` is three PTOs from now: the time until which the previous keys are kept
+    /// (RFC 9001 s.6.5). It is ignored if [`OneRttKeys::asks_how_long`] returns false. Returns true if the peer
+    /// updated its keys with this packet.
     ///
     /// # Errors
-    /// [`OpenError`]; for all but `Forged` the connection is to be closed.
+    /// [`OpenError`]. Except for `Forged`, the connection must be closed.
     pub(crate) fn open<'a>(
         &mut self,
         (path, number): (PathId, u64),
@@ -354,9 +355,9 @@ impl OneRttKeys {
         self.current.opener.is_some() && !self.asks_how_long(bit)
     }
 
-    /// Decrypts `sealed`, the payload of a packet on a path, which ends with the tag, to `to`, which is as long without it. Returns
-    /// whether the packet is authentic; none, and nothing done: the keys cannot, or the packet is not of the current key phase alone,
-    /// and [`OneRttKeys::open`] is to open it.
+    /// Decrypts `sealed`, the payload of a packet on a path with its tag, into `to`, which has the length without the
+    /// tag. Returns whether the packet is authentic. Returns `None` and does nothing if the keys cannot do this, or
+    /// if the packet may be of another key phase; the caller then uses [`OneRttKeys::open`].
     #[inline]
     pub(crate) fn open_to(
         &mut self,
@@ -371,7 +372,7 @@ impl OneRttKeys {
         }
         let opened = self.current.opener.as_ref()?.open_to(path.get(), number, header, sealed, to);
         if opened {
-            // Nobody asks how long keys are retained.
+            // The time is not used, because no keys are retained.
             self.received(path, number, Timestamp::START);
         }
         Some(opened)
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_the_current_phase_are_opened_elsewhere() {
+    fn key_update_current_phase_opens_into_another_buffer() {
         let (mut client, mut server) = ends();
         let right = Some(Ok(b"one rtt".to_vec()));
         let packet = client.send();
@@ -485,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_follows_an_update() {
+    fn key_update_is_followed_by_the_peer() {
         let (mut client, mut server) = ends();
         assert!(!client.keys.update(), "nothing was acknowledged yet");
         assert_eq!(server.receive(client.send()), Ok(false));
@@ -504,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_keys_are_made_when_a_connection_is_used() {
+    fn key_update_next_keys_are_derived_when_used() {
         let (mut client, mut server) = ends();
         for packet in 1..=NEXT_AFTER {
             assert!(server.keys.next.is_none(), "before packet {packet}");
@@ -543,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_has_nonces_of_its_own() {
+    fn key_update_nonces_of_each_path_differ() {
         let (mut client, mut server) = ends();
         assert!(client.keys.take_path_ids());
         let packets = [0, 1, 2].map(|path| seal(&mut client.keys, path, 5));
@@ -558,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_hears_of_an_update_when_its_next_packet_comes() {
+    fn key_update_reaches_a_path_with_its_next_packet() {
         let (mut client, mut server) = ends();
         let [first, late, later] =
             [(0, 0), (1, 0), (1, 1)].map(|(path, number)| seal(&mut client.keys, path, number));
@@ -578,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_overtaken_by_an_update_are_read_for_a_while() {
+    fn key_update_overtaken_packets_are_read_for_a_while() {
         let (mut client, mut server) = ends();
         let (late, too_late) = (client.send(), client.send());
         assert_eq!(server.receive(client.send()), Ok(false));
@@ -591,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_our_update_is_read() {
+    fn key_update_of_both_ends_at_once() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
@@ -603,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_update_without_our_word_is_an_error() {
+    fn key_update_twice_without_acknowledgement_is_an_error() {
         let (mut client, mut server) = ends();
         server.receive(client.send()).unwrap();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
@@ -616,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn forgeries_change_nothing() {
+    fn key_update_is_not_triggered_by_forgeries() {
         let (mut client, mut server) = ends();
         for bit in [false, true] {
             let mut packet = client.send();
@@ -629,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_wear_and_end_where_they_must() {
+    fn key_update_limits_end_the_keys() {
         let (mut client, _) = ends();
         // AES-GCM (RFC 9001 s.6.6).
         let limit = 1 << 23;
@@ -665,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_can_be_lowered_and_not_raised() {
+    fn key_update_limits_can_be_lowered_and_not_raised() {
         let (client, _) = ends();
         let key = &*client.keys.current.keys.local;
         let limits =

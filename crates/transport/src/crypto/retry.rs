@@ -1,8 +1,7 @@
 //! The integrity tag of Retry packets (RFC 9001 s.5.8, RFC 9369 s.3.3.3).
 //!
-//! The tag is AES-128-GCM over nothing, with a key and nonce that everybody knows. With both constant,
-//! so are GCM's hash key and the mask of its tag: what is left is GHASH (NIST SP 800-38D s.6.4), which
-//! needs no AES and no secret.
+//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So GCM's hash key and the mask of
+//! its tag are constants, and only GHASH must be computed (NIST SP 800-38D s.6.4). It needs no AES and no secret.
 
 use rustls::quic::Version;
 
@@ -41,7 +40,7 @@ pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8
     (hash.finish() ^ constants.mask).to_be_bytes()
 }
 
-/// GHASH of additional data alone.
+/// GHASH of additional data only.
 struct Ghash {
     key: u128,
     sum: u128,
@@ -98,7 +97,7 @@ mod tests {
     use crate::testing::hex;
 
     #[test]
-    fn rfc_9001_a_4() {
+    fn retry_tag_of_rfc_9001_a_4() {
         let packet =
             hex("ff000000010008f067a5502a4262b5746f6b656e04a265ba2eff4d829058fb3f0f2496ba");
         let (packet, tag) = packet.split_at(packet.len() - RETRY_TAG_LEN);
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc_9369_a_4() {
+    fn retry_tag_of_rfc_9369_a_4() {
         let packet =
             hex("cf6b3343cf0008f067a5502a4262b5746f6b656ec8646ce8bfe33952d955543665dcc7b6");
         let (packet, tag) = packet.split_at(packet.len() - RETRY_TAG_LEN);
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_counts() {
+    fn retry_tag_depends_on_every_bit() {
         let packet = [0x5a; 100];
         let tag = retry_tag(Version::V1, &[1; 20], &packet);
         for bit in 0..packet.len() * 8 {

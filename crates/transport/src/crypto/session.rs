@@ -1,12 +1,14 @@
 //! The handshake of a connection as the transport sees it: rustls's, or in simulations one that
 //! protects nothing (`null/`).
 
+use equic_wire::TransportErrorCode;
 use rustls::pki_types::CertificateDer;
 use rustls::quic::{DirectionalKeys, Keys, PacketKeySet};
 
 #[cfg(feature = "null-crypto")]
 use super::null;
 use crate::connection::ExportError;
+use crate::violation::{Failure, Violation};
 
 /// The alert (RFC 8446 s.6).
 const UNEXPECTED_MESSAGE: u8 = 10;
@@ -58,7 +60,7 @@ impl From<rustls::quic::Secrets> for KeySource {
 /// See the module.
 pub(crate) enum Session {
     Tls(Box<rustls::quic::Connection>),
-    /// A server's after its handshake: TLS has nothing to say any more, and kilobytes to hold.
+    /// A server's session after the handshake, without the state of TLS, which is no longer needed and takes kilobytes.
     Over(Agreed),
     #[cfg(feature = "null-crypto")]
     Null(null::Handshake),
@@ -69,49 +71,42 @@ pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
     server_name: Option<Box<str>>,
-    /// Of a client that showed some.
+    /// The client's certificates, if it sent any.
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
-/// Error in the handshake because of the peer's messages.
-pub(crate) struct SessionError {
-    pub reason: String,
-    /// The TLS alert that says so (RFC 9001 s.4.8).
-    pub alert: Option<u8>,
-}
-
-/// The alert for an error of TLS, or `None` if QUIC asks for PROTOCOL_VIOLATION. `usual` is what TLS would send over TCP.
-fn alert_of(error: &rustls::Error, handshaking: bool, usual: Option<u8>) -> Option<u8> {
+/// Returns the error to close the connection with for an error that `tls` has reported.
+fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     use rustls::{HandshakeType, PeerMisbehaved};
-    match error {
-        // RFC 9001 s.4.1.3: more data at a level that is over.
-        rustls::Error::PeerMisbehaved(PeerMisbehaved::KeyEpochWithPendingFragment) => None,
-        // RFC 9001 s.4.4: no certificate is asked for after the handshake.
+    let violation = match error {
+        rustls::Error::PeerMisbehaved(PeerMisbehaved::KeyEpochWithPendingFragment) => {
+            Some(Violation::CryptoNotConsumed)
+        }
         rustls::Error::InappropriateHandshakeMessage {
             got_type: HandshakeType::CertificateRequest,
             ..
-        } if !handshaking => None,
+        } if !tls.is_handshaking() => Some(Violation::PostHandshakeAuthentication),
         // RFC 9001 s.8.1.
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
-            Some(NO_APPLICATION_PROTOCOL)
+            Some(Violation::Tls(NO_APPLICATION_PROTOCOL))
         }
-        _ => usual,
+        _ => tls.alert().map(|alert| Violation::Tls(u8::from(alert))),
+    };
+    let reason = error.to_string();
+    match violation {
+        Some(violation) => Failure::with_reason(violation, reason),
+        // TLS has no alert for it.
+        None => Failure::internal(TransportErrorCode::PROTOCOL_VIOLATION, &reason),
     }
 }
 
 impl Session {
     /// Takes CRYPTO data, in order.
-    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
-            Session::Tls(tls) => tls.read_hs(data).map_err(|error| SessionError {
-                reason: error.to_string(),
-                alert: alert_of(&error, tls.is_handshaking(), tls.alert().map(u8::from)),
-            }),
+            Session::Tls(tls) => tls.read_hs(data).map_err(|error| failure(tls, &error)),
             // RFC 9001 s.6: there are no KeyUpdate messages, and a client has no others to send.
-            Session::Over(_) => Err(SessionError {
-                reason: "a TLS message after the handshake".to_owned(),
-                alert: Some(UNEXPECTED_MESSAGE),
-            }),
+            Session::Over(_) => Err(Violation::Tls(UNEXPECTED_MESSAGE).into()),
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.read(data),
         }
@@ -183,7 +178,7 @@ impl Session {
         }
     }
 
-    /// The cipher suite, as TLS has it; none: it is not agreed on, or there is none.
+    /// Returns TLS's name of the cipher suite, or `None` before it is negotiated, and without TLS.
     pub(crate) fn cipher_suite(&self) -> Option<&'static str> {
         match self {
             Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),

@@ -55,7 +55,7 @@ pub(crate) fn configs_with(
     (Arc::new(client), Arc::new(server))
 }
 
-/// rustls's keys of packets, which offer to open elsewhere. What they leave where a packet does not open is no packet's.
+/// rustls's packet keys with an offer of [`OpenTo`]. If a packet fails authentication, they leave arbitrary bytes.
 struct Elsewhere(Arc<Box<dyn PacketKey>>);
 
 impl PacketKey for Elsewhere {
@@ -205,7 +205,7 @@ fn protect(keys: &Keys, number: u64, header: &str, number_len: usize, payload: &
 }
 
 #[test]
-fn rfc_9001_a_3_server_initial() {
+fn keys_of_rfc_9001_a_3_server_initial() {
     let payload = hex(concat!(
         "02000000000600405a020000560303eefce7f7b37ba1d1632e96677825ddf739",
         "88cfc79825df566dc5430b9a045a1200130100002e00330024001d00209d3c94",
@@ -225,7 +225,7 @@ fn rfc_9001_a_3_server_initial() {
 }
 
 #[test]
-fn rfc_9369_a_2_client_initial() {
+fn keys_of_rfc_9369_a_2_client_initial() {
     let mut payload = hex(concat!(
         "060040f1010000ed0303ebf8fa56f12939b9584a3896472ec40bb863cfd3e86804fe3a47",
         "f06a2b69484c00000413011302010000c000000010000e00000b6578616d706c652e636f",
@@ -278,7 +278,7 @@ fn rfc_9369_a_2_client_initial() {
 }
 
 #[test]
-fn rfc_9369_a_3_server_initial() {
+fn keys_of_rfc_9369_a_3_server_initial() {
     let payload = hex(concat!(
         "02000000000600405a020000560303eefce7f7b37ba1d1632e96677825ddf73988cfc798",
         "25df566dc5430b9a045a1200130100002e00330024001d00209d3c940d89690b84d08a60",

@@ -1,4 +1,4 @@
-//! Tokens that show a server that a client receives at its address (RFC 9000 s.8.1).
+//! Tokens by which a server validates a client's address (RFC 9000 s.8.1).
 //!
 //! | bytes | content |
 //! |---|---|
@@ -14,9 +14,9 @@
 //!
 //! The mask hides number and batch. Without it, an observer who opens connections now and then
 //! could tell when a token was given, and so link it to its connection, against RFC 9000 s.8.1.3.
-//! It is made as that of header protection (RFC 9001 s.5.4): by AES, with a key derived from the
-//! secret, from a sample of the encrypted content. So every bit of a token behind the first is
-//! pseudorandom to whoever lacks the secret.
+//! It is computed like that of header protection (RFC 9001 s.5.4): with AES, a key derived from the
+//! secret, and a sample of the encrypted content. So every bit of a token after the first is
+//! pseudorandom without the secret.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +75,7 @@ const FUTURE: &[(u8, KnownVersion)] = &[
 /// Content of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// Of a Retry packet (RFC 9000 s.8.1.2).
+    /// A token in a Retry packet (RFC 9000 s.8.1.2).
     Retry {
         /// The client's address and port.
         remote: SocketAddr,
@@ -85,7 +85,7 @@ pub(crate) enum Token {
         retry: ConnectionId,
         validity: Validity,
     },
-    /// Of a NEW_TOKEN frame (RFC 9000 s.8.1.3).
+    /// A token in a NEW_TOKEN frame (RFC 9000 s.8.1.3).
     Future {
         /// The client's address; its port will be another.
         address: IpAddr,
@@ -134,7 +134,7 @@ pub(crate) struct TokenSealer {
     /// Key of the masks of salts.
     mask: Box<dyn HeaderProtectionKey>,
     own: Option<Batch>,
-    /// Only of those of which a token was opened: nobody else's tokens get others out. The last used is the last.
+    /// Keys of batches with a token that was decrypted; the last used is last. Invalid tokens evict no keys.
     known: Mutex<Vec<(BatchName, Arc<dyn PacketKey>)>>,
 }
 
@@ -237,7 +237,7 @@ impl TokenSealer {
         let mut sample: [u8; SAMPLE_LEN] = *sealed.first_chunk()?;
         let kind = salt[0] & FUTURE_BIT;
         for part in salt.chunks_exact_mut(4) {
-            // Of the mask's first byte rustls shows five bits only.
+            // rustls returns only five bits of the mask's first byte.
             let [_, mask @ ..] = header_mask(&*self.mask, &sample)?;
             part.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
             // The next block, as in counter mode.

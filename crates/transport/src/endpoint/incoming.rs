@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use equic_wire::Writer;
 use equic_wire::packet::Retry;
-use equic_wire::{TransportErrorCode, Writer};
 use rand::Rng;
 
 use super::receive::canonical;
@@ -15,6 +15,7 @@ use crate::connection::{
     Connection, DatagramMeta, FirstPacket, Serve, ServerConfig, StartError, tls_version,
 };
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
+use crate::violation::Condition;
 
 /// A client wants a connection. One of [`Endpoint::accept`], [`Endpoint::retry`],
 /// [`Endpoint::refuse`] and [`Endpoint::ignore`] has to follow: until then it takes one of the
@@ -38,7 +39,7 @@ impl Incoming {
         self.0.validated
     }
 
-    /// True if the client may be asked for a token: not twice (RFC 9000 s.17.2.5.2).
+    /// Returns true if a Retry packet may be sent, which is permitted once (RFC 9000 s.17.2.5.2).
     pub fn may_retry(&self) -> bool {
         self.0.retry.is_none()
     }
@@ -47,7 +48,7 @@ impl Incoming {
 /// Reason for which an attempt could not be accepted.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// The endpoint takes no connections any more.
+    /// The endpoint no longer accepts connections.
     NotServing,
     /// No packet of it could be opened: it is damaged, or no attempt at all.
     NotGenuine,
@@ -68,10 +69,10 @@ impl std::fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 impl Endpoint {
-    /// Begins the handshake; the connection has been handed all that came of it so far.
+    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of the attempt.
     ///
     /// # Errors
-    /// [`AcceptError`]; nothing is to be sent then.
+    /// [`AcceptError`]. Nothing is sent to the client.
     pub fn accept(
         &mut self,
         now: Timestamp,
@@ -161,8 +162,8 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    /// Asks the client to show that it receives at its address: true if `response` is to be sent
-    /// there. If not, because it has been asked before, the attempt is ignored.
+    /// Answers the attempt with a Retry packet, which validates the client's address. Returns true if `response` must
+    /// be sent there. Returns false and drops the attempt if Retry was sent before.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -196,16 +197,17 @@ impl Endpoint {
         Some(())
     }
 
-    /// Tells the client that it is not wanted (CONNECTION_REFUSED): true if `response` is to be sent
-    /// there.
+    /// Refuses the attempt (CONNECTION_REFUSED). Returns true if `response` must be sent to the client.
     pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
-        let code = TransportErrorCode::CONNECTION_REFUSED;
         self.forget(&incoming);
         response.clear();
-        matches!(self.write_close(&incoming.0, code, "", response), super::Received::Respond)
+        matches!(
+            self.write_close(&incoming.0, Condition::Refused, response),
+            super::Received::Respond
+        )
     }
 
-    /// Answers nothing.
+    /// Drops the attempt without an answer.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.forget(&incoming);
     }

@@ -1,25 +1,25 @@
-//! Many connections on one socket, sans I/O: which datagram is whose, and what is answered to those
-//! that are nobody's (RFC 9000 s.5.2).
+//! Many connections on one socket, sans I/O: finds the connection of each datagram, and answers datagrams that belong
+//! to no connection (RFC 9000 s.5.2).
 //!
 //! ```text
 //! handle_datagram(now, arrival, &datagram, &mut response)
-//!   -> Connection(handle)   hand it to that connection, then see below
-//!   -> Incoming(incoming)   accept, retry, refuse or ignore it
-//!   -> Respond              send the response to where the datagram came from
+//!   -> Connection(handle)   pass the datagram to that connection, then see below
+//!   -> Incoming(incoming)   accept, retry, refuse or ignore the attempt
+//!   -> Respond              send the response to the source of the datagram
 //!   -> Nothing
-//! handle_id_change(handle, change)   whatever Connection::poll_id_change gives
-//! remove(handle)                     the connection is drained, or dropped
+//! handle_id_change(handle, change)   for each result of Connection::poll_id_change
+//! remove(handle)                     when the connection is drained or dropped
 //! ```
 //!
-//! The connections are the caller's, and so are their timers and datagrams. An unknown sender can
-//! make an endpoint keep [`EndpointConfig::max_incoming`] attempts of at most [`MAX_WAITING`]
-//! datagrams and [`MAX_WAITING_BYTES`], and answer with less than it sent.
+//! The caller owns the connections, their timers and their datagrams. An unknown sender can make an endpoint keep
+//! [`EndpointConfig::max_incoming`] attempts of at most [`MAX_WAITING`] datagrams and [`MAX_WAITING_BYTES`]. Answers
+//! are smaller than the datagrams that cause them.
 //!
-//! * `receive.rs`: from a datagram to whose it is; `incoming.rs`: what becomes of an attempt;
-//! * `routes.rs`: whose an ID or a token is;
-//! * `stateless.rs`: what is answered without a connection;
-//! * `shared.rs`: what endpoints share that accept each other's tokens; `used.rs`: tokens that were
-//!   used; `unfinished.rs`: attempts with a token that did not complete.
+//! * `receive.rs`: finds the connection of a datagram; `incoming.rs`: connection attempts;
+//! * `routes.rs`: maps connection IDs and reset tokens to connections;
+//! * `stateless.rs`: answers without a connection;
+//! * `shared.rs`: state that endpoints share to accept each other's tokens; `used.rs`: tokens that were used;
+//!   `unfinished.rs`: attempts with a token that did not complete.
 
 mod incoming;
 #[cfg(feature = "null-crypto")]
@@ -84,7 +84,7 @@ pub struct EndpointConfig {
     /// Secret to seal Retry and NEW_TOKEN tokens with, and the clock of their lifetimes. `None`: a
     /// random one, so that only this endpoint accepts them.
     pub token_key: Option<TokenKey>,
-    /// Opens Retry tokens that something in front of this endpoint made; none: nothing there makes any.
+    /// Validates Retry tokens that a device in front of this endpoint has issued. `None`: there is no such device.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Longest time that a client may take to bring a Retry token back; 15 seconds by default. A
     /// token is valid for the lifetime at the endpoint that made it or at the one that opens it,
@@ -141,9 +141,9 @@ impl EndpointConfig {
             .map_err(|error| error.inside("EndpointConfig"))
     }
 
-    /// Has the crypto provider draw random bytes, and throws them away. The first time in a process
-    /// AWS-LC gathers its entropy for that, which takes tens of milliseconds: better now than when the
-    /// first connection waits for it. To be called by whoever makes the socket.
+    /// Draws and discards random bytes of the crypto provider. The first time in a process, AWS-LC gathers entropy
+    /// for this, which takes tens of milliseconds. Call this when the socket is created, so that the first connection
+    /// does not wait.
     pub fn warm_up(&self) {
         // A provider that has no randomness says so to the first connection.
         let _ = self.random.fill(&mut [0; 32]);
@@ -165,7 +165,7 @@ pub enum RetryVerdict {
     /// The client receives at its address; the ID is the Destination Connection ID of its first packet, before
     /// the Retry packet (RFC 9000 s.7.3).
     Proof(ConnectionId),
-    /// It is of a Retry packet, and no proof: the client is told INVALID_TOKEN (RFC 9000 s.8.1.2).
+    /// The token is from a Retry packet and not valid. The answer is INVALID_TOKEN (RFC 9000 s.8.1.2).
     Invalid,
     /// It is of another kind, such as those that the endpoint makes itself.
     Other,
@@ -179,13 +179,13 @@ pub struct Handle(pub usize);
 /// Result of handing a received datagram to an endpoint.
 #[derive(Debug)]
 pub enum Received {
-    /// The datagram is this connection's; it is to be handed in there.
+    /// The datagram belongs to this connection. The caller must pass it on.
     Connection(Handle),
     /// A client wants a connection. The datagram is kept.
     Incoming(Incoming),
-    /// The datagram is nobody's; the response is to be sent to its source.
+    /// The datagram belongs to no connection. The caller must send the response to its source.
     Respond,
-    /// The datagram is nobody's, and is not answered.
+    /// The datagram belongs to no connection, and is not answered.
     Nothing,
 }
 
@@ -218,8 +218,8 @@ pub struct Endpoint {
     by_token: BTreeMap<Handle, IpAddr>,
     rng: StdRng,
     routes: Routes,
-    /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of them, too.
-    /// Two, as of two paths that take turns. None once `routes` have changed.
+    /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of
+    /// them, too. Two, as of two paths that take turns. None once `routes` have changed.
     recent: [Option<(ConnectionId, Handle)>; 2],
     /// By what the client sends to, and from where. At most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<FirstName, PendingIncoming>,
@@ -238,7 +238,7 @@ impl Endpoint {
     ) -> Endpoint {
         let mut rng = StdRng::from_seed(seed);
         let reset_key = config.reset_key.take().unwrap_or_else(|| Zeroizing::new(rng.random()));
-        // Nobody else has this one, so that the caller's timestamps are clock enough.
+        // No other endpoint has this key, so the caller's timestamps are a sufficient clock.
         let token_key = config.token_key.take().unwrap_or_else(|| {
             TokenKey::new(rng.random::<[u8; 32]>(), WallClock::starting_at(Duration::ZERO))
         });
@@ -343,7 +343,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection is over: nothing leads to it any more, and its handle is free.
+    /// Removes a connection that has ended, and frees its handle.
     pub fn remove(&mut self, handle: Handle) {
         if self.routes.remove(handle) {
             self.recent = [None; 2];

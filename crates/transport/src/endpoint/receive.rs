@@ -6,7 +6,7 @@ use std::time::Duration;
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, ParseOptions,
 };
-use equic_wire::{ConnectionId, KnownVersion, ResetToken, TransportErrorCode, Version};
+use equic_wire::{ConnectionId, KnownVersion, ResetToken, Version};
 
 use super::incoming::Incoming;
 use super::routes::FirstName;
@@ -15,12 +15,13 @@ use super::{Endpoint, Handle, PendingIncoming, Received, RetryVerdict};
 use crate::Timestamp;
 use crate::connection::{DatagramMeta, FirstPacket};
 use crate::crypto::Token;
+use crate::violation::Condition;
 
-/// A client's first Destination Connection ID has at least so many bytes (RFC 9000 s.7.2).
+/// Smallest length of a client's first Destination Connection ID, in bytes (RFC 9000 s.7.2).
 const MIN_FIRST_ID: usize = 8;
 
 impl Endpoint {
-    /// A datagram came. What is to be answered, if so, replaces the content of `response`.
+    /// Processes a datagram. An answer replaces the content of `response`.
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
@@ -38,8 +39,8 @@ impl Endpoint {
         }
     }
 
-    /// True if a datagram is to the same ID as one of the last with a short header, and that is one of this connection's. False
-    /// says nothing: [`Endpoint::handle_datagram`] tells whose it is.
+    /// True if a datagram is to the same ID as one of the last with a short header, and that is one of this
+    /// connection's. False says nothing: [`Endpoint::handle_datagram`] tells whose it is.
     #[inline]
     pub fn is_for_recent(&self, handle: Handle, datagram: &[u8]) -> bool {
         let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
@@ -166,8 +167,7 @@ impl Endpoint {
         let mut first = FirstPacket::without_token(packet.version(), original, client, remote);
         let Ok(made) = self.read_token(now, token, &mut first) else {
             // RFC 9000 s.8.1.2.
-            let reason = "the Retry token is no longer valid";
-            return self.write_close(&first, TransportErrorCode::INVALID_TOKEN, reason, response);
+            return self.write_close(&first, Condition::InvalidToken, response);
         };
         if first.retry.is_none() && packet.dcid().len() < MIN_FIRST_ID
             || self.waiting.len() >= self.config.max_incoming
@@ -186,9 +186,8 @@ impl Endpoint {
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Learns from a token what it says of a client. Returns the time at which it was made, since
-    /// the Unix epoch, if it is one of a NEW_TOKEN frame that is valid for this client. Fails if it
-    /// is of a Retry packet, and this client cannot have it at this time.
+    /// Validates a client's token. For a valid token of a NEW_TOKEN frame, returns the time since the Unix epoch at
+    /// which it was issued. Fails if the token is from a Retry packet and not valid for this client now.
     fn read_token(
         &mut self,
         now: Timestamp,
@@ -222,7 +221,7 @@ impl Endpoint {
                 Ok(None)
             }
             Some(Token::Future { address, version, validity }) => {
-                // RFC 9000 s.8.1.3: else as if there was none.
+                // RFC 9000 s.8.1.3: an invalid token counts as no token.
                 let wall = self.wall.read(now);
                 let good = validity.holds(wall, self.config.new_token_lifetime)
                     && version == first.version

@@ -1,8 +1,9 @@
 //! Whose a connection ID or a stateless reset token is.
 //!
-//! A table of hashes (hashbrown's) leads to connections, and what each may be found by is in one piece of memory of its own, to
-//! compare with. In trees this took twice the memory and more, and a tree of all IDs of ten thousand connections has a cache miss
-//! for each of its levels.
+//! The table is hashbrown's, with all IDs and tokens in one piece of memory. A `HashMap` with these names as keys
+//! would take twice the memory. A tree would take that, too, and have a cache miss at each of its levels.
+//!
+//! Names that clients choose are hashed with a secret key, so that clients cannot find collisions.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -14,7 +15,7 @@ use hashbrown::HashTable;
 use super::Handle;
 use crate::cid::BlindToken;
 
-/// What a connection may be found by.
+/// A key by which a connection is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An ID that packets to the connection may carry.
@@ -69,9 +70,9 @@ impl FirstName {
     }
 }
 
-/// All that one connection may be found by: for each a byte with its kind and length, and itself. Few, and so without room
-/// for more: at most what [`crate::connection::TransportConfig::connection_ids`] says and those on the way out, the client's
-/// first, and tokens of as many IDs as the connection keeps of the peer's.
+/// All that one connection may be found by: for each a byte with its kind and length, and itself. Few, and so without
+/// room for more: at most what [`crate::connection::TransportConfig::connection_ids`] says and those on the way out,
+/// the client's first, and tokens of as many IDs as the connection keeps of the peer's.
 #[derive(Debug, Default)]
 struct Names(Box<[u8]>);
 
@@ -115,7 +116,7 @@ pub(super) struct Routes {
     table: HashTable<Slot>,
     names: Vec<Option<Names>>,
     free: Vec<usize>,
-    /// Number of reset tokens: mostly there is none, and none is to be looked for.
+    /// Number of reset tokens. It is usually 0, and no token is looked up then.
     tokens: usize,
 }
 
@@ -140,8 +141,8 @@ impl Routes {
         self.names.len() - self.free.len()
     }
 
-    /// The connection may be found by this from now on. Two may have the same, as random numbers, or tokens of peers: the
-    /// later is believed.
+    /// The connection may be found by this from now on. Two may have the same, as random numbers, or tokens of peers:
+    /// the later is believed.
     pub(super) fn name(&mut self, handle: Handle, kind: Kind, name: &[u8]) {
         let hash = self.hash(kind, name);
         let Some(Some(names)) = self.names.get_mut(handle.0) else { return };
@@ -170,7 +171,7 @@ impl Routes {
         self.take_out(Slot { hash, index: handle.0 as u32 });
     }
 
-    /// The connection is over, and its handle is free; false: there is none.
+    /// Removes a connection that has ended, and frees its handle. Returns false if there is no such connection.
     pub(super) fn remove(&mut self, handle: Handle) -> bool {
         let Some(names) = self.names.get_mut(handle.0).and_then(Option::take) else {
             return false;
@@ -243,12 +244,12 @@ impl Routes {
     }
 }
 
-/// What the table keeps of a name: its place follows from the hash, which is kept so that a table that grows need not ask for
-/// the name. Not all hashes are different, and so the name is compared.
+/// Entry of the table. Its position follows from the hash, which is stored so that a growing table need not compute
+/// it again. Hashes can collide, so the key is compared, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     hash: u32,
-    /// Of the connection.
+    /// Index of the connection.
     index: u32,
 }
 
@@ -291,7 +292,7 @@ mod tests {
 
     /// Whatever comes and goes: what is found is what a map of all finds.
     #[test]
-    fn all_are_found_and_nothing_else() {
+    fn route_finds_all_ids_and_nothing_else() {
         let rng = &mut StdRng::seed_from_u64(1);
         let (mut routes, mut known) = (Routes::default(), BTreeMap::new());
         let mut handles = Vec::new();
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_with_the_same_the_later_is_believed() {
+    fn route_of_a_duplicate_id_is_the_later_connection() {
         let mut routes = Routes::default();
         let (one, other) = (routes.add(id(b"one"), None), routes.add(id(b"other"), None));
         let token = [7; 32];
@@ -349,7 +350,7 @@ mod tests {
 
     /// The longest ID and address fit. IPv4 is the same address on sockets of both families.
     #[test]
-    fn first_names_differ_by_id_address_and_port() {
+    fn route_of_first_packets_depends_on_id_address_and_port() {
         let v6 = |port| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, 9], port));
         let long = id(&[1; ConnectionId::MAX_LEN]);
         let names = [
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_found_by_its_kind() {
+    fn route_of_an_id_depends_on_its_kind() {
         let mut routes = Routes::default();
         let first = FirstName::new(id(b"original"), client(1));
         let handle = routes.add(id(b"ours"), Some(first));
@@ -389,16 +390,16 @@ mod tests {
 
     /// Clients choose names. Which of them collide at an endpoint depends on a key that it has made for itself.
     #[test]
-    fn hashes_are_keyed() {
+    fn route_hashes_are_keyed() {
         let (one, other) = (Routes::default(), Routes::default());
         let same = |name: &u8| one.hash(Kind::First, &[*name]) == other.hash(Kind::First, &[*name]);
         assert!((0..=255).filter(same).count() < 10);
     }
 
-    /// What 10,000 connections with four IDs and a first one take of the table: eight bytes for a name and one to look at first, in
-    /// a table that doubles when seven of eight places are in use.
+    /// Size of the table for 10,000 connections with five IDs each: nine bytes per entry, in a table that doubles
+    /// when 7/8 of it are in use.
     #[test]
-    fn it_is_never_much_larger_than_what_is_in_it() {
+    fn route_table_shrinks() {
         let mut routes = Routes::default();
         for number in 0..10_000_u32 {
             let first = FirstName::new(id(&number.to_le_bytes()), client(1));

@@ -1,6 +1,5 @@
-//! Answers that need no connection. Each is shorter than the datagram it answers, so that a
-//! forged source address gets no more than its forger spends, and two endpoints cannot answer each
-//! other for ever (RFC 9000 s.8.1, s.10.3.3).
+//! Answers without a connection. Each is smaller than the datagram that causes it. So there is no amplification to a
+//! forged source address, and two endpoints cannot answer each other without end (RFC 9000 s.8.1, s.10.3.3).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -9,8 +8,7 @@ use std::time::Duration;
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
 use equic_wire::packet::{FIXED_BIT, LongHeader, LongInvariant, LongKind, VersionNegotiation};
 use equic_wire::{
-    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, TransportErrorCode, VarIntLen,
-    Version, Writer,
+    ConnectionId, KnownVersion, PacketNumber, ResetToken, Side, VarIntLen, Version, Writer,
 };
 use rand::{Rng, RngCore};
 
@@ -18,6 +16,7 @@ use super::{Endpoint, Received};
 use crate::Timestamp;
 use crate::connection::FirstPacket;
 use crate::crypto::{header_mask, initial_keys};
+use crate::violation::Condition;
 
 /// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
@@ -68,7 +67,7 @@ fn prefix_of(address: IpAddr) -> u64 {
     }
 }
 
-/// So many a second, a tenth of them at once.
+/// A rate limit per second, with a burst of a tenth of it.
 #[derive(Debug)]
 struct Budget {
     interval: Duration,
@@ -127,7 +126,7 @@ impl Endpoint {
     ) -> Received {
         let mut buffer = [0; 7 + 2 * 255 + 3 * 4];
         let mut writer = Writer::new(&mut buffer);
-        // RFC 9000 s.6.3: one that nobody knows keeps clients used to ignoring it.
+        // RFC 9000 s.6.3: a reserved version exercises that clients ignore unknown versions.
         let mut reserved = Version::reserved(self.rng.next_u32());
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);
@@ -151,11 +150,10 @@ impl Endpoint {
     pub(super) fn write_close(
         &mut self,
         first: &FirstPacket,
-        code: TransportErrorCode,
-        reason: &str,
+        why: Condition,
         response: &mut Vec<u8>,
     ) -> Received {
-        match self.try_write_close(first, code, reason, response) {
+        match self.try_write_close(first, why, response) {
             Some(()) => Received::Respond,
             None => Received::Nothing,
         }
@@ -164,8 +162,7 @@ impl Endpoint {
     fn try_write_close(
         &mut self,
         first: &FirstPacket,
-        code: TransportErrorCode,
-        reason: &str,
+        why: Condition,
         response: &mut Vec<u8>,
     ) -> Option<()> {
         let (suite, version) = (&self.config.suite, first.version);
@@ -182,9 +179,9 @@ impl Endpoint {
         let number = PacketNumber::new(0)?.truncate(None)?;
         let open = header.open(&mut writer, number, VarIntLen::Two).ok()?;
         let close = ConnectionClose::Transport {
-            error_code: code,
+            error_code: why.code(),
             frame_type: FrameType::PADDING,
-            reason: reason.as_bytes(),
+            reason: why.phrase().as_bytes(),
         };
         Frame::ConnectionClose(close).write(&mut writer).ok()?;
         writer.zeros(open.padding_needed(&writer, TAG_LEN)).ok()?;

@@ -124,7 +124,7 @@ struct Pair {
     ends: [Endpoint; 2],
     connections: [BTreeMap<Handle, Connection>; 2],
     events: [Vec<Event>; 2],
-    /// Number of times that the server has asked for a token; none: it does not ask.
+    /// Number of Retry packets that the server has sent. `None`: it sends none.
     retries: Option<usize>,
     /// Address that the client's datagrams come from.
     client: SocketAddr,
@@ -143,7 +143,7 @@ impl Pair {
         }
     }
 
-    /// Certificates are made anew by each call of `configs`: this pair's ends have to share one.
+    /// Creates a pair whose ends share a certificate. Each call of `configs` generates a new one.
     fn trusting() -> (Pair, ClientConfig) {
         let mut pair = Pair::new();
         let (client, server) = configs();
@@ -217,7 +217,7 @@ impl Pair {
 
 /// RFC 9287 s.3.1: from clients that have a token of an earlier connection.
 #[test]
-fn a_first_packet_without_the_fixed_bit() {
+fn endpoint_first_packet_without_the_fixed_bit() {
     let mut datagram = initial(KnownVersion::V1, first_id(), b"");
     datagram[0] &= !0x40;
     for grease in [true, false] {
@@ -231,9 +231,9 @@ fn a_first_packet_without_the_fixed_bit() {
     }
 }
 
-/// The ID of the last datagram is remembered beside the table of all, for the next datagram.
+/// The ID of the last datagram is cached for the next datagram, in addition to the table of all IDs.
 #[test]
-fn the_last_id_leads_to_its_connection_no_longer_than_it_is_in_use() {
+fn cid_retired_still_leads_to_its_connection_for_a_while() {
     let config = EndpointConfig::new(&provider()).unwrap();
     let mut endpoint = Endpoint::new(config, None, [1; 32]);
     let [first, second, third] = [1u8, 2, 3].map(|byte| ConnectionId::cut(&[byte; ID_LEN]));
@@ -258,7 +258,7 @@ fn the_last_id_leads_to_its_connection_no_longer_than_it_is_in_use() {
 }
 
 #[test]
-fn many_connections_on_one_socket() {
+fn endpoint_many_connections_on_one_socket() {
     let (mut pair, config) = Pair::trusting();
     let handles: Vec<Handle> = (0..20).map(|_| pair.connect(&config)).collect();
     pair.settle();
@@ -295,7 +295,7 @@ fn many_connections_on_one_socket() {
 
 /// TLS remembers transport parameters with a ticket; those of the new connection count.
 #[test]
-fn a_client_comes_back_with_a_ticket() {
+fn ticket_is_used_by_a_client_that_returns() {
     let (mut pair, config) = Pair::trusting();
     for _ in 0..3 {
         let handle = pair.connect(&config);
@@ -308,7 +308,7 @@ fn a_client_comes_back_with_a_ticket() {
 
 /// Retry the first time; a token for the next time, which needs none; in each version.
 #[test]
-fn who_comes_back_with_a_token_is_not_asked_again() {
+fn token_replaces_a_retry() {
     for versions in [[KnownVersion::V1, KnownVersion::V2], [KnownVersion::V2, KnownVersion::V1]] {
         let (mut pair, mut config) = Pair::trusting();
         let both = TransportConfig { versions: versions.to_vec(), ..TransportConfig::default() };
@@ -338,7 +338,7 @@ fn who_comes_back_with_a_token_is_not_asked_again() {
 
 /// A client that hopes for another version than it begins with.
 #[test]
-fn versions_are_agreed_on_by_endpoints() {
+fn version_is_negotiated_by_endpoints() {
     let (v1, v2) = (KnownVersion::V1, KnownVersion::V2);
     for (server, agreed) in [(vec![v2, v1], v2), (vec![v1, v2], v1), (vec![v1], v1)] {
         for first_version in [Some(v1), None] {
@@ -367,7 +367,7 @@ fn versions_are_agreed_on_by_endpoints() {
 }
 
 #[test]
-fn who_forgot_a_connection_resets_it() {
+fn reset_is_sent_for_a_forgotten_connection() {
     let (mut pair, config) = Pair::trusting();
     let handle = pair.connect(&config);
     pair.settle();
@@ -415,7 +415,7 @@ fn reset_with_a_long_header_reaches_its_connection() {
 
 /// RFC 9000 s.5.1.2: the peer sends no more to an ID that it retires, but what it has sent may be late.
 #[test]
-fn what_comes_late_to_a_retired_id_is_taken_in() {
+fn cid_retired_late_packets_are_accepted() {
     let (mut pair, config) = Pair::trusting();
     let handle = pair.connect(&config);
     pair.settle();
@@ -437,7 +437,7 @@ fn what_comes_late_to_a_retired_id_is_taken_in() {
     pair.deliver(1, late.clone());
     assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
 
-    // Not for ever: once it has come to rest a while later, nobody knows it.
+    // Only for a while: later the connection releases its memory, and the ID is unknown.
     pair.deliver(1, next);
     pair.now += Duration::from_secs(5);
     pair.settle();
@@ -448,7 +448,7 @@ fn what_comes_late_to_a_retired_id_is_taken_in() {
 }
 
 #[test]
-fn resets_are_shorter_and_rare() {
+fn reset_is_shorter_and_rate_limited() {
     let mut endpoint = server();
     let mut response = Vec::new();
     for size in 1..200 {
@@ -474,7 +474,7 @@ fn resets_are_shorter_and_rare() {
     }
     // An eighth of the budget, and a tenth of that at once.
     assert!((125..=138).contains(&count), "{count} in a second");
-    // A flood from one prefix leaves the resets of other prefixes alone.
+    // A flood from one prefix does not affect resets to other prefixes.
     let mut others = 0;
     for number in 0..200_u8 {
         let now = NOW + Duration::from_secs(2000) + Duration::from_millis(number.into());
@@ -494,7 +494,7 @@ fn resets_are_shorter_and_rare() {
 }
 
 #[test]
-fn retry_shows_the_address() {
+fn retry_validates_the_address() {
     let mut response = Vec::new();
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let mut endpoint = server();
@@ -540,7 +540,7 @@ fn retry_shows_the_address() {
 }
 
 #[test]
-fn tokens_for_later_are_believed_until_they_expire() {
+fn token_is_valid_until_it_expires() {
     let mut endpoint = server();
     let give = |endpoint: &mut Endpoint| {
         endpoint.new_token(NOW, client_address().ip(), KnownVersion::V1).unwrap()
@@ -572,7 +572,7 @@ fn tokens_for_later_are_believed_until_they_expire() {
     let another = incoming(received);
     assert!(!another.is_validated(), "of another version");
     endpoint.ignore(another);
-    // What was no use to others is still good for whom it is for, until it expires.
+    // A token that others tried to use is still valid for its client, until it expires.
     for (token, now, validated) in [(token, NOW + day / 2, true), (last, NOW + day, false)] {
         let datagram = initial(KnownVersion::V1, first_id(), token);
         let from = from(client_address());
@@ -583,7 +583,7 @@ fn tokens_for_later_are_believed_until_they_expire() {
 }
 
 #[test]
-fn refused_and_not_genuine() {
+fn endpoint_refuses_and_drops() {
     let mut endpoint = server();
     let mut response = Vec::new();
     let datagram = initial(KnownVersion::V2, first_id(), &[]);
@@ -602,7 +602,7 @@ fn refused_and_not_genuine() {
 }
 
 #[test]
-fn a_configuration_that_does_not_speak_the_version_is_refused() {
+fn endpoint_config_without_the_version_is_refused() {
     let mut endpoint = server();
     let mut response = Vec::new();
     let versions = vec![KnownVersion::V1];
@@ -633,7 +633,7 @@ fn a_configuration_that_does_not_speak_the_version_is_refused() {
 }
 
 #[test]
-fn only_what_rfc_9000_allows_is_an_attempt() {
+fn endpoint_attempt_rules_of_rfc_9000() {
     let mut endpoint = server();
     let mut response = Vec::new();
     let mut try_it = |datagram: &[u8]| {
@@ -650,7 +650,7 @@ fn only_what_rfc_9000_allows_is_an_attempt() {
 }
 
 #[test]
-fn other_versions_are_told_ours() {
+fn version_negotiation_packet_lists_ours() {
     let mut endpoint = server();
     let mut response = Vec::new();
     for (dcid, scid) in [(0, 0), (8, 20), (255, 255)] {
@@ -699,7 +699,7 @@ fn other_versions_are_told_ours() {
 }
 
 #[test]
-fn attempts_and_their_datagrams_are_bounded() {
+fn endpoint_attempts_and_their_datagrams_are_bounded() {
     let mut endpoint = server_with(|config| config.max_incoming = 10);
     let mut response = Vec::new();
     let mut taken = Vec::new();
@@ -747,10 +747,10 @@ fn attempts_and_their_datagrams_are_bounded() {
     assert!(other.waiting.is_empty());
 }
 
-/// A NAT changes the client's address before the client has heard anything. What the server sent to the old
-/// address is lost. The client's next Initial packet begins an attempt of its own, on a path of its own.
+/// A NAT changes the client's address before the first answer arrives. The server's packets to the old address are
+/// lost. The client's next Initial packet begins a separate attempt with its own path.
 #[test]
-fn first_packets_from_another_address_begin_another_attempt() {
+fn endpoint_first_packets_from_another_address_are_another_attempt() {
     for copies in 1..4 {
         let (mut pair, config) = Pair::trusting();
         let client = pair.connect(&config);
@@ -794,12 +794,12 @@ fn first_packets_from_another_address_begin_another_attempt() {
 /// Damaged and random datagrams: no panic, no answer as long as what it answers, nothing kept
 /// beyond the bounds.
 #[test]
-fn nothing_that_comes_does_harm() {
+fn endpoint_survives_garbage() {
     let seed: u64 = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
         Err(_) => rand::random(),
     };
-    println!("nothing_that_comes_does_harm: EQUIC_SEED={seed}");
+    println!("endpoint_survives_garbage: EQUIC_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let mut endpoint = server_with(|config| config.max_incoming = 16);
     let token = endpoint.new_token(NOW, client_address().ip(), KnownVersion::V1).unwrap();
@@ -858,7 +858,7 @@ fn nothing_that_comes_does_harm() {
 
 /// Every ID comes from the generator that was given.
 #[test]
-fn a_generator_of_ones_own() {
+fn cid_generator_of_the_application() {
     struct Marked;
     impl ConnectionIdGenerator for Marked {
         fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {

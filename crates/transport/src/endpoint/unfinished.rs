@@ -1,10 +1,9 @@
 //! Attempts that a NEW_TOKEN token validated and that did not complete (RFC 9000 s.21.3).
 //!
-//! Somebody can collect tokens at an address, leave it, and bring them later in packets with that
-//! address as a forged source: each draws a whole flight to whoever has the address now. So an
-//! address prefix may have a few attempts that do not complete. Beyond, its tokens validate nothing
-//! until some time has passed: its clients are treated as clients without a token, which is all
-//! that an attacker can do to them.
+//! An attacker can collect tokens at an address, leave it, and use them later in packets with that forged source
+//! address. Each makes the server send a whole flight to the new owner of the address. So an address prefix may have
+//! only a few attempts that do not complete. Beyond that, its tokens validate nothing for some time, and its clients
+//! are treated like clients without a token. An attacker cannot do more harm to them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,7 +30,7 @@ pub(super) struct Unfinished {
 struct Attempts {
     /// 1 to [`ATTEMPTS`].
     count: u32,
-    /// Time from which the first of them is to be forgotten after [`FORGOTTEN`].
+    /// Time of the first attempt, which is forgotten after [`FORGOTTEN`].
     since: Duration,
 }
 
@@ -142,7 +141,7 @@ mod tests {
         begin_all(&mut unfinished, START, v4(1));
         unfinished.finish(v4(1));
         assert_eq!(begin_all(&mut unfinished, START, v4(1)), 1);
-        // Of a source that is not known, or no longer.
+        // A source that is unknown or was forgotten.
         unfinished.finish(v4(9));
     }
 

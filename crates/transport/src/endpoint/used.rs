@@ -1,5 +1,4 @@
-//! Tokens of NEW_TOKEN frames that were brought back: each is good once in a process (RFC 9000
-//! s.8.1.3).
+//! Tokens of NEW_TOKEN frames that were used: each is valid once in a process (RFC 9000 s.8.1.3).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn used_tokens_are_not_good_twice_and_memory_is_bounded() {
+    fn token_used_is_not_good_twice_and_memory_is_bounded() {
         let seed = match std::env::var("EQUIC_SEED") {
             Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
             Err(_) => 1,
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn used_tokens_of_a_quiet_server_are_forgotten_in_time_and_old_ones_are_good() {
+    fn token_used_at_a_quiet_server_is_forgotten_in_time() {
         let mut used = UsedTokens::default();
         let second = Duration::from_secs(1);
         assert!(spend(&mut used, START + LIFETIME / 2, 1, START));

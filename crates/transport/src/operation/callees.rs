@@ -1,26 +1,27 @@
-//! Hooks that one call of an operation goes to, as the table has them: one word for each operation.
+//! The hooks of one call of an operation, as a word in the table.
 
 use super::hooks::MAX_HOOKS;
 
 /// In [`Callees`]: no hook is called.
-pub(super) const NOBODY: u8 = u8::MAX;
+pub(super) const NO_HOOK: u8 = u8::MAX;
 
-/// In [`Callees`]: more than one hook is called; there is a list of them.
-pub(super) const MANY: u8 = NOBODY - 1;
+/// In [`Callees`]: several hooks are called, which are in a list.
+pub(super) const MANY: u8 = NO_HOOK - 1;
 
 const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither of them");
 
-/// Hooks that a call goes to: their places in the connection's list, or [`NOBODY`], or [`MANY`]. It is one word, written
-/// as one, so that a call has it in a register whole: a struct of these fields is taken apart and put together again.
+/// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. It is stored as one
+/// integer, so that it stays in a register; the compiler would split and reassemble a struct of these fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callees(u64);
 
-/// First bits of those called before the operation, in its place and after it; below them is the number of the list.
+/// Positions of the bits of the hooks called before, instead of, and after the operation. The lowest bits are the
+/// number of the list.
 const BEFORE_BITS: u32 = 32;
 const REPLACE_BITS: u32 = 40;
 const AFTER_BITS: u32 = 48;
 
-/// Other hooks may be called for a frame type that a hook named or owns.
+/// Set if other hooks may be called for a frame type that a hook has named or owns.
 const BY_TYPE: u64 = 1 << 56;
 
 impl Default for Callees {
@@ -29,14 +30,14 @@ impl Default for Callees {
     }
 }
 
-/// Hooks that are called before an operation, in its place, or after it.
+/// The hooks that are called before, instead of, or after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watchers {
     Nobody,
     /// The hook at a place.
     One(usize),
-    /// [`Hooks::before`](super::Hooks::before), [`Hooks::replacing`](super::Hooks::replacing) and
-    /// [`Hooks::after`](super::Hooks::after) say who.
+    /// Several hooks. [`Hooks::before`](super::Hooks::before), [`Hooks::replacing`](super::Hooks::replacing) and
+    /// [`Hooks::after`](super::Hooks::after) return them.
     Many,
 }
 
@@ -44,7 +45,7 @@ impl Watchers {
     #[inline(always)]
     fn of(place: u8) -> Watchers {
         match place {
-            NOBODY => Watchers::Nobody,
+            NO_HOOK => Watchers::Nobody,
             MANY => Watchers::Many,
             place => Watchers::One(usize::from(place)),
         }
@@ -53,10 +54,11 @@ impl Watchers {
 
 impl Callees {
     /// No hook is called.
-    pub(super) const NONE: Callees = Callees::new(NOBODY, NOBODY, NOBODY, false, 0);
+    pub(super) const NONE: Callees = Callees::new(NO_HOOK, NO_HOOK, NO_HOOK, false, 0);
 
-    /// Calls of `before`, `replace` and `after`, and the number of the list for those that are [`MANY`]; `by_type` says
-    /// that other hooks may be called for some frame types.
+    /// Creates the word from the hooks that are called before, instead of and after the operation. `list` is the
+    /// number of the list for those that are [`MANY`]. `by_type` is true if other hooks may be called for some frame
+    /// types.
     pub(super) const fn new(
         before: u8,
         replace: u8,
@@ -70,35 +72,35 @@ impl Callees {
         Callees(places | if by_type { BY_TYPE } else { 0 } | list as u64)
     }
 
-    /// The same, but nobody is called in the operation's place.
+    /// Returns the same hooks without those that replace the operation.
     pub(super) fn without_replacing(self) -> Callees {
-        Callees(self.0 | u64::from(NOBODY) << REPLACE_BITS)
+        Callees(self.0 | u64::from(NO_HOOK) << REPLACE_BITS)
     }
 
-    /// True if other hooks may be called for a frame type that a hook named or owns.
+    /// Returns true if other hooks may be called for a frame type that a hook has named or owns.
     #[inline(always)]
     pub(super) fn by_type(self) -> bool {
         self.0 & BY_TYPE != 0
     }
 
-    /// Number of the list of those called before, in the operation's place and after, where they are many.
+    /// Returns the number of the list for those that are [`MANY`].
     pub(super) fn list(self) -> usize {
         self.0 as u32 as usize
     }
 
-    /// Those called before the operation.
+    /// Returns the hooks that are called before the operation.
     #[inline(always)]
     pub(crate) fn before(self) -> Watchers {
         Watchers::of((self.0 >> BEFORE_BITS) as u8)
     }
 
-    /// Those that may replace the operation.
+    /// Returns the hooks that may replace the operation.
     #[inline(always)]
     pub(crate) fn replacing(self) -> Watchers {
         Watchers::of((self.0 >> REPLACE_BITS) as u8)
     }
 
-    /// Those called after the operation.
+    /// Returns the hooks that are called after the operation.
     #[inline(always)]
     pub(crate) fn after(self) -> Watchers {
         Watchers::of((self.0 >> AFTER_BITS) as u8)
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_one_word() {
+    fn hook_callees_are_one_word() {
         assert_eq!(size_of::<Callees>(), 8);
         let none = Callees::default();
         assert_eq!(

@@ -1,9 +1,9 @@
-//! The catalogue of operations. [`Operation`] is made of it, with its documentation; `meaning.rs` says what the
-//! words are, and their units.
+//! The catalogue of operations, from which [`Operation`] and its documentation are generated. `meaning.rs` documents
+//! the words and their units.
 
 use super::meaning::{carried, heading, meaning};
 
-/// Bytes or buffer that a call carries beside its words.
+/// Bytes or buffer that a call carries in addition to its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
     /// Nothing.
@@ -12,7 +12,7 @@ pub enum PayloadKind {
     Bytes,
     /// A buffer to write.
     Buffer,
-    /// One operation for each frame type; bytes to read or write where the inputs say so.
+    /// One operation for each frame type, with bytes to read or write.
     Frame,
 }
 
@@ -25,7 +25,7 @@ pub struct Description {
     pub id: u8,
     /// Section of the specification that describes the default behaviour.
     pub section: &'static str,
-    /// Bytes or buffer that a call carries beside its words.
+    /// Bytes or buffer that a call carries in addition to its words.
     pub carries: PayloadKind,
     /// Names of the input words, in order.
     pub inputs: &'static [&'static str],
@@ -45,11 +45,11 @@ macro_rules! operations {
         $name:ident = $id:literal, $section:literal,
         $carries:ident($($input:ident),*) -> ($($output:ident),*);
     )+) => {
-        /// An operation of a connection: what it decides or does, what goes in and what comes out, how far a
-        /// hook's answer holds, and where its default is specified.
+        /// An operation of a connection: what it does or decides, its inputs and outputs, the limits of a hook's
+        /// answer, and the specification of its default.
         ///
-        /// Inputs and outputs are words of 64 bits. Numbers are part of the interface to plugins: one is never
-        /// given to another operation.
+        /// Inputs and outputs are words of 64 bits. Numbers are part of the interface to plugins, and are never
+        /// reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Operation {
@@ -66,10 +66,10 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// All of them.
+            /// All operations.
             pub const ALL: &[Operation] = &[$(Operation::$name),+];
 
-            /// The operation's entry in the catalogue.
+            /// Returns the operation's entry in the catalogue.
             pub const fn describe(self) -> Description {
                 match self {
                     $(Operation::$name => Description {
@@ -91,262 +91,276 @@ macro_rules! operations {
 
 operations! {
     // Receiving.
-    /// A datagram came. Output 0: it is dropped unread.
+    /// Receives a datagram. Output 0 drops it unread.
     HandleDatagram = 1, "RFC 9000 s.12.2", Bytes(path, ecn) -> (accept);
-    /// The whole packet number from its truncated form.
+    /// Decodes the full packet number from its truncated form.
     RestorePacketNumber = 2, "RFC 9000 A.3", Words(space, truncated, length, largest) -> (number);
-    /// Whether a packet was received before. One that was, was.
+    /// Decides whether a packet is a duplicate. A hook cannot turn a duplicate into a new packet.
     IsDuplicate = 3, "RFC 9000 s.12.3", Words(space, number) -> (duplicate);
-    /// A packet is opened; its payload has not been looked at.
+    /// Notifies that a packet was decrypted. Its frames are not parsed yet.
     AfterPacketRead = 4, "RFC 9000 s.12.3", Bytes(space, number, path, ecn) -> ();
-    /// All frames of a packet. Output 0: it is treated as lost.
+    /// Processes all frames of a packet. Output 0 treats the packet as lost.
     ParseFrames = 5, "RFC 9000 s.12.4", Bytes(space, number, path) -> (accept);
-    /// How many bytes a frame takes, of those given, its type included; 0: it is malformed. Of a type that
-    /// the transport knows no other answer than 0 counts. Replaced for a type that it does not know by the
-    /// hook whose own that is.
+    /// Returns the length of the frame at the beginning of the given bytes, including its type, or 0 if the
+    /// frame is malformed. For a frame type of the transport, only the answer 0 has an effect. For any
+    /// other type, only the hook that owns the type can replace this operation.
     ParseFrame = 6, "RFC 9000 s.19", Frame(space) -> (length);
-    /// Whether such a frame may come in this space. What the RFC forbids may not; a hook's own frames come
-    /// in 1-RTT packets alone.
+    /// Decides whether the frame is permitted in this packet number space. A hook can forbid a frame, but
+    /// cannot permit what the RFC forbids. A hook's own frames are permitted in 1-RTT packets only.
     CheckFrame = 7, "RFC 9000 s.12.4 table 3", Frame(space) -> (allowed);
-    /// What a frame does. Output 0: its packet is treated as lost.
+    /// Processes a frame. Output 0 treats its packet as lost.
     ProcessFrame = 8, "RFC 9000 s.19", Frame(space, number, path) -> (accept);
-    /// All frames of a packet are processed.
+    /// Notifies that all frames of a packet were processed.
     AfterParseFrames = 9, "RFC 9000 s.13.1", Words(space, number, ack_eliciting) -> ();
-    /// Remembers a packet for acknowledgement. That is done whatever is answered.
+    /// Records a packet for acknowledgment. This happens whatever a hook answers.
     RecordPacket = 10, "RFC 9000 s.13.2", Words(space, number, ack_eliciting, ecn) -> ();
-    /// Whether a datagram that opened nothing is a stateless reset. One that is none is none.
+    /// Decides whether a datagram that could not be decrypted is a stateless reset. A hook can only reject
+    /// a reset, not invent one.
     IsStatelessReset = 11, "RFC 9000 s.10.3.1", Bytes() -> (reset);
 
     // Acknowledgements.
-    /// An ACK frame: what is acknowledged, lost, and what follows for the path.
+    /// Processes an ACK frame: finds acknowledged and lost packets, and updates the path.
     ProcessAck = 12, "RFC 9002 A.7", Words(space, largest, raw_delay) -> ();
-    /// What the peer waited before it acknowledged, from the field of the frame.
+    /// Returns how long the peer delayed its acknowledgment, from the field of the frame.
     AckDelay = 13, "RFC 9002 s.5.3", Words(space, raw_delay) -> (delay);
-    /// Takes a sample of the round-trip time.
+    /// Adds an RTT sample.
     UpdateRtt = 14, "RFC 9002 s.5.3", Words(path, sample, ack_delay) -> ();
-    /// Whether counts of marked packets are new congestion; checks that they can be.
+    /// Validates ECN counts, and decides whether they report new congestion.
     ValidateEcn = 15, "RFC 9000 s.13.4.2", Words(path, marked, ect0, ect1, ce) -> (congested);
-    /// A packet is acknowledged.
+    /// Notifies that a packet was acknowledged.
     PacketAcked = 16, "RFC 9002 A.7", Words(space, number, size, path) -> ();
-    /// A frame that a hook wrote is acknowledged. For that hook alone; of each frame that is acknowledged at
-    /// all this or [`Operation::FrameLost`] is said once.
+    /// Notifies the hook that wrote a frame that it was acknowledged. For each frame that elicits an
+    /// acknowledgment, either this or [`Operation::FrameLost`] is called once.
     FrameAcked = 17, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// Whether an ACK frame must be sent now. Never where there is nothing to tell, always where the peer was
-    /// told that it would be.
+    /// Decides whether an ACK frame must be sent now. The answer has no effect if there is nothing to
+    /// acknowledge, or if the delay that the peer was promised is over.
     AckIsDue = 18, "RFC 9000 s.13.2.1", Words(space) -> (due);
-    /// When one must be; not later than the default.
+    /// Returns when an ACK frame must be sent; not later than the default.
     AckDeadline = 19, "RFC 9000 s.13.2.1", Words(space) -> (at);
-    /// On which path acknowledgements of a space go. Without multipath another than the active one counts as that; with
-    /// it (RFC 10069), one on which nothing can be sent counts as the default.
+    /// Chooses the path for acknowledgments of a packet number space. Without multipath, any other path
+    /// than the active one makes that one the default. With multipath (RFC 10069), a path on which nothing
+    /// can be sent counts as the default.
     SelectACKPath = 20, "RFC 9000 s.9.3", Words(space, path) -> (path);
-    /// How many ranges an ACK frame has, of those there are.
+    /// Returns how many of the available ranges an ACK frame has.
     AckRangeCount = 21, "RFC 9000 s.13.2.3", Words(space, available) -> (count);
-    /// The ACK Delay field, from the time waited.
+    /// Returns the ACK Delay field for the time since the packet arrived.
     EncodeAckDelay = 22, "RFC 9000 s.19.3", Words(space, waited) -> (raw_delay);
-    /// How often to acknowledge; `max_delay` is not above what the peer was told.
+    /// Returns how often to acknowledge. `max_delay` is limited to the value that was declared to the peer.
     AckPolicy = 23, "RFC 9000 s.13.2.2", Words(space) -> (threshold, max_delay, reordering);
 
     // Loss.
-    /// When a packet counts as lost: 3 packets at least, a millisecond at least, and a second above the
-    /// default at most.
+    /// Returns after how many packets, and after which time, a packet counts as lost: at least 3 packets,
+    /// and between a millisecond and a second above the default.
     LossThresholds = 24, "RFC 9002 s.6.1", Words(path) -> (packets, delay);
-    /// Gives up what is lost by now. That is done whatever is answered.
+    /// Declares packets lost. This happens whatever a hook answers.
     DetectLost = 25, "RFC 9002 A.10", Words(space) -> ();
-    /// A packet is given up.
+    /// Notifies that a packet was declared lost.
     PacketLost = 26, "RFC 9002 s.6.1", Words(space, number, size, path) -> ();
-    /// Whether what was in a lost or probed packet is sent again. Of a lost one it is in any case.
+    /// Decides whether the contents of a lost or probed packet are sent again. Lost contents are always
+    /// sent again.
     SelectRetransmission = 27, "RFC 9000 s.13.3", Words(space, number, probe) -> (again);
-    /// A frame that a hook wrote is given up; that is not taken back if it arrived after all.
+    /// Notifies the hook that wrote a frame that it was declared lost. This is not revoked if the frame
+    /// arrived after all.
     FrameLost = 28, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// The probe timeout, without backoff: a round trip at least, and a second above the default at most.
+    /// Returns the PTO without backoff: at least an RTT, and at most a second above the default.
     ProbeTimeout = 29, "RFC 9002 s.6.2.1", Words(space, path) -> (duration);
-    /// How many times as long it is after so many in a row: 1 to 1,024.
+    /// Returns the factor of the PTO after this many PTOs in a row: 1 to 1,024.
     PtoBackoff = 30, "RFC 9002 s.6.2.1", Words(count) -> (factor);
-    /// When loss detection is to look again: not sooner than the default or a round trip after what was sent,
-    /// and a second later than the default at most; where that is none, none.
+    /// Returns when the loss detection timer expires: not before the default or an RTT after the last
+    /// packet, and at most a second after the default. Without a default there is no timer.
     SetTimer = 31, "RFC 9002 A.8", Words() -> (at);
-    /// A timer has run out. What is due is done whatever is answered.
+    /// Processes an expired timer. The due actions are taken whatever a hook answers.
     OnTimer = 32, "RFC 9002 A.9", Words() -> ();
-    /// How many probes a probe timeout sends: one or two.
+    /// Returns how many packets a PTO sends: one or two.
     ProbeCount = 33, "RFC 9002 s.6.2.4", Words(space, count) -> (probes);
-    /// Whether losses so far apart are persistent congestion.
+    /// Decides whether losses are persistent congestion.
     PersistentCongestion = 34, "RFC 9002 s.7.6", Words(path, found) -> (persistent);
-    /// Packets given up turned out to have arrived.
+    /// Notifies that packets which were declared lost have arrived.
     SpuriousLoss = 35, "RFC 9002 s.6.1", Words(space, packets) -> ();
 
     // Congestion control.
-    /// The congestion window in bytes; two datagrams at least.
+    /// Returns the congestion window in bytes; at least two datagrams.
     CongestionWindow = 36, "RFC 9002 s.7", Words(path) -> (bytes);
-    /// Bytes that count were sent.
+    /// Notifies the congestion controller of sent bytes that count as in flight.
     CongestionSent = 37, "RFC 9002 B.4", Words(path, bytes, in_flight) -> ();
-    /// Bytes that count were acknowledged.
+    /// Notifies the congestion controller of acknowledged bytes that were in flight.
     CongestionAcked = 38, "RFC 9002 B.5", Words(path, bytes, in_flight, app_limited) -> ();
-    /// Loss or marks.
+    /// Notifies the congestion controller of loss or ECN marks.
     CongestionEvent = 39, "RFC 9002 B.6", Words(path, largest_sent, marked, bytes) -> ();
-    /// Bytes a second to send at; two datagrams at least.
+    /// Returns the pacing rate in bytes per second; at least two datagrams.
     PacingRate = 40, "RFC 9002 s.7.7", Words(path) -> (rate);
-    /// When a datagram may leave at that rate; none: now. A second after it was first put off it may.
+    /// Returns when a datagram may be sent at that rate, or none for now. It is sent at the latest a second
+    /// after it was first delayed.
     PaceUntil = 41, "RFC 9002 s.7.7", Words(path, rate, size) -> (at);
-    /// There was too little to send to fill the window.
+    /// Notifies that there was too little data to fill the congestion window.
     AppLimited = 42, "RFC 9002 s.7.8", Words(path, in_flight) -> ();
 
     // Sending.
-    /// On which path the next datagram goes: the packet scheduler. The active one, or one that has something
-    /// to send which probes it; any other answer stands for the default. With multipath (RFC 10069): any on which data
-    /// can go, unless nothing was heard of what was sent there last and another is better off. If it has no room, it is
-    /// asked again, and an answer that was given before means that data waits. A path that has room for data
-    /// that waits gets a datagram in a second at least, unless it is a backup or its cost is not 0. Acknowledgements,
-    /// probes and challenges of the others go all the same.
+    /// Chooses the path of the next datagram: the packet scheduler. Without multipath, it can be the active
+    /// path, or a path with something to send that probes it; any other answer counts as the default. With
+    /// multipath (RFC 10069), it can be any path on which data can be sent, unless the peer has not
+    /// acknowledged what was sent there last and another path works. If the path has no room, the operation
+    /// is called again; repeating an answer means that data waits. A path with room gets at least one
+    /// datagram per second while data waits, unless it is a backup or its cost is not 0. Acknowledgments,
+    /// probes and challenges of other paths are sent independently.
     SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
-    /// Whether a packet of a space is to be sent now. None where there is nothing to send; where there is
-    /// something, it can be put off for a second.
+    /// Decides whether a packet of this space is sent now. A hook cannot send a packet without content, and
+    /// can delay a packet by up to a second.
     HasContent = 44, "RFC 9000 s.12.2", Words(space, path, may_count) -> (yes);
-    /// How large the datagram may be: 1,200 bytes at least, and what the path is known to take at most.
+    /// Returns the largest size of the datagram: from 1,200 bytes to what the path is known to carry.
     DatagramSize = 45, "RFC 9000 s.14", Words(path) -> (bytes);
-    /// The number of the next packet; not below `next`, and at most 64 above.
+    /// Returns the number of the next packet: from `next` to 64 above it.
     NextPacketNumber = 46, "RFC 9000 s.17.1", Words(space, next) -> (number);
-    /// The value of the spin bit.
+    /// Returns the value of the spin bit.
     SpinBit = 47, "RFC 9000 s.17.4", Words(path) -> (bit);
-    /// The header of a packet is written, its payload not yet.
+    /// Notifies that the header of a packet was written, before its payload.
     GenerateHeader = 48, "RFC 9000 s.17", Words(space, number, path) -> ();
-    /// The frames of a packet. Output 0: nothing in it is ack-eliciting. They are written whatever is
-    /// answered.
+    /// Writes the frames of a packet. They are written whatever a hook answers. Output 0 means that none of
+    /// them elicits an acknowledgment.
     GenerateFrames = 49, "RFC 9000 s.12.4", Words(space, number, room) -> (ack_eliciting);
-    /// A frame as it goes out. Of the transport's own, to look at: its bytes, and how many they are. Of a
-    /// hook's own, for that hook to write: a buffer, and the `token` that it queued the frame with. What it
-    /// writes must be one frame of the type, as its own [`Operation::ParseFrame`] reads it.
+    /// Writes a frame. For a frame of the transport, a hook can only observe its bytes and their number.
+    /// For a hook's own frame type, that hook writes the frame into a buffer; `token` is the word that the
+    /// frame was queued with. The result must be one frame of the type, as the hook's own
+    /// [`Operation::ParseFrame`] parses it.
     WriteFrame = 50, "RFC 9000 s.19", Frame(space, token, length) -> (length);
-    /// Bytes of PADDING at the end of a packet; not below what is wanted, and not more if it is not ack-eliciting.
+    /// Returns the bytes of PADDING at the end of a packet: not fewer than wanted, and not more if the
+    /// packet does not elicit an acknowledgment.
     PadPacket = 51, "RFC 9000 s.14.1", Words(space, wanted) -> (bytes);
-    /// A packet was sent. It is remembered whatever is answered.
+    /// Records a sent packet. This happens whatever a hook answers.
     SendPacket = 52, "RFC 9002 A.5", Words(space, number, size, ack_eliciting, path) -> ();
-    /// A datagram is about to leave, as it is on the wire.
+    /// Notifies that a datagram is about to be sent, with its final bytes.
     SendDatagram = 53, "RFC 9000 s.12.2", Bytes(path, ecn) -> ();
-    /// Whether a packet is marked ECT(0).
+    /// Decides whether a packet is marked ECT(0).
     MarkEcn = 54, "RFC 9000 s.13.4", Words(path, space) -> (mark);
-    /// Which stream goes next; none: whose turn it is.
+    /// Chooses the stream that is sent next, or none for the default order.
     ScheduleStream = 55, "RFC 9000 s.2.3", Words(room) -> (stream);
-    /// The limit to tell the peer for a stream, or, where that is none, for the connection; not below the
-    /// default, and no more room than the window may ever have.
+    /// Returns the flow control limit for a stream, or for the connection if `stream` is none: not below
+    /// the default, and not above the largest window.
     WindowUpdate = 56, "RFC 9000 s.4.2", Words(stream, limit) -> (limit);
-    /// Whether the application may open a stream now: 0 bidirectional, 1 unidirectional.
+    /// Decides whether the application may open a stream now: direction 0 is bidirectional, 1
+    /// unidirectional.
     OpenStream = 57, "RFC 9000 s.4.6", Words(direction) -> (allowed);
 
     // Connection IDs.
-    /// How many connection IDs the peer is given, of what it and we keep.
+    /// Returns how many connection IDs the peer gets, within the limits of both ends.
     ConnectionIdCount = 58, "RFC 9000 s.5.1.1", Words(limit) -> (count);
-    /// The peer retires one of ours.
+    /// Notifies that the peer retires one of this end's connection IDs.
     RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
 
     // Paths.
-    /// The size of a probe for larger datagrams, if one is due; 0: none. Of a hook's answers 0 counts, any
-    /// other stands for the default.
+    /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other answer
+    /// counts as the default.
     ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
-    /// A probe arrived (1) or was lost (0).
+    /// Notifies that a PMTU probe arrived (1) or was lost (0).
     MtuProbeDone = 61, "RFC 8899 s.4", Words(path, arrived) -> ();
-    /// PATH_CHALLENGE came. Output 0: it is not answered.
+    /// Processes PATH_CHALLENGE. Output 0 sends no PATH_RESPONSE.
     AnswerChallenge = 62, "RFC 9000 s.8.2.2", Words(path) -> (answer);
 
-    /// Whether the active path follows the peer, whose latest packet came from elsewhere.
+    /// Decides whether the active path follows the peer, whose latest packet came from another address.
     FollowPeer = 80, "RFC 9000 s.9.3", Words(path, active) -> (follow);
-    /// A path is to be validated: a challenge is chosen.
+    /// Begins path validation: chooses the data of a PATH_CHALLENGE.
     ChallengePath = 81, "RFC 9000 s.8.2.1", Words(path) -> ();
-    /// The peer has answered on a path.
+    /// Notifies that the peer has answered a challenge on a path.
     PathValidated = 82, "RFC 9000 s.8.2.3", Words(path) -> ();
 
     // Life.
-    /// The connection begins: what a plugin keeps is set up.
+    /// Notifies that the connection begins, so that a plugin can initialise its state.
     InitOpaqueData = 63, "The Case for Protocol Plugins s.3", Words(side) -> ();
-    /// The peer's transport parameters. Output 0: they do not do.
+    /// Checks the peer's transport parameters. Output 0 rejects them.
     ReadParameters = 64, "RFC 9000 s.7.4", Bytes() -> (accept);
-    /// Keys of a space are there.
+    /// Notifies that the keys of a space are installed.
     KeysReady = 65, "RFC 9001 s.4.1.4", Words(space) -> ();
-    /// Keys of a space are thrown away.
+    /// Notifies that the keys of a space are discarded.
     DiscardKeys = 66, "RFC 9001 s.4.9", Words(space) -> ();
-    /// Whether keys are updated now: the application wishes it, or (`worn`) they have protected half of the
-    /// packets that they may. From three quarters on nobody is asked.
+    /// Decides whether keys are updated now, because the application requests it, or (`worn`) because they
+    /// have protected half of the packets that they may. From three quarters on they are always updated.
     UpdateKeys = 67, "RFC 9001 s.6", Words(worn) -> (allowed);
-    /// The handshake is complete.
+    /// Notifies that the handshake is complete.
     HandshakeComplete = 68, "RFC 9001 s.4.1.1", Words() -> ();
-    /// It is confirmed.
+    /// Notifies that the handshake is confirmed.
     HandshakeConfirmed = 69, "RFC 9001 s.4.1.2", Words() -> ();
-    /// How long nothing may come before the connection is dropped; none: for ever. Not longer than the
-    /// default.
+    /// Returns the idle timeout, or none for no timeout; not longer than the default.
     IdleTimeout = 70, "RFC 9000 s.10.1", Words() -> (duration);
-    /// We close the connection.
+    /// Notifies that this end closes the connection.
     CloseConnection = 71, "RFC 9000 s.10.2", Words(application, code) -> ();
-    /// The peer has closed it.
+    /// Notifies that the peer has closed the connection.
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
 
-    // The handshake's turns.
-    /// A sound Retry packet came; its token. Output 0: it is not followed.
+    // Events of the handshake.
+    /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores the
+    /// packet.
     FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
-    /// A Version Negotiation packet came that matters; its versions. Output 0: it is not followed.
+    /// Decides whether to follow a Version Negotiation packet; the bytes are its versions. Output 0 ignores
+    /// the packet.
     FollowVersions = 91, "RFC 9000 s.6.2", Bytes() -> (follow);
-    /// The version that a server answers in: the client's, or what it likes better.
+    /// Returns the version in which a server answers: the client's, or one that the server prefers.
     ChooseVersion = 92, "RFC 9368 s.2.3", Words(version) -> (version);
-    /// A token for the next connection came.
+    /// Notifies that the server sent a token for the next connection.
     NewToken = 93, "RFC 9000 s.8.1.3", Bytes() -> ();
-    /// It is known whether early data is taken.
+    /// Notifies whether the server accepts early data.
     EarlyDataAnswered = 94, "RFC 9001 s.4.6.2", Words(accepted) -> ();
-    /// Whether a packet is kept that came before its keys.
+    /// Decides whether a packet that arrived before its keys is kept.
     KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
 
     // Extensions, and keeping alive.
-    /// An unreliable datagram came. Output 0: it is dropped.
+    /// Receives a DATAGRAM frame. Output 0 drops its data.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
-    /// How often the peer is asked to acknowledge, if that is far from what it does. The delay is a second more than by default
-    /// at most.
+    /// Returns how often the peer should acknowledge. A request is sent if it differs much from the current
+    /// one. The delay is at most a second above the default.
     RequestAckFrequency = 101, "draft-ietf-quic-ack-frequency s.7", Words(path) -> (threshold, max_delay, reordering);
-    /// The peer asks us to acknowledge so often. Output 0: we go on as before.
+    /// Processes ACK_FREQUENCY. Output 0 ignores the request.
     ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);
-    /// After how long without a word a PING is sent; none: never.
+    /// Returns the time without packets after which a PING is sent, or none for never.
     KeepAlive = 103, "RFC 9000 s.10.1.2", Words() -> (interval);
 
-    // Of a hook's own: that one alone is called.
-    /// The timer that the hook set has run out; it was set to `at`.
+    // Calls of one hook.
+    /// Notifies the hook that set a timer that it has expired; it was set to `at`.
     HookTimer = 104, "The Case for Protocol Plugins s.3", Words(at) -> ();
-    /// The application has a message for the hook.
+    /// Delivers a message of the application to a hook.
     HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
 
     // Redundancy.
-    /// A packet is complete but for its protection: the bytes of its frames, PADDING among them.
+    /// Notifies that a packet is complete, before its protection; the bytes are its frames with PADDING.
     ProtectPacket = 106, "RFC 9001 s.5.3", Bytes(space, number, path) -> ();
-    /// Bytes of a packet that STREAM frames leave free: 128 at most, and a quarter of the room. Other frames may
-    /// use them.
+    /// Returns how many bytes of a packet STREAM frames leave free: at most 128, and at most a quarter of
+    /// the room. Other frames may use them.
     KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
 
     // More of paths, and of the application.
-    /// A path is new: there are addresses between which no datagram came or went before.
+    /// Notifies of a new path: the first datagram between two addresses was sent or received.
     PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
-    /// A path is gone. Its number is never another's.
+    /// Notifies that a path was removed. Its number is never used again.
     PathRemoved = 109, "RFC 9000 s.9", Words(path) -> ();
-    /// The application has written so many bytes to streams since this was said last. It is said before the next
-    /// datagram is made.
+    /// Notifies how many bytes the application has written to streams since the last call. It is called
+    /// before the next datagram is built.
     ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 
-    // Transport parameters of a hook's own: that one alone is called.
-    /// The hook may declare transport parameters of its own, encoded one behind the other: numbers from 0x40 up that the
-    /// transport does not know, eight of them at most. It is said when the hook is attached before the first packet, to a
-    /// hook that no other brought; a session of TLS that the client would have resumed may be used up by that.
+    // Transport parameters of a hook: only that hook is called.
+    /// Lets a hook declare transport parameters of its own, encoded one after the other: at most eight,
+    /// with numbers from 0x40 up that the transport does not know. It is called for a hook that is attached
+    /// before the first packet and that no other hook attached. A TLS session that the client would have
+    /// resumed may be used up by that.
     WriteParameters = 111, "RFC 9000 s.7.4.2", Buffer() -> (length);
-    /// The peer declared a transport parameter with a number that this hook wrote: the bytes are its value.
+    /// Notifies that the peer declared a transport parameter with a number that this hook wrote; the bytes
+    /// are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
 
     // Redundancy over several paths.
-    /// Whether a piece of stream data that was sent on a path goes on another one, too. It does so when that one
-    /// has room, if the piece was not acknowledged by then; of pieces that wait the last 1,024 are kept for each path.
+    /// Decides whether stream data that was sent on a path is also sent on another one. It is sent there
+    /// when that path has room, unless it was acknowledged before. The last 1,024 waiting pieces are kept
+    /// for each path.
     CopyStreamData = 113, "RFC 10069 s.5.5", Words(path, other, stream, bytes) -> (copy);
 }
 
 impl Operation {
-    /// The operation with this number.
+    /// Returns the operation with this number.
     pub fn of(id: u64) -> Option<Operation> {
         Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
     }
 
-    /// Whether a hook in its place can be given the default's answer ([`AttachPoint::with_default`](super::AttachPoint)): the
-    /// operation decides something, in words, and to ask the default decides nothing yet.
+    /// Whether a hook in its place can be given the default's answer
+    /// ([`AttachPoint::with_default`](super::AttachPoint)): the operation decides something, in words, and to ask the
+    /// default decides nothing yet.
     pub const fn offers_default(self) -> bool {
         let described = self.describe();
         let acts = matches!(
@@ -390,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_catalogue_is_sound() {
+    fn hook_catalogue_is_consistent() {
         assert!(Operation::ALL.len() >= 60);
         let ids: BTreeSet<u8> = Operation::ALL.iter().map(|one| one.describe().id).collect();
         assert_eq!(ids.len(), Operation::ALL.len());

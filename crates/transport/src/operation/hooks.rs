@@ -1,5 +1,5 @@
-//! The hooks of a connection: [`Hooks`] attaches them and takes them off, and hands out their table when one is called.
-//! Where nobody is attached to an operation, a call of it is a test of one bit.
+//! The hooks of a connection: [`Hooks`] attaches and detaches them, and moves their table out while one is called. A
+//! call of an operation without hooks is a test of one bit.
 
 use equic_wire::VarInt;
 
@@ -9,70 +9,71 @@ use super::table::{AFTER, Attached, BEFORE, Own, REPLACE, Table};
 use super::table::{asks, has_frame_types, is_for_owners, is_known};
 use super::{Hook, Operation};
 
-/// Names a hook of a connection. One that is attached later never has the same name.
+/// Identifies a hook of a connection. IDs are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HookId(u64);
 
-/// Most hooks on a connection at a time.
+/// Largest number of hooks on a connection.
 pub(super) const MAX_HOOKS: usize = 32;
 
-/// Most frame types that may be one hook's own.
+/// Largest number of frame types that one hook may own.
 pub(super) const MAX_FRAME_TYPES: usize = 16;
 
 /// All hooks of a connection.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// A bit for each operation that has hooks before it or in its place.
+    /// A bit for each operation that has hooks before it or instead of its default.
     begun: u128,
     /// A bit for each operation that has hooks after it.
     ended: u128,
-    /// A bit for each operation whose default a hook in its place wants to be given.
+    /// A bit for each operation with a replacing hook that wants the default's answer.
     asked: u128,
-    /// None: no hook is attached, or one is being called. Whoever panics in a call takes all hooks along.
+    /// `None` if no hook is attached, or during a call, when the table is moved out. If the hook panics, all hooks
+    /// are lost.
     table: Option<Box<Table>>,
-    /// The name of the next one. There are more than a program has time for.
+    /// The ID of the next hook. It cannot overflow in practice.
     next: u64,
 }
 
 impl Hooks {
-    /// The test that an operation costs which nobody is attached to.
+    /// The test that is made for an operation without hooks.
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
-        // Without the table at all, for a benchmark to compare with.
+        // A benchmark compares with a build without operations.
         !cfg!(feature = "bench-without-operations")
             && (self.begun | self.ended) & operation.bit() != 0
     }
 
-    /// True if anybody is attached to one of the operations with these bits ([`Operation::bits`]).
+    /// Returns true if a hook is attached to one of the operations with these bits ([`Operation::bits`]).
     #[inline]
     pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
         !cfg!(feature = "bench-without-operations") && (self.begun | self.ended) & operations != 0
     }
 
-    /// True if anybody is called before the operation, or in its place.
+    /// Returns true if a hook is called before the operation, or instead of its default.
     #[inline]
     pub(crate) fn is_begun(&self, operation: Operation) -> bool {
         !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
     }
 
-    /// True if a hook in the operation's place wants to be given what its default answers.
+    /// Returns true if a replacing hook wants the default's answer.
     #[inline]
     pub(crate) fn is_asked(&self, operation: Operation) -> bool {
         self.asked & operation.bit() != 0
     }
 
-    /// True if anybody is called after the operation.
+    /// Returns true if a hook is called after the operation.
     #[inline]
     pub(crate) fn is_ended(&self, operation: Operation) -> bool {
         !cfg!(feature = "bench-without-operations") && self.ended & operation.bit() != 0
     }
 
-    /// True if no hook is attached to anything.
+    /// Returns true if no hook is attached.
     pub(crate) fn is_empty(&self) -> bool {
         self.begun | self.ended == 0
     }
 
-    /// Hooks that a call of the operation goes to; `parameter` is its frame type, where it has one.
+    /// Returns the hooks of a call of the operation. `parameter` is its frame type, if it has frame types.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         match &self.table {
@@ -81,28 +82,28 @@ impl Hooks {
         }
     }
 
-    /// The hook that is called before the operation as the `nth`.
+    /// Returns the `nth` hook that is called before the operation.
     pub(crate) fn before(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.before(), BEFORE, nth)
     }
 
-    /// The hook that is called after the operation as the `nth`.
+    /// Returns the `nth` hook that is called after the operation.
     pub(crate) fn after(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.after(), AFTER, nth)
     }
 
-    /// The hook that may replace the operation as the `nth`; the last of them is asked first.
+    /// Returns the `nth` hook that may replace the operation. The last of them is called first.
     fn replacing(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.replacing(), REPLACE, nth)
     }
 
-    /// All hooks that may replace the operation; the last of them is asked first.
+    /// Returns all hooks that may replace the operation. The last of them is called first.
     pub(crate) fn all_replacing(&self, callees: Callees) -> Vec<HookId> {
         let places = (0..).map_while(|nth| self.replacing(callees, nth));
         places.filter_map(|place| self.name(place)).collect()
     }
 
-    /// True if the hook at a place wants to be given what the operation's default answers.
+    /// Returns true if the hook at a place wants the default's answer.
     pub(crate) fn asks(&self, place: usize, operation: Operation) -> bool {
         self.attached().get(place).is_some_and(|one| {
             one.points.iter().any(|point| point.operation == operation && asks(point))
@@ -113,25 +114,25 @@ impl Hooks {
         self.table.as_ref().map_or(&[], |table| table.attached())
     }
 
-    /// Hands out the table, for a hook in it to be called. [`Hooks::put_back`] is next.
+    /// Moves the table out, so that a hook in it can be called. [`Hooks::put_back`] must follow.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Box<Table>> {
         self.table.take()
     }
 
-    /// The hook has been called.
+    /// Puts the table back after the call.
     #[inline(always)]
     pub(crate) fn put_back(&mut self, table: Box<Table>) {
-        // Nothing is there, and there is nothing to drop; to forget spares the check.
+        // The old value is `None`, so there is nothing to drop. `forget` saves the check.
         std::mem::forget(self.table.replace(table));
     }
 
-    /// Name of the hook at a place.
+    /// Returns the ID of the hook at a place.
     pub(crate) fn name(&self, place: usize) -> Option<HookId> {
         self.attached().get(place).map(|one| one.own.id)
     }
 
-    /// Hook that declared a frame type as its own; none if no hook did.
+    /// Returns the hook that owns a frame type, or `None`.
     pub(crate) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
         self.table.as_ref()?.owner(frame_type)
     }
@@ -174,13 +175,13 @@ impl Hooks {
         Ok(())
     }
 
-    /// Attaches a hook, of the application's or `brought` by another.
+    /// Attaches a hook. `nested` is true if another hook attaches it, not the application.
     pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
         points: &[AttachPoint],
         frames: &[OwnFrame],
-        brought: bool,
+        nested: bool,
     ) -> Result<HookId, AttachError> {
         self.check(points, frames)?;
         if self.attached().len() >= MAX_HOOKS {
@@ -188,7 +189,7 @@ impl Hooks {
         }
         let id = HookId(self.next);
         self.next += 1;
-        let own = Own { id, frames: frames.to_vec(), brought };
+        let own = Own { id, frames: frames.to_vec(), nested };
         let table = self.table.get_or_insert_default();
         let provides = hook.provides();
         table.push(Attached { hook, own, points: points.to_vec(), provides });
@@ -196,17 +197,17 @@ impl Hooks {
         Ok(id)
     }
 
-    /// Bytes that the hooks keep.
+    /// Returns the bytes that the hooks hold.
     pub(crate) fn memory(&self) -> usize {
         self.attached().iter().map(|one| one.hook.memory()).sum()
     }
 
-    /// The place of a hook that was attached.
+    /// Returns the place of a hook.
     pub(crate) fn place(&self, id: HookId) -> Option<usize> {
         self.attached().iter().position(|one| one.own.id == id)
     }
 
-    /// Anchors at which the hook at a place is attached to an operation.
+    /// Returns the points at which the hook at a place is attached to an operation.
     pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<AttachPoint> {
         let points = self.attached().get(place).map_or(&[][..], |one| &one.points);
         points.iter().filter(|point| point.operation == operation).copied().collect()
@@ -223,7 +224,7 @@ impl Hooks {
         Some(gone.hook)
     }
 
-    /// Marks the operations that anybody is attached to.
+    /// Sets the bits of the operations that have hooks.
     fn mark(&mut self) {
         let bits = |wanted| self.table.as_ref().map_or(0, |table| table.bits(wanted));
         self.begun = bits(|point| point.before || point.replace);
@@ -250,7 +251,7 @@ mod tests {
         hooks.attach(Box::new(Nothing), points, frames, false)
     }
 
-    /// Names of those that are called before, in place of, and after the operation.
+    /// Returns the IDs of the hooks that are called before, instead of, and after the operation.
     fn called(
         hooks: &mut Hooks,
         operation: Operation,
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_watch_are_called_in_the_order_in_which_they_came() {
+    fn hook_watchers_are_called_in_order() {
         let mut hooks = Hooks::default();
         let watch = [AttachPoint::observe(Operation::UpdateRtt)];
         let first = attach(&mut hooks, &watch, &[]).unwrap();
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_one_frame_type_goes_behind_what_is_for_all_and_replaces_it() {
+    fn hook_for_one_frame_type_is_called_before_one_for_all() {
         let mut hooks = Hooks::default();
         let operation = Operation::ProcessFrame;
         let typed =
@@ -300,12 +301,12 @@ mod tests {
         let all = all.unwrap();
         assert_eq!(called(&mut hooks, operation, 0x01), (vec![all, one], Some(one), vec![]));
         assert_eq!(called(&mut hooks, operation, 0x08), (vec![all], Some(all), vec![]));
-        // Nobody knows the type.
+        // The type is unknown.
         assert_eq!(called(&mut hooks, operation, 0xaffe), (vec![all], None, vec![]));
     }
 
     #[test]
-    fn a_type_of_a_hooks_own_is_for_that_hook() {
+    fn hook_owns_its_frame_type() {
         let mut hooks = Hooks::default();
         let all = [Operation::ParseFrame, Operation::WriteFrame, Operation::ProcessFrame];
         let points: Vec<AttachPoint> = all.into_iter().map(AttachPoint::replace).collect();
@@ -324,16 +325,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_is_asked_first_and_those_of_the_application_before_others() {
+    fn hook_order_last_attached_first_and_application_before_others() {
         let mut hooks = Hooks::default();
         let operation = Operation::SetTimer;
-        let mut attach = |brought| {
-            let point = if brought {
+        let mut attach = |nested| {
+            let point = if nested {
                 AttachPoint::refine(operation)
             } else {
                 AttachPoint::replace(operation)
             };
-            let id = hooks.attach(Box::new(Nothing), &[point], &[], brought).unwrap();
+            let id = hooks.attach(Box::new(Nothing), &[point], &[], nested).unwrap();
             (id, hooks.all_replacing(hooks.callees(operation, 0)), hooks.is_asked(operation))
         };
         let (first, alone, asked) = attach(false);
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_back_and_names_are_not() {
+    fn hook_places_are_reused_and_ids_are_not() {
         let mut hooks = Hooks::default();
         let watch = [AttachPoint::observe(Operation::SetTimer)];
         let mut ids: Vec<HookId> =

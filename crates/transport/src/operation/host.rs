@@ -1,4 +1,4 @@
-//! View that a hook has of its connection, and requests that it may make of it.
+//! A hook's view of its connection, and the requests that it can make.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,12 +10,12 @@ use super::share::Share;
 use super::{AttachPoint, Attached, Hook, HookError, HookId, Lent, Own, OwnFrame};
 use crate::Timestamp;
 use crate::connection::View;
-use crate::rested::Unmade;
+use crate::lazy::StaticDefault;
 
-/// Frames of one hook that may wait to be sent.
+/// Largest number of frames of one hook that wait to be sent.
 const MAX_WAITING: usize = 64;
 
-/// Frame types that are skipped at most.
+/// Largest number of frame types that are skipped.
 const MAX_SKIPPED: usize = 256;
 
 macro_rules! fields {
@@ -23,9 +23,8 @@ macro_rules! fields {
         $(#[doc = $doc:literal])+
         $name:ident = $number:literal,
     )+) => {
-        /// A value of the connection, by a number that never changes. Durations and moments are in
-        /// nanoseconds, sizes in bytes. What each path has for itself is the active path's, unless another path is
-        /// asked for ([`HookContext::get_of`]).
+        /// A value of the connection, by a number that never changes. Durations and times are in nanoseconds, sizes
+        /// in bytes. Fields of a path are those of the active path, unless [`HookContext::get_of`] names another one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -36,10 +35,10 @@ macro_rules! fields {
         }
 
         impl Field {
-            /// All of them.
+            /// All fields.
             pub const ALL: &[Field] = &[$(Field::$name),+];
 
-            /// Description of the field's value.
+            /// Returns a description of the field's value.
             pub const fn describe(self) -> &'static str {
                 match self {
                     $(Field::$name => concat!($($doc),+),)+
@@ -50,33 +49,33 @@ macro_rules! fields {
 }
 
 fields! {
-    /// Smoothed round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most.
+    /// Smoothed RTT (RFC 9002 s.5.3). It can be set, to a minute at most.
     SmoothedRtt = 1,
-    /// Variation of the round-trip time (RFC 9002 s.5.3). It may be set, to a minute at most.
+    /// RTT variation (RFC 9002 s.5.3). It can be set, to a minute at most.
     RttVariation = 2,
-    /// Least round-trip time measured so far.
+    /// Smallest RTT sample so far.
     MinRtt = 3,
-    /// Round-trip time that was measured last.
+    /// Latest RTT sample.
     LatestRtt = 4,
-    /// Congestion window in force: a hook's, if one has answered `CongestionWindow`. Set, it is the
-    /// controller's from there on, two datagrams at least and a gibibyte at most; BBR's cannot be set.
+    /// Congestion window in force: a hook's, if one has answered `CongestionWindow`. Setting it changes the
+    /// controller's window, to at least two datagrams and at most a gibibyte. It has no effect on BBR.
     CongestionWindow = 5,
     /// Bytes that were sent and are neither acknowledged nor lost.
     BytesInFlight = 6,
-    /// Number of probe timeouts in a row.
+    /// Number of consecutive PTOs.
     PtoCount = 7,
-    /// Most bytes of UDP payload that the path is known to take.
+    /// Largest UDP payload that the path is known to carry.
     DatagramSize = 8,
-    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It may be set as
-    /// the window may.
+    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It can be set within the
+    /// limits of the congestion window.
     SlowStartThreshold = 9,
-    /// Congestion window that the connection's own controller has, whatever a hook answers.
+    /// Congestion window of the connection's own controller, without a hook's answer.
     ControllerWindow = 10,
-    /// Rate at which the connection's own controller would send, in bytes a second.
+    /// Pacing rate of the connection's own controller, in bytes per second.
     ControllerPacingRate = 11,
-    /// Rate at which the path delivers, by the latest sample, in bytes a second; 0 if it is not known.
+    /// Latest sample of the delivery rate, in bytes per second; 0 if it is unknown.
     DeliveryRate = 12,
-    /// Time at which a 1-RTT packet will count as lost next; all ones if none is waited for.
+    /// Time at which the next 1-RTT packet will be declared lost; all ones if there is none.
     LossTime = 13,
     /// Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight.
     LastElicitingSent = 14,
@@ -92,9 +91,9 @@ fields! {
     PacketsReceived = 20,
     /// Number of packets sent.
     PacketsSent = 21,
-    /// Number of packets given up as lost.
+    /// Number of packets that were declared lost.
     PacketsLost = 22,
-    /// Side of the connection that this end is: 0 the client, 1 the server.
+    /// Side of this end: 0 for the client, 1 for the server.
     Side = 32,
     /// 1 if the handshake is complete, else 0.
     Connected = 33,
@@ -104,38 +103,39 @@ fields! {
     ActivePath = 35,
     /// Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none.
     LargestAcked = 36,
-    /// Longest time for which the peer says that it delays acknowledgements (`max_ack_delay`).
+    /// The peer's `max_ack_delay`.
     PeerMaxAckDelay = 37,
-    /// 1 if the application has data to send that the peer's limits allow, in streams or datagrams; else 0.
+    /// 1 if the application has stream data or DATAGRAM frames to send within the peer's limits, else 0.
     ApplicationWaits = 38,
-    /// Bytes of stream data that were written and have not been sent even once: of all streams, or of the
-    /// one whose stream ID is asked for ([`HookContext::get_of`]).
+    /// Bytes of stream data that were written and never sent: of all streams, or of the stream with the given
+    /// stream ID ([`HookContext::get_of`]).
     BytesUnsent = 39,
-    /// Number of the first path whose number is at least the one asked for ([`HookContext::get_of`]), of all the
-    /// connection's paths; all ones if there is none. It gives all paths, one after the other.
+    /// Lowest number of a path that is at least the given number ([`HookContext::get_of`]); all ones if there is
+    /// none. With this field a hook can iterate over all paths.
     NextPath = 40,
-    /// Path ID that the path uses (RFC 10069); 0 without multipath. Unlike its number it is the same at both ends.
+    /// Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the same at both ends.
     PathId = 41,
-    /// 1 if data can go on the path, else 0; 2 is added if one of the ends wants it used only where there is no
-    /// other (PATH_STATUS_BACKUP), 4 if nothing was heard of what was sent there last.
+    /// 1 if data can be sent on the path, else 0. 2 is added if one of the ends wants it as a backup
+    /// (PATH_STATUS_BACKUP), and 4 if the peer has not acknowledged what was sent there last.
     PathStatus = 42,
-    /// What it costs to use the path, a label in the application's units; 0 if it has said nothing.
+    /// Cost of the path in the application's units; 0 if the application has not set it.
     PathCost = 43,
-    /// Number of packets that were sent on the path and given up as lost.
+    /// Number of packets that were sent on the path and declared lost.
     PathPacketsLost = 44,
     /// Bytes of UDP payload sent on the path.
     PathBytesSent = 45,
-    /// Bytes that the congestion window has room for now; 0 if it has none for a datagram of full size, or the
-    /// pace holds that back.
+    /// Bytes that the congestion window permits now; 0 if it has no room for a full datagram, or if pacing delays
+    /// that.
     PathRoom = 46,
-    /// Number of further datagrams for which the path that [`Operation::SelectPath`](super::Operation::SelectPath) chooses
-    /// now is taken without asking again: at most 64, as long as no time passes and the path has room. It may be set while
-    /// that operation is called, and is 0 again at its next call; with one path it changes nothing.
+    /// Number of further datagrams, at most 64, that use the path which
+    /// [`Operation::SelectPath`](super::Operation::SelectPath) chooses now, without another call. The choice ends
+    /// when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its
+    /// next call. It has no effect with one path.
     ChoiceHolds = 47,
 }
 
 impl Field {
-    /// The field with this number.
+    /// Returns the field with this number.
     pub fn of(number: u64) -> Option<Field> {
         Field::ALL.iter().copied().find(|field| u64::from(*field as u16) == number)
     }
@@ -146,13 +146,13 @@ impl Field {
 pub enum Denied {
     /// The field cannot be set.
     ReadOnly(Field),
-    /// Too many of its frames or messages are waiting.
+    /// Too many frames or messages of the hook wait.
     Full,
     /// A message or payload is too long.
     TooLong,
-    /// The frame type is not the hook's own.
+    /// The hook does not own the frame type.
     FrameType,
-    /// Too many requests of hooks wait to be carried out.
+    /// Too many requests of hooks wait.
     TooMany,
 }
 
@@ -174,8 +174,7 @@ impl std::fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// A frame that a hook wants sent. When its turn comes, [`Operation::WriteFrame`] is called for its
-/// type.
+/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is room for it.
 ///
 /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,51 +183,51 @@ pub(crate) struct Extension {
     pub frame_type: u64,
     pub token: u64,
     pub eliciting: bool,
-    /// The hook was brought by another: its frames have a share of packets, no more.
-    pub brought: bool,
+    /// True if another hook has attached the hook. Such frames get only a share of packets.
+    pub nested: bool,
 }
 
-/// Requests of hooks to their connection that have not been carried out yet.
+/// State that a connection keeps for its hooks: queued frames, requests, messages, timers.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
-    /// Frames of hooks that were attached from outside: of each at most [`MAX_WAITING`].
+    /// Queued frames of the application's hooks, at most [`MAX_WAITING`] of each.
     waiting: VecDeque<Extension>,
-    /// Frames of hooks that other hooks brought: of each at most [`MAX_WAITING`].
-    waiting_of_brought: VecDeque<Extension>,
-    /// Number of frames that wait, of each hook that has some.
+    /// Queued frames of nested hooks, at most [`MAX_WAITING`] of each.
+    waiting_of_nested: VecDeque<Extension>,
+    /// Number of queued frames by hook.
     waiting_of: BTreeMap<HookId, usize>,
-    /// Share that these frames have of packets while the application has data to send.
+    /// Share of packets for frames of nested hooks while the application has data to send.
     pub(crate) share: Share,
-    /// Frame types that are skipped where no hook owns them, sorted, and the hook that said so.
+    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared them.
     skipped: Option<(HookId, Vec<u64>)>,
-    /// At most [`MAX_REQUESTS`], and one for each hook that failed.
+    /// Waiting requests: at most [`MAX_REQUESTS`], and one for each hook that failed.
     pub(super) requests: VecDeque<Request>,
-    /// Hooks that other hooks brought, and those that did.
-    pub(super) brought: Vec<(HookId, HookId)>,
-    /// Frame types of hooks that were attached from outside, with the hooks.
+    /// Nested hooks, each with the hook that has attached it.
+    pub(super) nested: Vec<(HookId, HookId)>,
+    /// Frame types of the application's hooks, with the hooks.
     owned: Vec<(HookId, u64)>,
-    /// A hook that holds stream data back.
+    /// The hook that holds stream data back.
     pub(super) hold: Option<Hold>,
-    /// Calls from hook to hook that are being made, one in the other.
+    /// Depth of nested calls from hook to hook.
     pub(super) depth: u32,
-    /// All hooks while one is called that may call others. Those with `provides` can be called.
+    /// All hooks, while a hook runs that may call them. Those with `provides` can be called.
     lent: Vec<Attached>,
-    /// Numbers of transport parameters that hooks wrote, and the hooks.
+    /// Numbers of transport parameters that hooks have written, with the hooks.
     pub(super) declared: Vec<(HookId, u64)>,
-    /// Numbers of packets whose payload hooks have put together, the latest; at most 64.
+    /// Numbers of the packets that hooks have recovered last; at most 64.
     pub(super) recovered: VecDeque<u64>,
     pub(crate) messages: Messages,
 }
 
-impl Unmade for Extensions {
-    const UNMADE: &'static Extensions = &Extensions {
+impl StaticDefault for Extensions {
+    const STATIC_DEFAULT: &'static Extensions = &Extensions {
         waiting: VecDeque::new(),
-        waiting_of_brought: VecDeque::new(),
+        waiting_of_nested: VecDeque::new(),
         waiting_of: BTreeMap::new(),
         share: Share::new(),
         skipped: None,
         requests: VecDeque::new(),
-        brought: Vec::new(),
+        nested: Vec::new(),
         owned: Vec::new(),
         hold: None,
         depth: 0,
@@ -241,58 +240,58 @@ impl Unmade for Extensions {
 
 impl Extensions {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.waiting_of_brought.is_empty()
+        self.waiting.is_empty() && self.waiting_of_nested.is_empty()
     }
 
-    fn waiting(&mut self, brought: bool) -> &mut VecDeque<Extension> {
-        if brought { &mut self.waiting_of_brought } else { &mut self.waiting }
+    fn waiting(&mut self, nested: bool) -> &mut VecDeque<Extension> {
+        if nested { &mut self.waiting_of_nested } else { &mut self.waiting }
     }
 
-    /// A hook was attached from outside that has these frame types.
+    /// Records the frame types of a hook that the application has attached.
     pub(crate) fn on_attached(&mut self, hook: HookId, frames: &[OwnFrame]) {
         self.owned.extend(frames.iter().map(|own| (hook, own.frame_type)));
     }
 
-    /// A hook has written a transport parameter of this number.
+    /// Records that a hook has written a transport parameter with this number.
     pub(crate) fn on_declared(&mut self, hook: HookId, parameter: u64) {
         self.declared.push((hook, parameter));
     }
 
-    /// The hook that wrote a transport parameter of this number.
+    /// Returns the hook that has written a transport parameter with this number.
     pub(crate) fn declared_by(&self, parameter: u64) -> Option<HookId> {
         self.declared.iter().find(|(_, own)| *own == parameter).map(|(hook, _)| *hook)
     }
 
-    /// Frames that wait, of hooks that other hooks brought or of the others.
-    pub(crate) fn len(&self, brought: bool) -> usize {
-        if brought { self.waiting_of_brought.len() } else { self.waiting.len() }
+    /// Returns the number of queued frames, of nested hooks or of the others.
+    pub(crate) fn len(&self, nested: bool) -> usize {
+        if nested { self.waiting_of_nested.len() } else { self.waiting.len() }
     }
 
-    /// The next frame of hooks that other hooks brought, or of the others.
-    pub(crate) fn pop(&mut self, brought: bool) -> Option<Extension> {
-        let one = self.waiting(brought).pop_front()?;
+    /// Takes the next queued frame, of nested hooks or of the others.
+    pub(crate) fn pop(&mut self, nested: bool) -> Option<Extension> {
+        let one = self.waiting(nested).pop_front()?;
         if let Some(count) = self.waiting_of.get_mut(&one.hook) {
             *count = count.saturating_sub(1);
         }
         Some(one)
     }
 
-    /// True if frames of this type are skipped unless a hook owns them.
+    /// Returns true if frames of this type are skipped unless a hook owns them.
     pub(crate) fn skips(&self, frame_type: u64) -> bool {
         let types = self.skipped.as_ref().map_or(&[][..], |(_, types)| types);
         types.binary_search(&frame_type).is_ok()
     }
 
-    /// Bytes that wait on behalf of hooks.
+    /// Returns the bytes that are kept for hooks.
     pub(crate) fn memory(&self) -> usize {
-        let frames = self.waiting.capacity() + self.waiting_of_brought.capacity();
+        let frames = self.waiting.capacity() + self.waiting_of_nested.capacity();
         frames * size_of::<Extension>() + self.messages.memory()
     }
 
-    /// Those of a hook that is off.
+    /// Drops the frames and requests of a hook that was detached.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.waiting.retain(|one| one.hook != hook);
-        self.waiting_of_brought.retain(|one| one.hook != hook);
+        self.waiting_of_nested.retain(|one| one.hook != hook);
         self.waiting_of.remove(&hook);
         self.declared.retain(|(own, _)| *own != hook);
         self.owned.retain(|(own, _)| *own != hook);
@@ -301,28 +300,28 @@ impl Extensions {
         self.messages.forget(hook);
     }
 
-    /// A hook is about to be called that may call these.
+    /// Stores the hooks that the next running hook may call.
     pub(crate) fn lend(&mut self, lent: Vec<Attached>) {
         self.lent = lent;
     }
 
-    /// The hook has been called: returns the hooks that were lent.
+    /// Takes the lent hooks back after the call.
     pub(crate) fn take_lent(&mut self) -> Vec<Attached> {
         std::mem::take(&mut self.lent)
     }
 
-    /// The hook that others were lent to has been called, or has panicked.
+    /// Ends the lending after the call, or after a panic of the hook.
     pub(crate) fn end_lending(&mut self) {
         (self.lent, self.depth) = (Vec::new(), 0);
     }
 
     pub(crate) fn put_back(&mut self, extension: Extension) {
         *self.waiting_of.entry(extension.hook).or_default() += 1;
-        self.waiting(extension.brought).push_front(extension);
+        self.waiting(extension.nested).push_front(extension);
     }
 }
 
-/// The connection, as a hook sees it while it is called.
+/// A hook's access to its connection during a call.
 pub struct HookContext<'a> {
     view: View<'a>,
 }
@@ -333,17 +332,17 @@ impl<'a> HookContext<'a> {
         HookContext { view }
     }
 
-    /// The moment of the call.
+    /// Returns the time of the call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
     }
 
-    /// Timers and messages of hooks.
+    /// Returns the timers and messages of hooks.
     pub(super) fn messages(&mut self) -> &mut Messages {
         &mut self.view.extensions().messages
     }
 
-    /// The hook that is called.
+    /// Returns the ID of the hook that is called.
     pub fn hook(&self) -> HookId {
         self.view.own().id
     }
@@ -353,9 +352,9 @@ impl<'a> HookContext<'a> {
         self.view.get(field)
     }
 
-    /// Reads a field of one part of the connection: fields that a path has, of the path with this number;
-    /// [`Field::BytesUnsent`], of the stream with this ID; [`Field::NextPath`], from this number on. None: there is no
-    /// such path or stream, or the field is the whole connection's.
+    /// Reads a field of one part of the connection: a field of the path with the number `part`,
+    /// [`Field::BytesUnsent`] of the stream with the ID `part`, or [`Field::NextPath`] from the number `part` on.
+    /// Returns `None` if there is no such path or stream, or if the field belongs to the whole connection.
     pub fn get_of(&self, field: Field, part: u64) -> Option<u64> {
         self.view.get_of(field, part)
     }
@@ -368,10 +367,9 @@ impl<'a> HookContext<'a> {
         if self.view.set(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
     }
 
-    /// Asks for a frame of this type, one of the hook's own, to be sent: [`Operation::WriteFrame`] will be
-    /// called for it, with `token`, when there is room in a 1-RTT packet. If the type is acknowledged, the
-    /// hook is told once what became of each that was sent: [`Operation::FrameAcked`] or
-    /// [`Operation::FrameLost`].
+    /// Queues a frame of a type that the hook owns. [`Operation::WriteFrame`] is called for it with `token`, when
+    /// there is room in a 1-RTT packet. If the type elicits acknowledgments, [`Operation::FrameAcked`] or
+    /// [`Operation::FrameLost`] is called once for each frame that was sent.
     ///
     /// # Errors
     /// [`Denied::Full`], [`Denied::FrameType`].
@@ -381,7 +379,7 @@ impl<'a> HookContext<'a> {
     /// [`Operation::FrameLost`]: super::Operation::FrameLost
     pub fn queue_frame(&mut self, frame_type: u64, token: u64) -> Result<(), Denied> {
         let own = self.view.own();
-        let (hook, brought) = (own.id, own.brought);
+        let (hook, nested) = (own.id, own.nested);
         let own = own.frames.iter().find(|own| own.frame_type == frame_type);
         let own = own.ok_or(Denied::FrameType)?;
         let eliciting = own.ack_eliciting;
@@ -391,31 +389,31 @@ impl<'a> HookContext<'a> {
             return Err(Denied::Full);
         }
         *count += 1;
-        extensions.waiting(brought).push_back(Extension {
+        extensions.waiting(nested).push_back(Extension {
             hook,
             frame_type,
             token,
             eliciting,
-            brought,
+            nested,
         });
         Ok(())
     }
 
-    /// Frame types of other hooks that were attached from outside. Those of hooks that hooks brought ([`HookContext::attach`]) are
-    /// not among them: who brought them knows them.
+    /// Returns the frame types of other hooks of the application. Those of nested hooks ([`HookContext::attach`]) are
+    /// not among them, because the hook that has attached them knows them.
     pub fn frame_types(&mut self) -> Vec<u64> {
         let hook = self.hook();
         let owned = self.view.extensions().owned.iter();
         owned.filter(|(own, _)| *own != hook).map(|(_, frame_type)| *frame_type).collect()
     }
 
-    /// Has frames of these types skipped, 256 types at most, wherever no hook owns them: they begin with the type and
-    /// the length of what follows, both variable-length integers. A hook that owns one of them has its frames, and
-    /// once it is off, be it in the middle of a packet, the rest is skipped. It takes the place of what this hook said
-    /// before.
+    /// Skips received frames of these types, at most 256, unless a hook owns the type. Such frames must begin with
+    /// the type and the length of the rest, both as variable-length integers. When the hook that owns a type is
+    /// detached, even in the middle of a packet, later frames of the type are skipped. Replaces the types of an
+    /// earlier call by this hook.
     ///
     /// # Errors
-    /// [`Denied::Full`]: another hook has said what is to be skipped, or there are too many.
+    /// [`Denied::Full`]: another hook has declared types to be skipped, or there are too many.
     pub fn skip_frames(&mut self, mut types: Vec<u64>) -> Result<(), Denied> {
         let hook = self.hook();
         let skipped = &mut self.view.extensions().skipped;
@@ -427,18 +425,19 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Sets the share that the frames of all brought hooks ([`HookContext::attach`]) have of packets while the application
-    /// has data to send: percent of the room, 25 at first. Over some packets; a single one may be theirs alone.
+    /// Sets the share of packets for frames of all nested hooks ([`HookContext::attach`]) while the application has
+    /// data to send, in percent of the room. The default is 25. The share is an average; a single packet may have
+    /// only such frames.
     pub fn share_frames(&mut self, percent: u8) {
         self.view.extensions().share.set(percent);
     }
 
-    /// Asks for another hook to be attached, as by
-    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). That is done when the datagram or
-    /// timer is dealt with that this call belongs to, and before the next packet is written; what came of it is told
-    /// by [`HookEvent::Attached`](super::HookEvent::Attached), with `token`. If the other hook fails later, this one
-    /// is told ([`HookEvent::Failed`](super::HookEvent::Failed)). Frames of the other hook go behind those of hooks that
-    /// were attached from outside, and while the application has data to send they have a share of packets, no more
+    /// Requests that another hook is attached, as by
+    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). It is attached after the current
+    /// datagram or timer was processed, and before the next packet is written.
+    /// [`HookEvent::Attached`](super::HookEvent::Attached) reports the outcome, with `token`. If the other hook fails
+    /// later, this hook receives [`HookEvent::Failed`](super::HookEvent::Failed). Frames of the other hook are sent
+    /// after those of the application's hooks, and get only a share of packets while the application has data to send
     /// ([`HookContext::share_frames`]).
     ///
     /// # Errors
@@ -453,8 +452,8 @@ impl<'a> HookContext<'a> {
         self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
     }
 
-    /// Asks for a hook to be taken off that this one brought, in the order of all its requests. Of another hook
-    /// nothing comes of it.
+    /// Requests that a hook which this one has attached is detached. Requests of a hook are carried out in order. Has
+    /// no effect for any other hook.
     ///
     /// # Errors
     /// [`Denied::TooMany`].
@@ -462,8 +461,8 @@ impl<'a> HookContext<'a> {
         self.request(Request::Detach { by: self.hook(), hook })
     }
 
-    /// Asks for the connection to be closed with an error of the transport (RFC 9000 s.20.1), in the order of all
-    /// its requests: for native hooks whose frames break their own protocol's rules.
+    /// Requests that the connection is closed with a transport error (RFC 9000 s.20.1), for example because the peer
+    /// broke a rule of the hook's protocol. Requests of a hook are carried out in order.
     ///
     /// # Errors
     /// [`Denied::TooMany`].
@@ -471,12 +470,12 @@ impl<'a> HookContext<'a> {
         self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
     }
 
-    /// Hands up the payload of a 1-RTT packet that did not come, as it was before its protection, and that the hook has
-    /// put together from others. That is done when the datagram is dealt with that this call belongs to. Of its frames those
-    /// of streams and DATAGRAM frames count, as if the packet had come, up to the first frame that the transport does
-    /// not know; if the packet did come, none. It is not acknowledged: the sender learns of the loss, and so does its
-    /// congestion controller (RFC 9265), and sends again what else was in it. A payload that the peer cannot have sent
-    /// is a failure of the hook, which is taken off; the connection goes on.
+    /// Delivers the unprotected payload of a lost 1-RTT packet that the hook has recovered, for example by FEC. It is
+    /// processed after the current datagram. Stream frames and DATAGRAM frames take effect as if the packet had
+    /// arrived, up to the first frame of an unknown type. Nothing takes effect if the packet has arrived. The packet
+    /// is not acknowledged, so that the sender's congestion controller learns of the loss (RFC 9265), and other
+    /// frames are sent again. If the peer cannot have sent the payload, the hook has failed and is detached; the
+    /// connection continues.
     ///
     /// # Errors
     /// [`Denied::TooLong`] above 4,096 bytes, [`Denied::TooMany`].
@@ -487,11 +486,11 @@ impl<'a> HookContext<'a> {
         self.request(Request::Process { by: self.hook(), number, payload: payload.to_vec() })
     }
 
-    /// Holds stream data back that is not sent yet, until this moment, and a second after a hook of the connection did
-    /// so first at the latest; or, with none, no longer. Everything else goes, hooks' frames among it.
+    /// Holds back stream data that was not sent yet, until this time, but at most a second after a hook of the
+    /// connection did so first. `None` ends the hold. Everything else is sent, including frames of hooks.
     ///
     /// # Errors
-    /// [`Denied::Full`]: another hook holds it, or did.
+    /// [`Denied::Full`]: another hook holds stream data back, or has done so.
     pub fn hold_streams(&mut self, until: Option<Timestamp>) -> Result<(), Denied> {
         let (hook, now) = (self.hook(), self.now());
         self.view.extensions().hold(hook, now, until)
@@ -503,32 +502,32 @@ impl<'a> HookContext<'a> {
 
     // For calls from hook to hook: `provided.rs`.
 
-    pub(super) fn is_brought(&self) -> bool {
-        self.view.own().brought
+    pub(super) fn is_nested(&self) -> bool {
+        self.view.own().nested
     }
 
-    /// Number of other hooks that [`HookContext::call`] may have to ask, one after the other.
+    /// Returns the number of other hooks that [`HookContext::call`] may have to search.
     pub fn callable(&mut self) -> usize {
-        let brought = self.is_brought();
+        let nested = self.is_nested();
         let lent = self.view.extensions().lent.iter();
-        lent.filter(|one| one.provides && one.own.brought == brought).count()
+        lent.filter(|one| one.provides && one.own.nested == nested).count()
     }
 
-    /// Returns the number of parts of the connection that [`HookContext::get`] may look at for a
-    /// field: streams for [`Field::ApplicationWaits`], paths for [`Field::NextPath`], 1 for others.
+    /// Returns the number of parts of the connection that [`HookContext::get`] may have to read for a field: streams
+    /// for [`Field::ApplicationWaits`], paths for [`Field::NextPath`], 1 for others.
     pub fn parts_of(&self, field: Field) -> usize {
         self.view.parts_of(field)
     }
 
-    /// Places that hooks may be lent from.
+    /// Returns the number of places of lent hooks.
     pub(super) fn places(&mut self) -> usize {
         self.view.extensions().lent.len()
     }
 
-    /// The hook of a place, to be called, if it may be and was brought, or was not.
-    pub(super) fn borrow(&mut self, place: usize, brought: bool) -> Option<Lent> {
+    /// Takes the hook at a place to call it, if it provides operations and `nested` matches.
+    pub(super) fn borrow(&mut self, place: usize, nested: bool) -> Option<Lent> {
         let one = self.view.extensions().lent.get_mut(place)?;
-        (one.provides && one.own.brought == brought).then(|| one.take())
+        (one.provides && one.own.nested == nested).then(|| one.take())
     }
 
     pub(super) fn give_back(&mut self, place: usize, callee: Lent) {
@@ -537,12 +536,12 @@ impl<'a> HookContext<'a> {
         }
     }
 
-    /// Calls that this one is in, from hook to hook.
+    /// Returns the depth of nested calls from hook to hook.
     pub(super) fn depth(&mut self) -> u32 {
         self.view.extensions().depth
     }
 
-    /// The connection as another hook sees it, in a call from hook to hook.
+    /// Returns the context of another hook, in a call from hook to hook.
     pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> HookContext<'b> {
         self.view.extensions().depth += 1;
         HookContext::new(self.view.of(own))
@@ -552,7 +551,7 @@ impl<'a> HookContext<'a> {
         self.view.extensions().depth -= 1;
     }
 
-    /// A hook has failed while it was called by another, and is to be taken off.
+    /// Requests that a hook is detached which failed when another hook called it.
     pub(super) fn failed(&mut self, hook: HookId, error: HookError) {
         self.view.extensions().request_take_off(hook, error);
     }

@@ -1,4 +1,4 @@
-//! Messages of hooks to the application, and timers of their own.
+//! Messages of hooks to the application, and timers of hooks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use super::hooks::{HookId, MAX_HOOKS};
 use super::host::{Denied, HookContext};
 use crate::Timestamp;
 
-/// Bytes of a message, to the application or from it.
+/// Largest message to or from the application, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
-/// Messages of one hook that the application has not taken yet: a hook that talks keeps none of the others from it.
+/// Largest number of waiting messages of one hook, so that one hook cannot block the others.
 const MAX_OF_ONE: usize = 16;
 
-/// Messages of hooks that are off, all together.
+/// Largest number of waiting messages of detached hooks together.
 const MAX_OF_GONE: usize = 64;
 
-/// A hook's timer is no sooner than this: whoever drives the connection wakes for it.
+/// Shortest time of a hook's timer, because the driver of the connection wakes up for it.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Messages and timers that the hooks of a connection asked for.
+/// Messages and timers of the hooks of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// Messages for the application: of each hook at most [`MAX_OF_ONE`], of at most [`MAX_MESSAGE`] bytes each.
+    /// Messages for the application: at most [`MAX_OF_ONE`] of each hook, each of at most [`MAX_MESSAGE`] bytes.
     messages: VecDeque<Message>,
-    /// Timers: one for each hook at most.
+    /// Timers, at most one for each hook.
     timers: Vec<(HookId, Timestamp)>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Messages {
 struct Message {
     hook: HookId,
     bytes: Vec<u8>,
-    /// The hook is off.
+    /// True if the hook was detached.
     gone: bool,
 }
 
@@ -41,22 +41,22 @@ impl Messages {
         Messages { messages: VecDeque::new(), timers: Vec::new() }
     }
 
-    /// The oldest message.
+    /// Takes the oldest message.
     pub(crate) fn message(&mut self) -> Option<(HookId, Vec<u8>)> {
         self.messages.pop_front().map(|message| (message.hook, message.bytes))
     }
 
-    /// Bytes of all messages that wait.
+    /// Returns the bytes of all waiting messages.
     pub(super) fn memory(&self) -> usize {
         self.messages.iter().map(|one| size_of::<Message>() + one.bytes.capacity()).sum()
     }
 
-    /// Time of the next timer.
+    /// Returns the time of the next timer.
     pub(crate) fn timer(&self) -> Option<Timestamp> {
         self.timers.iter().map(|(_, at)| *at).min()
     }
 
-    /// A timer that has run out; it is not there any more.
+    /// Takes a timer that has expired.
     pub(crate) fn expired(&mut self, now: Timestamp) -> Option<(HookId, Timestamp)> {
         let place = self.timers.iter().position(|(_, at)| *at <= now)?;
         Some(self.timers.swap_remove(place))
@@ -66,7 +66,8 @@ impl Messages {
         self.timers.retain(|(other, _)| *other != hook);
     }
 
-    /// A hook is off. What it said before is still to be heard, but not of any number of hooks that come and go.
+    /// Marks the messages of a hook as those of a detached one, and removes its timer. The messages are still
+    /// delivered, but their number is limited for all detached hooks together.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.stop_timer(hook);
         let mut of_gone = 0;
@@ -74,7 +75,7 @@ impl Messages {
             one.gone |= one.hook == hook;
             of_gone += usize::from(one.gone);
         }
-        // The oldest are given up.
+        // The oldest are dropped.
         let mut over = of_gone.saturating_sub(MAX_OF_GONE);
         self.messages.retain(|one| {
             let given_up = one.gone && over > 0;
@@ -85,11 +86,10 @@ impl Messages {
 }
 
 impl HookContext<'_> {
-    /// Tells the application something: [`Event::HookMessage`](crate::Event::HookMessage).
+    /// Sends a message to the application, as [`Event::HookMessage`](crate::Event::HookMessage).
     ///
     /// # Errors
-    /// [`Denied::TooLong`] above 1,024 bytes, [`Denied::Full`] while the application has 16 messages of this hook to
-    /// take.
+    /// [`Denied::TooLong`] above 1,024 bytes, [`Denied::Full`] while 16 messages of this hook wait.
     pub fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         let hook = self.hook();
         let asked = self.messages();
@@ -103,8 +103,8 @@ impl HookContext<'_> {
         Ok(())
     }
 
-    /// Has [`Operation::HookTimer`](super::Operation::HookTimer) called, of this hook alone and once, at this
-    /// moment, and no sooner than in 10 milliseconds; none: not at all. A hook has one timer.
+    /// Sets this hook's timer: [`Operation::HookTimer`](super::Operation::HookTimer) is called once for this hook at
+    /// this time, but not sooner than in 10 milliseconds. `None` clears the timer. A hook has one timer.
     pub fn set_timer(&mut self, at: Option<Timestamp>) {
         let (hook, soonest) = (self.hook(), self.now() + LEAST);
         let asked = self.messages();

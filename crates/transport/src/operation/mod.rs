@@ -1,29 +1,29 @@
-//! The operations of a connection: what can be observed and replaced, one connection at a time.
+//! The operations of a connection, which hooks can observe and replace.
 //!
-//! An operation is one decision or action, with a number that never changes, inputs and outputs as
-//! 64-bit words, sometimes bytes, and the section that its default follows. [`Operation`] is the
-//! list, and the page that the author of a plugin reads.
+//! An operation is one decision or action. It has a number that never changes, 64-bit words as inputs and outputs,
+//! sometimes bytes, and a default that is specified by a section of an RFC. [`Operation`] lists them for authors of
+//! hooks and plugins.
 //!
-//! A [`Hook`] is attached to some of them with [`Connection::attach`]: it looks on before or after,
-//! or does it itself. Nothing that a hook can ask of its [`HookContext`] calls an operation of the connection; it may call one
-//! that another hook defines ([`HookContext::call`]), and that one no hook that runs: there is no recursion. A hook that fails is
-//! taken off, and the default runs. A hook that panics takes all hooks of the connection along.
+//! A [`Hook`] is attached to some operations of a connection with [`Connection::attach`]. It is called before or
+//! after an operation, or instead of its default. No method of its [`HookContext`] calls an operation of the
+//! connection. It may call an operation that another hook defines ([`HookContext::call`]), but no hook that is
+//! already running, so there is no recursion. A hook that fails is detached, and the default runs. A panic of a hook
+//! detaches all hooks of the connection.
 //!
-//! Frames that a hook sends are of types that it declared ([`Connection::attach_with_frames`]); it writes no
-//! others. What it answers is held within bounds, so that no answer brings a connection to a halt or has it
-//! send without end: [`Operation`] says which. What a hook swallows ends like what the network swallows, by
-//! the idle timeout, which no hook can put off.
+//! A hook sends only frame types that it has declared ([`Connection::attach_with_frames`]). Its answers are limited, as
+//! [`Operation`] documents, so that no answer stops a connection or makes it send without limit. If a hook drops all
+//! packets, the connection ends like on a dead network: by the idle timeout, which no hook can extend.
 //!
-//! * `catalogue.rs`: the operations; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: attaching and taking off; one test of one bit where no hook is; `table.rs`: who is attached to
-//!   what, and `callees.rs`: those that one call goes to;
-//! * `words.rs`: typed values as words and back;
-//! * `host.rs`, `messages.rs`: the connection as a hook sees it, and requests of hooks;
-//! * `requests.rs`: requests that are carried out between calls: hooks that a hook brings, and the end;
-//! * `provided.rs`: operations that a hook defines and another calls;
-//! * `share.rs`: the part of packets that frames of hooks get which other hooks brought.
+//! * `catalogue.rs`: the operations; `meaning.rs`: their words; `point.rs`: where hooks are attached;
+//! * `hooks.rs`: attaches and detaches hooks; an operation without hooks costs a test of one bit. `table.rs`: which
+//!   hooks are attached to which operations; `callees.rs`: the hooks of one call;
+//! * `words.rs`: converts typed values to words and back;
+//! * `host.rs`, `messages.rs`: a hook's view of the connection, and its requests;
+//! * `requests.rs`: requests that are carried out between calls, such as attaching another hook or closing;
+//! * `provided.rs`: operations that a hook defines for other hooks;
+//! * `share.rs`: the share of packets for frames of nested hooks, which other hooks have attached.
 //!
-//! The operations are called, and their defaults written, in the folder `connection`.
+//! The folder `connection` calls the operations and implements their defaults.
 //!
 //! [`Connection::attach`]: crate::Connection::attach
 //! [`Connection::attach_with_frames`]: crate::Connection::attach_with_frames
@@ -59,16 +59,16 @@ pub(crate) use words::{AbiValue, Word};
 /// The bytes of a call.
 #[derive(Debug)]
 pub enum Bytes<'a> {
-    /// It has none.
+    /// The call has no bytes.
     None,
-    /// To be read.
+    /// Bytes to read.
     In(&'a [u8]),
-    /// To be written. What stands there before has no meaning.
+    /// A buffer to write. Its initial content has no meaning.
     Out(&'a mut [u8]),
 }
 
 impl Bytes<'_> {
-    /// Whatever they are for.
+    /// Returns the bytes to read, or the buffer to write.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::None => &[],
@@ -77,7 +77,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Wipes away what a hook wrote that does not count.
+    /// Clears the buffer if a hook's answer is not used.
     pub(crate) fn wipe(&mut self) {
         if let Bytes::Out(bytes) = self {
             bytes.fill(0);
@@ -88,26 +88,26 @@ impl Bytes<'_> {
 /// One call of an operation.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// Operation that is called.
+    /// The operation that is called.
     pub operation: Operation,
-    /// Frame type that the operation is called for, where it has one variant for each; else 0.
+    /// Frame type of the call, if the operation has frame types; otherwise 0.
     pub parameter: u64,
     /// Input words, in the order of the catalogue.
     pub inputs: &'a [u64],
-    /// Bytes to read or buffer to write, as the catalogue says.
+    /// Bytes to read or buffer to write, as documented for the operation.
     pub bytes: Bytes<'a>,
 }
 
 /// Answer of a hook to a call of an operation that it replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The hook did the operation; the outputs are written.
+    /// The hook carried out the operation, and has written the outputs.
     Done,
-    /// The hook leaves this call to the one that was attached before it in the same place, or to the default behaviour.
+    /// The hook leaves this call to the hook that was attached before it, or to the default.
     Default,
 }
 
-/// Reason for which a hook failed; the hook is taken off.
+/// Reason for which a hook failed. The hook is detached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookError(pub String);
 
@@ -119,22 +119,22 @@ impl std::fmt::Display for HookError {
 
 impl std::error::Error for HookError {}
 
-/// Something that changes or watches a connection: native, as here, or a sandbox with bytecode in it.
+/// Observes or changes a connection. A hook is native code, or a sandbox that runs bytecode.
 pub trait Hook: Send {
-    /// The operation is about to run.
+    /// Called before the operation runs.
     ///
     /// # Errors
-    /// It is broken, and taken off.
+    /// The hook has failed, and is detached.
     fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         let _ = (host, call);
         Ok(())
     }
 
-    /// In the default's place. `outputs` has a word for each that the catalogue names; at a point with
-    /// [`AttachPoint::with_default`] they are what the default answers.
+    /// Called instead of the default. `outputs` has a word for each output of the operation. At a point with
+    /// [`AttachPoint::with_default`] they hold the default's answer.
     ///
     /// # Errors
-    /// It is broken, and taken off; the default runs.
+    /// The hook has failed, and is detached. The default runs.
     fn replace(
         &mut self,
         host: &mut HookContext<'_>,
@@ -145,10 +145,10 @@ pub trait Hook: Send {
         Ok(Decision::Default)
     }
 
-    /// The operation has run, and this came of it.
+    /// Called after the operation has run, with its outputs.
     ///
     /// # Errors
-    /// It is broken, and taken off.
+    /// The hook has failed, and is detached.
     fn after(
         &mut self,
         host: &mut HookContext<'_>,
@@ -159,16 +159,17 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// True if it defines operations that other hooks may call. It is asked when the hook is attached.
+    /// Returns true if the hook defines operations that other hooks may call. Called once, when the hook is attached.
     fn provides(&self) -> bool {
         false
     }
 
-    /// Runs an operation of its own that another hook calls ([`HookContext::call`]), if it says that it [`provides`](Hook::provides)
-    /// some. `outputs` has as many words as that one wants, and zeros in them.
+    /// Runs an operation that this hook defines, when another hook calls it ([`HookContext::call`]). Only called if
+    /// the hook [`provides`](Hook::provides) operations. `outputs` has as many words as the caller expects, initially
+    /// zero.
     ///
     /// # Errors
-    /// It is broken, and taken off; the other goes on without an answer.
+    /// This hook has failed, and is detached. The caller continues without an answer.
     fn provide(
         &mut self,
         host: &mut HookContext<'_>,
@@ -179,16 +180,16 @@ pub trait Hook: Send {
         Ok(Provided::Nothing)
     }
 
-    /// Takes in an event about another hook that this one brought ([`HookContext::attach`]).
+    /// Receives an event about a hook that this one has attached ([`HookContext::attach`]).
     ///
     /// # Errors
-    /// It is broken, and taken off.
+    /// This hook has failed, and is detached.
     fn on_event(&mut self, host: &mut HookContext<'_>, event: &HookEvent) -> Result<(), HookError> {
         let _ = (host, event);
         Ok(())
     }
 
-    /// Bytes that it keeps for the connection, such as a sandbox: part of
+    /// Returns the bytes that the hook holds for the connection, such as a sandbox. They are part of
     /// [`Connection::memory`](crate::Connection::memory).
     fn memory(&self) -> usize {
         0

@@ -8,62 +8,61 @@ use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
 pub struct AttachPoint {
     /// Operation that the hook is attached to.
     pub operation: Operation,
-    /// Frame type that the hook is attached for; none: every type, or the operation has none.
+    /// Frame type for which the hook is called. `None`: all frame types, or the operation has no frame types.
     pub frame_type: Option<u64>,
     /// True if [`Hook::before`](super::Hook::before) is called.
     pub before: bool,
     /// True if [`Hook::replace`](super::Hook::replace) is called.
     pub replace: bool,
-    /// True if `outputs` hold what the default answers when [`Hook::replace`](super::Hook::replace) is called, or what a
-    /// hook answers that was attached before. The default is then asked in every call. Only of operations for which
-    /// [`Operation::offers_default`] says so.
+    /// True if `outputs` hold the answer of the default, or of a hook that was attached before, when
+    /// [`Hook::replace`](super::Hook::replace) is called. The default is then computed in every call. Only permitted
+    /// for operations with [`Operation::offers_default`].
     pub with_default: bool,
     /// True if [`Hook::after`](super::Hook::after) is called.
     pub after: bool,
 }
 
 impl AttachPoint {
-    /// A point at which the hook is called before and after the operation, to observe it.
+    /// Returns a point at which the hook is called before and after the operation, to observe it.
     pub const fn observe(operation: Operation) -> AttachPoint {
         let (before, replace, after) = (true, false, true);
         AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
-    /// A point at which the hook does the operation in place of the default.
+    /// Returns a point at which the hook is called instead of the default.
     pub const fn replace(operation: Operation) -> AttachPoint {
         let (before, replace, after) = (false, true, false);
         AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
-    /// A point at which the hook does the operation, and is given the default's answer.
+    /// Returns a point at which the hook is called instead of the default, with the default's answer.
     pub const fn refine(operation: Operation) -> AttachPoint {
         AttachPoint { with_default: true, ..AttachPoint::replace(operation) }
     }
 
-    /// For one frame type alone.
+    /// Restricts the point to one frame type.
     pub const fn of_frame(self, frame_type: u64) -> AttachPoint {
         AttachPoint { frame_type: Some(frame_type), ..self }
     }
 }
 
-/// A frame type of a hook's own: it alone writes, parses and processes such frames.
+/// A frame type that a hook owns: only this hook writes, parses and processes such frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnFrame {
-    /// The type: none that the transport knows, and no other hook's.
+    /// The frame type. The transport must not know it, and no other hook may own it.
     pub frame_type: u64,
-    /// True if a packet with such a frame is to be acknowledged. Both ends must say the same. Of extension
-    /// frames only those that replace or supplement ACK frames are not (RFC 9000 s.19.21); of them a hook
-    /// does not hear whether they arrived.
+    /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that replace or
+    /// supplement ACK frames may elicit none (RFC 9000 s.19.21); the hook is not notified whether these arrive.
     pub ack_eliciting: bool,
 }
 
 impl OwnFrame {
-    /// One that is acknowledged.
+    /// Returns a frame type that elicits acknowledgments.
     pub const fn new(frame_type: u64) -> OwnFrame {
         OwnFrame { frame_type, ack_eliciting: true }
     }
 
-    /// One that is not.
+    /// Returns a frame type that elicits no acknowledgments.
     pub const fn silent(frame_type: u64) -> OwnFrame {
         OwnFrame { frame_type, ack_eliciting: false }
     }
@@ -72,20 +71,20 @@ impl OwnFrame {
 /// Reason for which a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
-    /// The operation offers no default to a hook in its place.
+    /// The operation does not offer its default's answer.
     NoDefault(Operation),
     /// The operation has no frame types.
     NoFrameTypes(Operation),
-    /// No more than 32 hooks on a connection at a time.
+    /// The connection has 32 hooks, which is the limit.
     TooMany,
-    /// A frame type cannot be the hook's own: the transport knows it, it is another hook's, or no type.
+    /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is not a valid type.
     FrameType(u64),
-    /// More than 16 frame types of its own.
+    /// The hook declares more than 16 frame types.
     TooManyFrameTypes,
-    /// The hook does not replace [`Operation::ParseFrame`] for this type of its own: nobody could say where
-    /// such a frame ends.
+    /// The hook does not replace [`Operation::ParseFrame`] for this frame type that it owns, so the length of such
+    /// frames would be unknown.
     NoParser(u64),
-    /// The operation can be replaced for this frame type only by the hook whose own the type is.
+    /// Only the owner of this frame type can replace the operation for it.
     NotOwn(Operation, u64),
 }
 
@@ -93,30 +92,33 @@ impl std::fmt::Display for AttachError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             AttachError::NoDefault(operation) => {
-                write!(f, "{operation} has no default to be asked for: attach to it without")
+                write!(
+                    f,
+                    "{operation} offers no answer of its default: attach without `with_default`"
+                )
             }
             AttachError::NoFrameTypes(operation) => {
-                write!(f, "{operation} is not one for each frame type: attach to it without one")
+                write!(f, "{operation} has no frame types: attach without one")
             }
             AttachError::TooMany => write!(
                 f,
-                "no more than {MAX_HOOKS} hooks on a connection at a time: detach another first"
+                "the connection has {MAX_HOOKS} hooks, which is the limit: detach another first"
             ),
             AttachError::FrameType(frame_type) => write!(
                 f,
-                "{frame_type:#x} cannot be a frame type of the hook's own: choose one that neither QUIC \
-                 nor another hook has"
+                "the hook cannot own frame type {frame_type:#x}: choose one that neither QUIC nor \
+                 another hook uses"
             ),
             AttachError::TooManyFrameTypes => {
-                write!(f, "no more than {MAX_FRAME_TYPES} frame types of a hook's own")
+                write!(f, "a hook can own at most {MAX_FRAME_TYPES} frame types")
             }
             AttachError::NoParser(frame_type) => write!(
                 f,
-                "nobody can say where a frame of type {frame_type:#x} ends: replace ParseFrame, too"
+                "the length of frames of type {frame_type:#x} is unknown: replace ParseFrame, too"
             ),
             AttachError::NotOwn(operation, frame_type) => write!(
                 f,
-                "{operation} for frame type {frame_type:#x} is for the hook whose own the type is: declare it"
+                "only the owner of frame type {frame_type:#x} can replace {operation}: declare the type"
             ),
         }
     }

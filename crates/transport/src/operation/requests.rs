@@ -1,5 +1,5 @@
-//! Requests of hooks that change which hooks there are, or end the connection. No hook is in the middle of a call
-//! when they are carried out: [`crate::Connection`] does so between calls of operations.
+//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`] carries them out
+//! between calls of operations, when no hook is running.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::Timestamp;
 use super::host::{Denied, Extensions};
 use super::{AttachError, AttachPoint, Hook, HookError, HookId, OwnFrame};
 
-/// Most requests that wait at a time, of all hooks.
+/// Largest number of waiting requests of all hooks.
 pub(super) const MAX_REQUESTS: usize = 64;
 
 /// Event for one hook about another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookEvent {
-    /// Another hook was attached that this one brought ([`HookContext::attach`](super::HookContext::attach)), or was not.
+    /// The outcome of a request to attach another hook ([`HookContext::attach`](super::HookContext::attach)).
     Attached {
         /// The token of the request.
         token: u64,
-        /// The name of the other hook.
+        /// The ID of the other hook, or the reason for which it was not attached.
         outcome: Result<HookId, AttachError>,
     },
-    /// Another hook that this one brought has failed and was taken off.
+    /// A hook that this one has attached has failed, and was detached.
     Failed {
-        /// The name of the other hook.
+        /// The ID of the other hook.
         hook: HookId,
-        /// Reason for which it was taken off.
+        /// Reason for which it failed.
         error: HookError,
     },
 }
@@ -52,18 +52,18 @@ pub(crate) enum Request {
         code: TransportErrorCode,
         reason: String,
     },
-    /// Takes in the payload of a packet that did not come.
+    /// Processes the payload of a lost packet that a hook has recovered.
     Process {
         by: HookId,
         number: u64,
         payload: Vec<u8>,
     },
-    /// Takes off a hook that failed in a call of another.
+    /// Detaches a hook that failed in a call of another hook.
     TakeOff {
         hook: HookId,
         error: HookError,
     },
-    /// Tells the hook that brought another of its failure.
+    /// Notifies a hook of the failure of a hook that it has attached.
     Failed {
         to: HookId,
         hook: HookId,
@@ -71,26 +71,26 @@ pub(crate) enum Request {
     },
 }
 
-/// Most bytes of a payload that a hook has put together.
+/// Largest payload that a hook can recover, in bytes.
 pub(super) const MAX_PAYLOAD: usize = 4096;
 
-/// Numbers of packets that are remembered, the latest ones, since a hook has put their payload together.
+/// Number of recovered packets whose numbers are remembered.
 const MAX_RECOVERED: usize = 64;
 
 /// Longest time for which stream data is held back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A hook that holds stream data back, or did.
+/// A hook that holds stream data back, or has done so.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
     hook: HookId,
     since: Timestamp,
-    /// Time until which the hook holds stream data back; none: it does so no longer.
+    /// Time until which the hook holds stream data back. `None`: it no longer does.
     until: Option<Timestamp>,
 }
 
 impl Request {
-    /// The hook that the request is one of, or for.
+    /// Returns the hook that the request is from, or for.
     fn by(&self) -> HookId {
         match self {
             Request::Attach { by, .. }
@@ -119,7 +119,7 @@ impl fmt::Debug for Request {
 
 impl Extensions {
     pub(super) fn request(&mut self, request: Request) -> Result<(), Denied> {
-        // The end of the connection waits for no room, once for each hook.
+        // Closing is always accepted, once for each hook.
         let ends = |one: &Request| matches!(one, Request::Close { .. });
         let first = !self.requests.iter().any(|one| ends(one) && one.by() == request.by());
         if self.requests.len() >= MAX_REQUESTS && !(ends(&request) && first) {
@@ -129,8 +129,8 @@ impl Extensions {
         Ok(())
     }
 
-    /// Has a hook taken off that has failed, however many requests wait: this comes once for each hook. Nothing that it asked
-    /// for before is done any more.
+    /// Requests that a failed hook is detached, and drops its other requests. This is always accepted, because it
+    /// happens once for each hook.
     pub(super) fn request_take_off(&mut self, hook: HookId, error: HookError) {
         self.requests.retain(|request| request.by() != hook);
         self.requests.push_back(Request::TakeOff { hook, error });
@@ -145,25 +145,25 @@ impl Extensions {
         self.requests.pop_front()
     }
 
-    /// Remembers which hook brought another.
+    /// Remembers which hook has attached another.
     pub(crate) fn on_brought(&mut self, hook: HookId, by: HookId) {
-        self.brought.push((hook, by));
+        self.nested.push((hook, by));
     }
 
-    pub(crate) fn was_brought(&self, hook: HookId, by: HookId) -> bool {
-        self.brought.contains(&(hook, by))
+    pub(crate) fn is_nested_in(&self, hook: HookId, by: HookId) -> bool {
+        self.nested.contains(&(hook, by))
     }
 
-    /// A hook has failed, and is off.
+    /// Processes the failure of a hook, which is detached.
     pub(crate) fn on_failed(&mut self, hook: HookId, error: &HookError) {
-        let by = self.brought.iter().find(|(child, _)| *child == hook).map(|(_, by)| *by);
-        self.brought.retain(|(child, _)| *child != hook);
+        let by = self.nested.iter().find(|(child, _)| *child == hook).map(|(_, by)| *by);
+        self.nested.retain(|(child, _)| *child != hook);
         if let Some(to) = by {
             self.requests.push_back(Request::Failed { to, hook, error: error.clone() });
         }
     }
 
-    /// Remembers that a hook has put the payload of a packet together; false: it did so before.
+    /// Remembers that a hook has recovered a packet. Returns false if it was recovered before.
     pub(crate) fn on_recovered(&mut self, number: u64) -> bool {
         if self.was_recovered(number) {
             return false;
@@ -175,7 +175,7 @@ impl Extensions {
         true
     }
 
-    /// True if a hook has put the payload of this packet together.
+    /// Returns true if a hook has recovered this packet.
     pub(crate) fn was_recovered(&self, number: u64) -> bool {
         self.recovered.contains(&number)
     }
@@ -194,29 +194,29 @@ impl Extensions {
         Ok(())
     }
 
-    /// True if stream data is held back.
+    /// Returns true if stream data is held back.
     #[inline]
     pub(crate) fn holds_streams(&self, now: Timestamp) -> bool {
         self.hold_timer().is_some_and(|until| until > now)
     }
 
-    /// Time until which stream data is held back; none: it is not.
+    /// Returns the time until which stream data is held back, or `None`.
     #[inline]
     pub(crate) fn hold_timer(&self) -> Option<Timestamp> {
         self.hold.and_then(|hold| hold.until)
     }
 
-    /// Ends the hold if its time is over.
+    /// Ends the hold if its time has passed.
     pub(crate) fn release_streams(&mut self, now: Timestamp) {
         if let Some(hold) = &mut self.hold {
             hold.until = hold.until.filter(|until| *until > now);
         }
     }
 
-    /// A hook is off: nothing that it asked for is done any more. Those that it brought stay.
+    /// Drops the requests of a hook that was detached. Hooks that it has attached stay.
     pub(super) fn forget_requests(&mut self, hook: HookId) {
         self.requests.retain(|request| request.by() != hook);
-        self.brought.retain(|(child, by)| *child != hook && *by != hook);
+        self.nested.retain(|(child, by)| *child != hook && *by != hook);
         if let Some(hold) = self.hold.as_mut().filter(|hold| hold.hook == hook) {
             hold.until = None;
         }

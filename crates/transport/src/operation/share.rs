@@ -1,15 +1,16 @@
-//! The part of packets that frames of brought hooks get while the application has data to send: what a peer's plugin
-//! sends must not keep the application from sending.
+//! The share of packets for frames of nested hooks while the application has data to send, so that a peer's plugin
+//! cannot keep the application from sending.
 
-/// Percent of the room in packets, unless [`HookContext::share_frames`](super::HookContext::share_frames) says otherwise.
+/// Default share, in percent of the room in packets. [`HookContext::share_frames`](super::HookContext::share_frames)
+/// changes it.
 const USUAL: u8 = 25;
 
-/// Account of the bytes that frames of brought hooks may have. It goes below zero by less than a packet, since a frame
-/// is written whole or not at all; then the hooks wait until packets have brought it up again.
+/// Account of the bytes that frames of nested hooks may take. Because a frame is written as a whole, the account can
+/// fall below zero by less than a packet. The hooks then wait until later packets have raised it.
 #[derive(Debug)]
 pub(crate) struct Share {
     percent: u8,
-    /// Bytes that may be written; at most those of a packet.
+    /// Bytes that may be written; at most one packet.
     credit: i64,
     /// True if the application has data for the packet that is being written.
     contended: bool,
@@ -31,20 +32,19 @@ impl Share {
         self.percent = percent.min(100);
     }
 
-    /// A packet is being written that has `room` bytes for frames; `contended` says that the application has data for
-    /// it, too.
+    /// Begins a packet with `room` bytes for frames. `contended` is true if the application has data for it.
     pub(crate) fn begin_packet(&mut self, room: usize, contended: bool) {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         self.contended = contended;
         self.credit = (self.credit + room * i64::from(self.percent) / 100).min(room);
     }
 
-    /// True if a frame of a brought hook may be written into this packet.
+    /// Returns true if a frame of a nested hook may be written into this packet.
     pub(crate) fn allows(&self) -> bool {
         !self.contended || self.credit > 0
     }
 
-    /// A frame of so many bytes was written.
+    /// Records that a frame of this size was written.
     pub(crate) fn on_written(&mut self, bytes: usize) {
         if self.contended {
             self.credit -= i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -56,7 +56,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// Bytes that hooks get of 1,000 packets of 1,000 bytes, if they always want to send frames of `size` bytes.
+    /// Returns the bytes that hooks get of 1,000 packets of 1,000 bytes, if they always have frames of `size` bytes
+    /// to send.
     fn written(share: &mut Share, size: usize, contended: bool) -> usize {
         let mut sum = 0;
         for _ in 0..1000 {
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_any_size_keep_to_their_share() {
+    fn hook_share_holds_for_frames_of_any_size() {
         for size in [1, 10, 250, 999, 1000] {
             let sum = written(&mut Share::default(), size, true);
             assert!((248_000..=252_000).contains(&sum), "{sum} of 1,000,000 in frames of {size}");
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_is_not_saved_up() {
+    fn hook_share_that_is_not_used_is_not_saved() {
         let mut share = Share::default();
         for _ in 0..1000 {
             share.begin_packet(1000, true);

@@ -1,8 +1,8 @@
-//! The table of a connection's hooks: who is attached to what, and whom a call of an operation goes to.
+//! The table of a connection's hooks: which hooks are attached to which operations, and which hooks a call reaches.
 //!
-//! Who is attached to what changes seldom, and is looked up at each call. So what hooks declared when they were
-//! attached is kept as it was said, and [`Dispatch`] is made of it whenever a hook comes or goes: an array with
-//! an entry for each operation, and a sorted list for what is for single frame types.
+//! The table changes rarely and is read at each call. So the declarations of the hooks are kept, and a [`Dispatch`] is
+//! computed from them whenever a hook is attached or detached: an array with an entry for each operation, and a
+//! sorted list for single frame types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,19 +10,19 @@ use std::fmt;
 use equic_wire::VarInt;
 use equic_wire::frame::FrameType;
 
-use super::callees::{Callees, MANY, NOBODY, Watchers};
+use super::callees::{Callees, MANY, NO_HOOK, Watchers};
 use super::hooks::HookId;
 use super::point::{AttachPoint, OwnFrame};
 use super::{Hook, Operation, PayloadKind};
 
-/// Name and frame types of a hook, as its [`HookContext`](super::HookContext) needs them.
+/// ID and frame types of a hook, for its [`HookContext`](super::HookContext).
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) id: HookId,
     /// At most [`MAX_FRAME_TYPES`].
     pub(crate) frames: Vec<OwnFrame>,
-    /// Another hook brought it.
-    pub(crate) brought: bool,
+    /// True if another hook has attached it.
+    pub(crate) nested: bool,
 }
 
 /// A hook that is attached.
@@ -30,21 +30,21 @@ pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
     pub(super) points: Vec<AttachPoint>,
-    /// It defines operations that other hooks call. While others are called, false of a hook that
-    /// runs, or that has failed.
+    /// True if the hook defines operations that other hooks may call. False while it runs itself, and after it has
+    /// failed.
     pub(super) provides: bool,
 }
 
 impl Attached {
-    /// Takes the hook out, which is about to run. [`Attached::give_back`] is next, unless it fails.
+    /// Takes the hook out to run it. [`Attached::give_back`] must follow, unless the hook fails.
     pub(super) fn take(&mut self) -> Lent {
-        let (id, brought) = (self.own.id, self.own.brought);
-        let own = std::mem::replace(&mut self.own, Own { id, frames: Vec::new(), brought });
+        let (id, nested) = (self.own.id, self.own.nested);
+        let own = std::mem::replace(&mut self.own, Own { id, frames: Vec::new(), nested });
         let provides = std::mem::replace(&mut self.provides, false);
         Lent { hook: std::mem::replace(&mut self.hook, Box::new(Absent)), own, provides }
     }
 
-    /// Puts the hook back, which has run.
+    /// Puts the hook back after it has run.
     pub(super) fn give_back(&mut self, lent: Lent) {
         (self.hook, self.own, self.provides) = (lent.hook, lent.own, lent.provides);
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for Attached {
     }
 }
 
-/// A hook that is out of the table, for the one that is called to call it.
+/// A hook that was taken out of the table, so that another hook can call it.
 pub(crate) struct Lent {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
@@ -69,27 +69,27 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// Stands in the place of a hook that is lent, or that failed while it was and is about to be taken off.
+/// Placeholder for a hook that is lent, or that failed while it was lent and will be detached.
 struct Absent;
 
 impl Hook for Absent {}
 
-/// Numbers of the parts of a list of hooks, of those called before, in the operation's place, and after.
+/// Indexes of the parts of a list of hooks: called before, instead of, and after the operation.
 pub(super) const BEFORE: usize = 0;
 pub(super) const REPLACE: usize = 1;
 pub(super) const AFTER: usize = 2;
 
-/// Operations are numbered below this.
+/// Upper bound of the numbers of operations.
 const OPERATIONS: usize = 128;
 
 /// See the module.
 struct Dispatch {
-    /// By the operation's number.
+    /// Hooks by the operation's number.
     by_operation: [Callees; OPERATIONS],
-    /// For the types that a hook named or owns, of operations that anything is attached to; sorted.
+    /// Hooks by operation and frame type, for the types that a hook has named or owns; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
-    /// For operations that several hooks are attached to at an anchor: the hooks called before, in the operation's
-    /// place (the one that is asked first is the last), and after.
+    /// Lists for operations with several hooks: those called before, instead of (the last is called first), and after
+    /// the operation.
     lists: Vec<[Vec<u8>; 3]>,
 }
 
@@ -100,26 +100,26 @@ impl Default for Dispatch {
     }
 }
 
-/// All hooks that are attached, in one allocation: a connection gives it away for the time in which it calls a hook,
-/// by writing one word, and the hook sees all the rest of the connection meanwhile.
+/// All attached hooks, in one allocation. A connection moves it out while it calls a hook, by writing one word, so
+/// that the hook can access the rest of the connection.
 #[derive(Default)]
 pub(crate) struct Table {
     dispatch: Dispatch,
-    /// In the order in which they were attached; at most [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
+    /// The hooks in the order in which they were attached; at most [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
     attached: Vec<Attached>,
-    /// One of them defines operations that others call.
+    /// True if one of the hooks defines operations that others may call.
     provides: bool,
 }
 
 impl Table {
-    /// Hooks that a call of the operation goes to; `parameter` is its frame type, where it has one.
+    /// Returns the hooks of a call of the operation. `parameter` is its frame type, if it has frame types.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         let callees = self.dispatch.by_operation[operation as usize];
         if callees.by_type() { self.callees_by_type(operation, parameter) } else { callees }
     }
 
-    /// Not cold, but for the layout of all the calls that have no frame type.
+    /// Marked cold only to keep it out of the code of calls without a frame type.
     #[cold]
     #[inline(never)]
     fn callees_by_type(&self, operation: Operation, frame_type: u64) -> Callees {
@@ -128,13 +128,13 @@ impl Table {
             Ok(at) => dispatch.by_type[at].1,
             Err(_) => {
                 let general = dispatch.by_operation[operation as usize];
-                // Of types that nobody knows, nobody is asked what they do.
+                // An unknown type cannot be replaced.
                 if is_known(frame_type) { general } else { general.without_replacing() }
             }
         }
     }
 
-    /// Place of the hook that is called as the `nth` of some, which are a part of those that the call goes to.
+    /// Returns the place of the `nth` hook of one part of a call's hooks.
     pub(super) fn watcher(
         &self,
         callees: Callees,
@@ -152,31 +152,31 @@ impl Table {
         }
     }
 
-    /// All hooks, in the order in which they were attached.
+    /// Returns all hooks, in the order in which they were attached.
     pub(super) fn attached(&self) -> &[Attached] {
         &self.attached
     }
 
-    /// The hook at a place, to be called.
+    /// Returns the hook at a place.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Attached> {
         self.attached.get_mut(place)
     }
 
-    /// True if a hook defines operations that others call.
+    /// Returns true if a hook defines operations that others may call.
     #[inline(always)]
     pub(crate) fn provides(&self) -> bool {
         self.provides
     }
 
-    /// Takes the hook at a place out, to be called, and all hooks, for it to call. The number of
-    /// hooks does not matter: this is done for every call while any hook provides operations.
+    /// Takes out the hook at a place, to call it, and all hooks that it may call. The cost does not depend on the
+    /// number of hooks, because this is done for every call while a hook provides operations.
     pub(crate) fn lend(&mut self, caller: usize) -> Option<(Lent, Vec<Attached>)> {
         let lent = self.attached.get_mut(caller)?.take();
         Some((lent, std::mem::take(&mut self.attached)))
     }
 
-    /// Takes all hooks back, and the one that was called to its place.
+    /// Puts all hooks back, and the called hook to its place.
     pub(crate) fn take_back(&mut self, caller: usize, lent: Lent, all: Vec<Attached>) {
         self.attached = all;
         if let Some(one) = self.attached.get_mut(caller) {
@@ -184,20 +184,20 @@ impl Table {
         }
     }
 
-    /// Adds a hook behind all others.
+    /// Appends a hook.
     pub(super) fn push(&mut self, attached: Attached) {
         self.attached.push(attached);
         self.arrange();
     }
 
-    /// Takes the hook at a place off; those behind it move up.
+    /// Removes the hook at a place. The hooks behind it move up.
     pub(super) fn remove(&mut self, place: usize) -> Attached {
         let gone = self.attached.remove(place);
         self.arrange();
         gone
     }
 
-    /// Operations that a wanted point is of, as a set: a bit for each.
+    /// Returns a bit for each operation that has a point for which `wanted` is true.
     pub(super) fn bits(&self, wanted: fn(&AttachPoint) -> bool) -> u128 {
         let points = self.attached.iter().flat_map(|one| &one.points);
         points.filter(|point| wanted(point)).fold(0, |bits, point| bits | point.operation.bit())
@@ -211,8 +211,8 @@ impl Table {
         })
     }
 
-    /// Makes the dispatch of what is attached. A peer can have this done often, by plugins that come
-    /// and go, so each point is looked at once.
+    /// Computes the dispatch. A peer can cause this often with plugins that come and go, so each point is read only
+    /// once.
     fn arrange(&mut self) {
         let index = Index::of(&self.attached);
         let operations: BTreeSet<Operation> = index.points.keys().map(|(one, _)| *one).collect();
@@ -237,7 +237,7 @@ impl Table {
         self.provides = self.attached.iter().any(|one| one.provides);
     }
 
-    /// Hooks that a call goes to, of this frame type, or of those that nobody named.
+    /// Adds the hooks of calls of this frame type, or of types that no hook has named.
     fn add(
         &self,
         lists: &mut Vec<[Vec<u8>; 3]>,
@@ -245,7 +245,7 @@ impl Table {
         operation: Operation,
         frame_type: Option<u64>,
     ) -> Callees {
-        // What is for one type goes behind what is for all.
+        // Hooks for one type come after hooks for all types.
         let kinds = [None, frame_type];
         let kinds = &kinds[..1 + usize::from(frame_type.is_some())];
         let of = |wanted: fn(&AttachPoint) -> bool| {
@@ -257,11 +257,11 @@ impl Table {
         let replace = of(|point| point.replace);
         let may_replace = |place: &u8| index.may_replace(*place, operation, frame_type);
         let mut replace: Vec<u8> = replace.filter(may_replace).collect();
-        // What the application attached goes before what hooks brought, whenever they came.
-        replace.sort_by_key(|place| !self.attached[usize::from(*place)].own.brought);
+        // Hooks of the application take precedence over nested hooks, whenever they were attached.
+        replace.sort_by_key(|place| !self.attached[usize::from(*place)].own.nested);
         replace.dedup();
         let few = |list: &[u8]| match list {
-            [] => NOBODY,
+            [] => NO_HOOK,
             [place] => *place,
             _ => MANY,
         };
@@ -278,7 +278,7 @@ impl Table {
 /// Points of hooks, with the places of the hooks.
 type Placed = Vec<(u8, AttachPoint)>;
 
-/// Points and frame types of all hooks, by what they are looked up by.
+/// Points and frame types of all hooks, indexed for lookup.
 struct Index {
     /// Points of an operation and a frame type, with the places of their hooks in ascending order.
     points: BTreeMap<(Operation, Option<u64>), Placed>,
@@ -301,8 +301,8 @@ impl Index {
         index
     }
 
-    /// Frames of a type that the transport knows are written by nobody else; those that it does not know
-    /// are for the hook whose own they are, from the first byte to the last.
+    /// Returns true if the hook at a place may replace the operation. Only the transport writes frames of its types.
+    /// Only the owner of any other frame type may replace operations for it.
     fn may_replace(&self, place: u8, operation: Operation, frame_type: Option<u64>) -> bool {
         if !has_frame_types(operation) {
             return true;
@@ -314,22 +314,22 @@ impl Index {
     }
 }
 
-/// True if a hook wants to be given what the default answers at this point.
+/// Returns true if a hook wants the default's answer at this point.
 pub(super) fn asks(point: &AttachPoint) -> bool {
     point.replace && point.with_default
 }
 
-/// True if the operation is one for each frame type.
+/// Returns true if the operation has frame types.
 pub(super) fn has_frame_types(operation: Operation) -> bool {
     operation.describe().carries == PayloadKind::Frame
 }
 
-/// True if the transport knows the frame type.
+/// Returns true if the transport knows the frame type.
 pub(super) fn is_known(frame_type: u64) -> bool {
     VarInt::new(frame_type).is_ok_and(|frame_type| FrameType(frame_type).is_known())
 }
 
-/// True if the operation is replaced for frame types of a hook's own alone.
+/// Returns true if the operation can be replaced only for a hook's own frame types.
 pub(super) fn is_for_owners(operation: Operation) -> bool {
     use Operation::{FrameAcked, FrameLost, WriteFrame};
     matches!(operation, WriteFrame | FrameAcked | FrameLost)

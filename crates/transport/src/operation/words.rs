@@ -1,34 +1,34 @@
-//! Typed values as 64-bit words and back.
+//! Converts typed values to 64-bit words and back.
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// No moment, as a word.
+/// The word for no time.
 const NEVER: u64 = u64::MAX;
 
 /// Type whose values are one word each.
 pub(crate) trait Word: Copy {
-    /// The value as a word.
+    /// Returns the value as a word.
     fn to_word(self) -> u64;
 
-    /// The value that a word stands for; none: a hook has written what cannot be.
+    /// Returns the value of a word, or `None` if a hook has written an invalid word.
     fn from_word(word: u64) -> Option<Self>;
 }
 
-/// Type that can be an operation's inputs or outputs, as 64-bit words: none, one, or a tuple of some. As many
-/// are written for a call as there are, since the room for more would cost as much as the call.
+/// Type of an operation's inputs or outputs: `()`, one word, or a tuple of words. The array has exactly this many
+/// words, because initialising a larger one would cost as much as the call.
 pub(crate) trait AbiValue: Copy {
-    /// Room for as many words as a value has.
+    /// An array with one word for each word of the value.
     type Array: AsRef<[u64]> + AsMut<[u64]>;
 
-    /// Room for an answer, before a hook writes it.
+    /// The initial array for a hook's answer.
     const ZEROS: Self::Array;
 
-    /// The value as words.
+    /// Returns the value as words.
     fn to_words(self) -> Self::Array;
 
-    /// The value that words stand for; none: a hook has written what cannot be.
+    /// Returns the value of words, or `None` if a hook has written an invalid word.
     fn from_words(words: &Self::Array) -> Option<Self>;
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn hook_words_round_trip() {
         let value = (7u64, true, Some(Timestamp::from_nanos(9)), None::<u64>);
         let words = value.to_words();
         assert_eq!(words, [7, 1, 9, u64::MAX]);

@@ -25,11 +25,11 @@ pub(crate) struct EcnValidation {
     state: EcnState,
     /// Packets sent marked ECT(0).
     marked: u64,
-    /// Of those, sent before this path was tested: the peer's counts are of all paths.
+    /// Number of marked packets that were sent before the test of this path. The peer's counts include all paths.
     before: u64,
-    /// Of those sent for the test, lost while none had arrived with its mark.
+    /// Number of test packets that were lost before any arrived with its mark.
     lost: u64,
-    /// Of those sent for the test, reported with ECN-CE instead while none had arrived with its mark.
+    /// Number of test packets that were reported with ECN-CE before any arrived with its mark.
     ce: u64,
     /// The counts of the last ACK frame that moved the largest acknowledged on.
     counts: EcnCounts,
@@ -54,8 +54,8 @@ impl EcnValidation {
         EcnValidation { state: EcnState::Failed, ..EcnValidation::default() }
     }
 
-    /// For another path of the connection, to test it anew, with counts that go on; `marks`: the
-    /// socket can.
+    /// Returns the state for another path of the connection, which must be tested again. The counts continue. `marks`
+    /// is true if the socket supports ECN.
     pub(crate) fn restart(&self, marks: bool) -> EcnValidation {
         let state = if marks { EcnState::Testing } else { EcnState::Failed };
         EcnValidation { state, before: self.marked, lost: 0, ce: 0, ..self.clone() }
@@ -67,7 +67,7 @@ impl EcnValidation {
         self.state
     }
 
-    /// True if the next packet is to be marked ECT(0).
+    /// Returns true if the next packet must be marked ECT(0).
     pub(crate) fn marks(&self) -> bool {
         matches!(self.state, EcnState::Testing | EcnState::Capable)
     }
@@ -87,8 +87,8 @@ impl EcnValidation {
         self.judge_test();
     }
 
-    /// Fails validation if no packet of the test arrived with its mark: all are lost or came with ECN-CE (RFC 9000 A.4).
-    /// A network that sets ECN-CE on every packet says nothing of congestion.
+    /// Fails validation if no packet of the test arrived with its mark: all are lost or came with ECN-CE (RFC 9000
+    /// A.4). A network that sets ECN-CE on every packet says nothing of congestion.
     fn judge_test(&mut self) {
         let sent = self.marked - self.before;
         if self.state == EcnState::Unknown && self.lost.saturating_add(self.ce) >= sent {
@@ -96,9 +96,9 @@ impl EcnValidation {
         }
     }
 
-    /// An ACK frame that raises the largest acknowledged newly acknowledges `marked` marked packets, of which `foreign`
-    /// were sent on other paths, and reports `counts`: true if it tells of new congestion. Frames that do not raise it
-    /// must not come here.
+    /// Processes the `counts` of an ACK frame that newly acknowledges `marked` marked packets, of which `foreign`
+    /// were sent on other paths. Returns true if it reports new congestion. Must only be called for frames that raise
+    /// the largest acknowledged packet number.
     pub(crate) fn on_ack(
         &mut self,
         (marked, foreign): (u64, u64),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_carries_marks() {
+    fn ecn_path_that_carries_marks() {
         let mut ecn = marked(9);
         assert!(ecn.marks());
         ecn.on_marked_sent();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_peers_that_do_not() {
+    fn ecn_paths_and_peers_that_do_not() {
         let cases = [
             ("no counts", 3, None),
             ("bleached", 3, counts(2, 0, 0)),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_drops_marked_packets() {
+    fn ecn_path_that_drops_marked_packets() {
         let mut ecn = marked(10);
         for _ in 0..9 {
             ecn.on_marked_lost();

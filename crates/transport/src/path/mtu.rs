@@ -7,15 +7,15 @@ use crate::Timestamp;
 /// Every QUIC path takes this (RFC 9000 s.14).
 pub(crate) const BASE_SIZE: u16 = 1200;
 
-/// RFC 8899 s.5.1.2, MAX_PROBES: a size that was lost so often does not fit.
+/// RFC 8899 s.5.1.2, MAX_PROBES: after this many lost probes, a size does not fit.
 const MAX_PROBES: u8 = 3;
 
 /// The search ends when so few bytes are left to gain.
 const CLOSE_ENOUGH: u16 = 20;
 
-/// Sizes looked for are multiples of this, in bytes, the block of AES-GCM: the rest of a block costs the cipher what several blocks do
-/// (docs/performance.md, "Whole blocks"). With a header of one block, as connection IDs of 13 bytes make it, and the tag, which is one, what is
-/// encrypted is whole blocks.
+/// The search only tries multiples of this, in bytes. It is the block size of AES-GCM, whose last, partial block
+/// costs as much as several blocks (docs/notebook/performance.md, "Whole blocks"). With connection IDs of 13 bytes,
+/// header and tag take one block each, so the encrypted part consists of whole blocks.
 const BLOCK: u16 = 16;
 
 /// RFC 8899 s.5.1.1, PMTU_RAISE_TIMER.
@@ -26,7 +26,7 @@ const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// if the path fails for a moment.
 const BLACK_HOLE_ROUNDS: u8 = 3;
 
-/// So many datagrams at least, in all these rounds: with few in each, chance may have taken them.
+/// Smallest number of lost datagrams in all these rounds. Fewer can be random losses.
 const BLACK_HOLE_LOSSES: u8 = 6;
 
 /// Searches how large datagrams on a path may be.
@@ -40,7 +40,7 @@ pub(crate) struct MtuDiscovery {
     max: u16,
     probe: Option<u16>,
     probes_lost: u8,
-    /// Time at which to search for a larger size again; none: not planned.
+    /// Time of the next search for a larger size. `None`: not planned.
     raise_at: Option<Timestamp>,
     /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
     arrived: Option<(Timestamp, u16)>,
@@ -79,7 +79,8 @@ impl MtuDiscovery {
         MtuDiscovery::starting_at(BASE_SIZE, max, true)
     }
 
-    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload or a few less, if it `searches`.
+    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload or a few less, if it
+    /// `searches`.
     pub(crate) fn starting_at(current: u16, max: u16, searches: bool) -> MtuDiscovery {
         let max = (max - max % BLOCK).max(current);
         MtuDiscovery {
@@ -106,8 +107,8 @@ impl MtuDiscovery {
         self.upper
     }
 
-    /// Larger datagrams are of use from now on. A probe costs a packet, its protection and a system call at either end, for
-    /// which a connection that says little has nothing.
+    /// Larger datagrams are of use from now on. A probe costs a packet, its protection and a system call at either
+    /// end, for which a connection that says little has nothing.
     #[inline]
     pub(crate) fn want(&mut self) {
         self.wanted = true;
@@ -119,8 +120,8 @@ impl MtuDiscovery {
         self.wanted || !self.searches
     }
 
-    /// Another connection found that the same path takes datagrams of so many bytes (RFC 8899 s.3, item 9): true if the size grew.
-    /// Sizes that were found to be too large here are not taken over.
+    /// Adopts the size that another connection found for the same path (RFC 8899 s.3, item 9), unless it was found to
+    /// be too large here. Returns true if the size grew.
     pub(crate) fn adopt(&mut self, size: u16) -> bool {
         let takes = self.searches && size > self.current && size <= self.upper;
         if takes {
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_fits() {
+    fn mtu_search_finds_the_largest_size() {
         for fits in [1200, 1201, 1280, 1400, 1452, 1471, 1472] {
             let (found, probes) = search(&mut wanted(1472), fits, START);
             assert!(found <= fits && fits - found < CLOSE_ENOUGH, "{fits}: {found}");
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_search_does_not_after_a_black_hole_either() {
+    fn mtu_fixed_size_does_not_search_after_a_black_hole() {
         let mut discovery = MtuDiscovery::starting_at(1400, 1400, false);
         discovery.want();
         assert_eq!(discovery.next_probe(START), None);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_again_later() {
+    fn mtu_search_is_repeated_later() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1300, START);
         assert_eq!(discovery.next_probe(START + Duration::from_secs(599)), None);
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_for_until_it_is_wanted() {
+    fn mtu_search_waits_until_it_is_wanted() {
         let mut discovery = MtuDiscovery::new(1472);
         assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (false, None));
         assert!(!discovery.is_resting(START), "it has to be asked again");
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_probe_is_no_proof() {
+    fn mtu_one_lost_probe_is_no_proof() {
         let mut discovery = wanted(1472);
         discovery.next_probe(START).unwrap();
         discovery.on_probe_lost();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_black_hole_is_left() {
+    fn mtu_black_hole_is_left() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         // Rounds of three datagrams: sent at once, given up by what a smaller one tells.
@@ -349,12 +350,12 @@ mod tests {
 
     /// A queue overflows: much of a flight is lost, and what is between arrives.
     #[test]
-    fn an_overflowing_queue_is_no_black_hole() {
+    fn mtu_overflowing_queue_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
             let sent = at(100 * round);
-            // The end of the flight arrives, and tells of all before it.
+            // The end of the flight arrives, and reveals the losses before it.
             discovery.on_acked(1472, sent);
             for _ in 0..200 {
                 assert!(!discovery.on_lost(at(100 * round + 50), 1472, sent));
@@ -364,7 +365,7 @@ mod tests {
 
     /// The path fails for a while, and takes a whole flight, however large.
     #[test]
-    fn a_lost_flight_is_no_black_hole() {
+    fn mtu_lost_flight_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for flight in 0..50 {
@@ -379,7 +380,7 @@ mod tests {
 
     /// Nothing at all gets through for long: that says nothing of sizes.
     #[test]
-    fn silence_is_no_black_hole() {
+    fn mtu_silence_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
@@ -387,9 +388,9 @@ mod tests {
         }
     }
 
-    /// What another connection found on the same path needs no probe; what did not get through here is not tried for that.
+    /// A size that another connection found on the same path needs no probe. A size that was lost here is not adopted.
     #[test]
-    fn what_another_found_is_taken_over() {
+    fn mtu_of_another_connection_is_adopted() {
         let mut discovery = wanted(1472);
         assert!(!discovery.adopt(0) && !discovery.adopt(1473));
         assert!(discovery.adopt(1472) && !discovery.adopt(1400));
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_limit_holds() {
+    fn mtu_limit_of_the_peer_holds() {
         let mut discovery = wanted(9000);
         discovery.on_peer_limit(1350);
         assert_eq!(search(&mut discovery, 9000, START).0, 1344);
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_looked_for_are_whole_blocks() {
+    fn mtu_probe_sizes_are_whole_blocks() {
         for (first, max, fits) in (1200..1240).flat_map(|first| {
             let most = (first..1290).chain([1452, 1471, 1472, 9000, u16::MAX]);
             most.flat_map(move |max| [first, first + 30, 1400, max].map(|fits| (first, max, fits)))

@@ -34,7 +34,7 @@ mod tests {
 
     /// RFC 3720 B.4.
     #[test]
-    fn examples_of_the_rfc() {
+    fn qlog_checksum_examples_of_the_rfc() {
         let ascending: Vec<u8> = (0..32).collect();
         for (bytes, expected) in [
             (&[0; 32][..], 0x8a91_36aa),

@@ -33,7 +33,7 @@ pub struct Event<'a> {
 pub enum EventKind<'a> {
     /// The connection is being opened, by a client, or taken on, by a server.
     ConnectionStarted {
-        /// Our address, as far as it is known.
+        /// Local address, if it is known.
         local: Option<IpAddr>,
         /// The peer's.
         remote: SocketAddr,
@@ -60,7 +60,7 @@ pub enum EventKind<'a> {
     },
     /// The spin bit of the packets that we send has changed.
     SpinBitUpdated(bool),
-    /// The event's path has these addresses; none: it is gone.
+    /// The event's path has these addresses. `None`: the path was removed.
     TupleAssigned(Option<(Option<IpAddr>, SocketAddr)>),
     /// Datagrams may be so large now, in bytes.
     MtuUpdated {
@@ -77,7 +77,7 @@ pub enum EventKind<'a> {
         client: bool,
         /// The server's, if a Version Negotiation packet told.
         theirs: Option<Versions<'a>>,
-        /// The one in use; none: there is none in common.
+        /// The version in use. `None` if there is no common version.
         chosen: Option<Version>,
     },
     /// The protocol that TLS agreed on.
@@ -106,7 +106,7 @@ pub enum EventKind<'a> {
     },
     /// A packet was not.
     PacketDropped {
-        /// As far as it could be told.
+        /// Packet type, if it is known.
         packet_type: Option<PacketType>,
         /// Bytes.
         length: usize,
@@ -158,7 +158,7 @@ pub enum EventKind<'a> {
         /// Now.
         new: &'static str,
     },
-    /// A timer was set, went off, or is not needed any more.
+    /// A timer was set, expired, or was cancelled.
     TimerUpdated {
         /// The timer.
         timer: Timer,
@@ -188,12 +188,12 @@ pub enum EventKind<'a> {
         old: Option<&'static str>,
         /// Now.
         new: &'static str,
-        /// Reason for the change, if it can be told.
+        /// Reason for the change, if it is known.
         trigger: Option<&'static str>,
     },
-    /// A packet was given up as lost.
+    /// A packet was declared lost.
     PacketLost(Lost),
-    /// The content of a lost packet is to be sent again.
+    /// The content of a lost packet will be sent again.
     MarkedForRetransmit(&'a [Retransmitted]),
     /// ECN validation went on.
     EcnStateUpdated {
@@ -245,11 +245,11 @@ pub enum Timer {
 /// Change of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerChange {
-    /// It goes off in so long.
+    /// The timer expires after this time.
     Set(Duration),
     /// It went off.
     Expired,
-    /// It is not waited for any more.
+    /// The timer was cancelled.
     Cancelled,
 }
 
@@ -273,11 +273,11 @@ pub struct KeyChange {
     pub client: bool,
     /// Of 1-RTT keys: how many updates they are from the first.
     pub phase: Option<u64>,
-    /// Side that caused the change; none: TLS did.
+    /// Side that caused the change. `None`: TLS did.
     pub trigger: Option<Initiator>,
 }
 
-/// Metrics of a path; none: as before.
+/// Metrics of a path. `None`: unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Metrics {
     /// The least round-trip time.
@@ -309,7 +309,7 @@ pub struct Lost {
     pub number: u64,
     /// It was sent to find out whether its size gets through.
     pub mtu_probe: bool,
-    /// By which threshold; none: it cannot be told.
+    /// The threshold that was exceeded. `None` if it is unknown.
     pub trigger: Option<&'static str>,
 }
 

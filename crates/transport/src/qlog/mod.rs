@@ -9,9 +9,12 @@
 //! * [`Trace`]: writes a line for each packet, for people;
 //! * `checksum.rs`: CRC32c, by which packets are found in their datagrams.
 //!
-//! A log tells who talked to whom, when, how much, and by which connection IDs. It does not hold what
-//! was said (stream data, datagrams, TLS messages), nor keys, tokens or stateless reset tokens: see
-//! the security considerations of the main schema.
+//! A log has the addresses, times, amounts of data and connection IDs of a connection. It does not have the content
+//! (stream data, datagrams, TLS messages), keys, tokens or stateless reset tokens: see the security considerations of
+//! the main schema.
+//!
+//! Events are this crate's own types, which borrow from the connection. The `qlog` crate's events own their
+//! strings and vectors, so each frame would have to be converted.
 
 mod checksum;
 mod event;

@@ -30,7 +30,7 @@ pub enum Form<'a> {
         scid: ConnectionId,
         /// Bytes of packet number and protected payload.
         length: usize,
-        /// Of an Initial packet; empty: none.
+        /// Token of an Initial packet. Empty without a token.
         token: &'a [u8],
     },
     /// Of 1-RTT packets.
@@ -43,8 +43,8 @@ pub enum Form<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Of a packet whose header is not protected (any more); `packet` has room for the tag. None:
-    /// it is no packet of ours.
+    /// Reads the header of a packet without header protection. `packet` includes room for the tag. Returns `None` if
+    /// the header is invalid.
     pub(crate) fn read(packet: &'a [u8], number: u64, dcid_len: usize) -> Option<Header<'a>> {
         let first = *packet.first()?;
         let number_length = (first & 3) + 1;
@@ -101,7 +101,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
     /// Bytes on the wire, header and tag included.
     pub length: usize,
-    /// The exponent by which its ACK Delay is to be read (RFC 9000 s.18.2).
+    /// Exponent of the packet's ACK Delay fields (RFC 9000 s.18.2).
     pub ack_delay_exponent: u8,
     /// The CRC32c of the datagram it came or went in.
     pub checksum: u32,
@@ -110,7 +110,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// The frames, up to the first that cannot be read; one of a type nobody knows is the last.
+    /// Returns the frames up to the first malformed one. A frame of an unknown type is the last.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         Frames::new(self.payload).into_iter().flatten().map_while(Result::ok)
     }

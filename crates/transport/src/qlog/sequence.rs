@@ -115,13 +115,13 @@ impl<W: Write> JsonSeq<W> {
         made
     }
 
-    /// At most about so many more bytes: the event that would be beyond is replaced by a note
-    /// (`loglevel:warning`, main schema s.9.1), and nothing is written after that.
+    /// Limits the log to about this many more bytes. The first event beyond the limit is replaced by a note
+    /// (`loglevel:warning`, main schema s.9.1), and nothing is written after it.
     pub fn limit(&mut self, bytes: u64) {
         self.left = bytes;
     }
 
-    /// Error that stopped the writing; none: there was none.
+    /// Returns the error that stopped the log, or `None`.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
@@ -131,7 +131,7 @@ impl<W: Write> JsonSeq<W> {
         self.writer
     }
 
-    /// False: it would leave less than `keep` bytes.
+    /// Writes a record. Returns false if it would leave less than `keep` bytes.
     fn write(&mut self, record: &impl serde::Serialize, keep: u64) -> bool {
         if self.error.is_some() {
             return true;
@@ -196,7 +196,7 @@ mod tests {
 
     /// `date -u -d @N +%FT%T`.
     #[test]
-    fn dates() {
+    fn qlog_dates() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (68_255_999, "1972-02-29T23:59:59.007Z"),
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Takes so many bytes.
+    /// A disk with room for this many bytes.
     struct Disk(usize, Vec<u8>);
 
     impl Write for Disk {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_ends_it() {
+    fn qlog_full_disk_ends_the_log() {
         let write = |size| {
             let mut log = JsonSeq::new(Disk(size, Vec::new()), &header());
             for _ in 0..10 {
@@ -263,7 +263,7 @@ mod tests {
 
     /// Whatever the limit, records are whole, and the last says why there are no more.
     #[test]
-    fn a_full_file_says_so() {
+    fn qlog_full_file_says_so() {
         for limit in [0, 100, NOTE, 500, 1000, 2345] {
             let mut log = JsonSeq::new(Vec::new(), &header());
             let before = log.writer.len();

@@ -36,7 +36,7 @@ impl<W: Write> Trace<W> {
         Trace { writer, zero, error: None }
     }
 
-    /// Error that stopped the writing; none: there was none.
+    /// Returns the error that stopped the log, or `None`.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
@@ -237,7 +237,7 @@ fn ack(
     if ack.range_count() > MAX_RANGES as u64 {
         f.write_str(",...")?;
     }
-    // RFC 9000 s.13.2.5: it says something in 1-RTT packets alone.
+    // RFC 9000 s.13.2.5: the field has a meaning only in 1-RTT packets.
     if packet_type == PacketType::OneRtt {
         write!(f, " {:?}", ack.delay(exponent))?;
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn lines() {
+    fn qlog_text_lines() {
         // ACK of 5, 3 to 0, after 1000 * 8 microseconds; STREAM 4 from 64 with FIN; PADDING.
         let frames = [&[2, 5, 0x43, 0xe8, 1, 0, 0, 3][..], &[0x0f, 4, 0x40, 64, 1, b'x', 0, 0]];
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_paths() {
+    fn qlog_text_of_multipath_frames() {
         let frames = [
             // PATH_ACK of path 2: 5, 3 to 0, after 1000 * 8 microseconds.
             &[0x3e, 2, 5, 0x43, 0xe8, 1, 0, 0, 3][..],
@@ -312,7 +312,7 @@ mod tests {
 
     /// Text from the peer cannot break lines or drive a terminal.
     #[test]
-    fn a_reason_with_control_characters() {
+    fn qlog_text_of_a_reason_with_control_characters() {
         let close = [&[0x1d, 7, 6][..], b"a\n\x1b[1m"].concat();
         assert_eq!(
             line(EventKind::PacketReceived(packet(&close))),

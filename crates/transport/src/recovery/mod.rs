@@ -43,25 +43,26 @@ const SKIPPED_RANGES: usize = 64;
 /// be acknowledged, and a peer that sends much and says little would have us keep them all.
 const SILENT: usize = 64;
 
-/// Packet numbers from the oldest packet in flight to the next that is sent, beside two for each in flight, beyond which the oldest is
-/// given up. Packets in flight lie close together unless the peer leaves the oldest without a word for ever.
+/// Limit on the span of packet numbers in flight, in addition to two for each packet in flight. Beyond it, the oldest
+/// packet is declared lost. Only a peer that never acknowledges the oldest packet gets here.
 const SPARE_NUMBERS: usize = 4096;
 
 /// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
-    /// So many packets before the largest acknowledged.
+    /// Packet threshold: a packet this far below the largest acknowledged one is lost.
     pub packets: u64,
-    /// Sent so long ago, if something later was acknowledged.
+    /// Time threshold: a packet sent this long ago is lost, if a later one was acknowledged.
     pub delay: Duration,
 }
 
 /// Packets that an ACK frame acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Acked<C> {
-    /// Packets newly acknowledged, from the highest number down: as many together as are of one run, with the number of the first.
+    /// Packets newly acknowledged, from the highest number down: as many together as are of one run, with the number
+    /// of the first.
     pub packets: Vec<(u64, SentPacket<C>)>,
-    /// Packets among the acknowledged that had been given up as lost.
+    /// Number of acknowledged packets that had been declared lost.
     pub spurious: u64,
 }
 
@@ -132,7 +133,7 @@ impl<C: Content> LossDetector<C> {
         self.largest_acked
     }
 
-    /// Time at which the next packet will count as lost; none: no packet waits for that.
+    /// Returns the time at which the next packet will be declared lost, or `None`.
     pub(crate) fn loss_time(&self) -> Option<Timestamp> {
         self.loss_time
     }
@@ -179,15 +180,15 @@ impl<C: Content> LossDetector<C> {
         }
     }
 
-    /// Gives back memory that nothing is in; packets that are sent later make it anew. Those that elicit no acknowledgement
-    /// are forgotten: what they acknowledged is told again with what comes next.
-    pub(crate) fn rest(&mut self) {
+    /// Releases unused memory. Packets that elicit no acknowledgment are forgotten. Later packets repeat their
+    /// acknowledgments.
+    pub(crate) fn shrink(&mut self) {
         for number in std::mem::take(&mut self.silent) {
             self.sent.remove(number);
         }
-        self.sent.rest();
-        self.lost.rest();
-        self.skipped.rest();
+        self.sent.shrink();
+        self.lost.shrink();
+        self.skipped.shrink();
     }
 
     /// Number of packets that elicit no acknowledgement sent since the last one that does.
@@ -195,8 +196,8 @@ impl<C: Content> LossDetector<C> {
         self.silent_since
     }
 
-    /// True if the oldest packet has been in flight for so long that it is given up, whatever was
-    /// acknowledged since; [`LossDetector::detect_lost`] does it.
+    /// Returns true if the span of packet numbers in flight exceeds its limit, so that [`LossDetector::detect_lost`]
+    /// declares the oldest packet lost.
     pub(crate) fn is_overgrown(&self) -> bool {
         self.sent.span() > SPARE_NUMBERS + 2 * self.sent.len()
     }

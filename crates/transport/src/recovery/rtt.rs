@@ -65,12 +65,12 @@ impl RttEstimator {
         self.min = self.latest;
     }
 
-    /// For whoever estimates by other means.
+    /// Overrides the smoothed RTT, for a hook.
     pub fn set_smoothed(&mut self, smoothed: Duration) {
         self.smoothed = smoothed;
     }
 
-    /// For whoever estimates by other means.
+    /// Overrides the RTT variation, for a hook.
     pub fn set_variation(&mut self, variation: Duration) {
         self.variation = variation;
     }
@@ -95,7 +95,7 @@ impl RttEstimator {
         self.variation
     }
 
-    /// Time at which the first sample came; none: there is no sample yet.
+    /// Returns the time of the first sample, or `None` before it.
     pub fn first_sample(&self) -> Option<Timestamp> {
         self.first_sample
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sample_replaces_the_assumption() {
+    fn rtt_first_sample_replaces_the_assumption() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         assert_eq!(rtt.pto_base(), ms(333) + 4 * ms(333) / 2);
         // No delay is taken off the first sample (RFC 9002 s.5.3).
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_delay_counts_only_down_to_the_minimum() {
+    fn rtt_subtracts_the_peers_delay_down_to_the_minimum() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         rtt.update(Timestamp::START, ms(100), Duration::ZERO);
         rtt.update(Timestamp::START, ms(140), ms(20));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_peer_cannot_bring_it_to_nothing() {
+    fn rtt_false_delays_cannot_reduce_it_to_zero() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         for _ in 0..100 {
             rtt.update(Timestamp::START, Duration::ZERO, Duration::MAX);

@@ -1,8 +1,8 @@
 //! Packets in flight of one packet number space.
 //!
-//! Bulk data leaves in batches of packets that differ in nothing but their number and where in the stream their data lies. One
-//! record stands for such a *run* of packets, so that a sender with thousands in flight writes, and waits for, a small part of the
-//! memory that one record for each would take, and what acknowledges them all is done once.
+//! Bulk data leaves in batches of packets that differ in nothing but their number and where in the stream their data
+//! lies. One record stands for such a *run* of packets, so that a sender with thousands in flight writes, and waits
+//! for, a small part of the memory that one record for each would take, and what acknowledges them all is done once.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -34,8 +34,8 @@ pub(crate) struct SentPacket<C> {
 
 /// Content of packets, as far as runs are concerned.
 pub(crate) trait Content {
-    /// Takes in the content of the packet behind a run of so many packets of which this is the content, if that of each can still be
-    /// told from it; false: it cannot.
+    /// Merges the content of the next packet into the content of a run of `count` packets. Returns false if the
+    /// contents of the single packets could not be separated afterwards.
     fn take_in(&mut self, count: u16, next: &Self) -> bool;
 
     /// Content of `count` packets, from the one at place `from`, of a run of `all`.
@@ -71,7 +71,7 @@ impl<C> SentPacket<C> {
 }
 
 impl<C: Content> SentPacket<C> {
-    /// Takes in a packet that was sent right behind the run, if it is one more of it; false: it is not.
+    /// Adds a packet that was sent directly after the run, if it fits. Returns false if not.
     #[inline(always)]
     fn take_in(&mut self, next: &SentPacket<C>) -> bool {
         let follows = self.time_sent == next.time_sent
@@ -85,7 +85,7 @@ impl<C: Content> SentPacket<C> {
         follows
     }
 
-    /// So many of its packets, from the one at place `from`.
+    /// Returns `count` packets of the run, beginning with the packet at index `from`.
     fn part(&self, from: u16, count: u16) -> SentPacket<C> {
         let (delivery, content) =
             (self.delivery_at(from), self.content.part(self.count, from, count));
@@ -132,7 +132,7 @@ struct Run<C> {
     first: u64,
     /// A bit for each packet that is still in flight, of the first one the lowest.
     left: u64,
-    /// All its packets, whether they are left or not; none: none is left.
+    /// All packets of the run, including those that were removed. `None` if all were removed.
     packets: Option<SentPacket<C>>,
 }
 
@@ -141,7 +141,7 @@ impl<C: Content> Run<C> {
         Run { first, left: 1, packets: Some(packet) }
     }
 
-    /// Takes in the packet of this number, if it is one more of the run; false: it is not.
+    /// Adds the packet with this number, if it continues the run. Returns false if not.
     #[inline(always)]
     fn add(&mut self, number: u64, next: &SentPacket<C>) -> bool {
         let Some(run) = &mut self.packets else { return false };
@@ -154,8 +154,8 @@ impl<C: Content> Run<C> {
         added
     }
 
-    /// Takes out those of its packets that are in a range of numbers, from the highest down, and hands them to `take`, as many at once
-    /// as follow each other, with the number of their first. Returns how many.
+    /// Takes out those of its packets that are in a range of numbers, from the highest down, and hands them to
+    /// `take`, as many at once as follow each other, with the number of their first. Returns how many.
     #[inline]
     fn remove(
         &mut self,
@@ -254,11 +254,11 @@ impl<C> SentPackets<C> {
     }
 
     /// Gives back memory that no packet is in.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.runs.shrink_to_fit();
     }
 
-    /// Place of the run that a number would be in; none: it is below all.
+    /// Returns the index of the run that could contain a number, or `None` if the number is below all runs.
     #[inline]
     fn place_of(&self, number: u64) -> Option<usize> {
         // Mostly the oldest are acknowledged.
@@ -306,8 +306,8 @@ impl<C: Content> SentPackets<C> {
         found
     }
 
-    /// Takes out those of a range of numbers, from the highest down, and hands them to `take`, as many at once as are of one run, with
-    /// the number of their first. The work is bounded by the records in the range.
+    /// Takes out those of a range of numbers, from the highest down, and hands them to `take`, as many at once as are
+    /// of one run, with the number of their first. The work is bounded by the records in the range.
     pub(crate) fn remove_range(
         &mut self,
         range: RangeInclusive<u64>,

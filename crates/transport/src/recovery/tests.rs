@@ -45,7 +45,7 @@ fn numbers(packets: &[(u64, SentPacket<()>)]) -> Vec<u64> {
 const RFC: Thresholds = Thresholds { packets: PACKET_THRESHOLD, delay: ms(112) };
 
 #[test]
-fn three_packets_later_is_lost_and_two_is_not() {
+fn loss_after_three_later_packets_and_not_two() {
     let mut detector = flight(5);
     let acked = detector.on_ack([3..=3].into_iter()).unwrap();
     assert_eq!(numbers(&acked.packets), [3]);
@@ -60,13 +60,13 @@ fn three_packets_later_is_lost_and_two_is_not() {
 }
 
 #[test]
-fn nothing_is_lost_before_anything_is_acknowledged() {
+fn loss_is_not_declared_before_an_acknowledgement() {
     let mut detector = flight(100);
     assert!(detector.detect_lost(at(1_000_000), RFC).is_empty());
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_a_lie() {
+fn ack_of_an_unsent_packet_is_an_error() {
     let mut detector = flight(3);
     assert_eq!(detector.on_ack([2..=3].into_iter()).unwrap_err(), NeverSent(3));
     detector.on_packet_sent(5, packet(at(9)));
@@ -77,7 +77,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_a_lie() {
 }
 
 #[test]
-fn what_comes_late_was_not_lost() {
+fn loss_that_was_spurious_is_noticed() {
     let mut detector = flight(10);
     detector.on_ack([9..=9].into_iter()).unwrap();
     assert_eq!(detector.detect_lost(at(10), RFC).len(), 7);
@@ -88,7 +88,7 @@ fn what_comes_late_was_not_lost() {
 }
 
 #[test]
-fn a_sample_comes_from_the_largest_if_it_is_new() {
+fn rtt_sample_is_of_the_largest_if_newly_acknowledged() {
     let mut detector = flight(4);
     let acked = detector.on_ack([1..=1].into_iter()).unwrap();
     assert_eq!(acked.rtt_sample(1).map(|packet| packet.time_sent), Some(at(1)));
@@ -102,7 +102,7 @@ fn a_sample_comes_from_the_largest_if_it_is_new() {
 
 /// The example of RFC 9002 s.7.6.3.
 #[test]
-fn persistent_congestion_as_in_the_rfc() {
+fn loss_persistent_congestion_as_in_the_rfc() {
     let second = 1000;
     let sent = [0, 1, 2, 3, 4, 5, 6, 8, 12].map(|s| at(second + s * second));
     // Packet 9 is acknowledged at t = 12.2; 2 to 8 are lost then.
@@ -119,7 +119,7 @@ fn persistent_congestion_as_in_the_rfc() {
 }
 
 #[test]
-fn a_probe_repeats_the_oldest_that_elicit_an_acknowledgement() {
+fn pto_probe_repeats_the_oldest_ack_eliciting_packets() {
     let mut detector = flight(3);
     detector.on_packet_sent(3, SentPacket { ack_eliciting: false, ..packet(at(3)) });
     detector.on_packet_sent(4, packet(at(4)));

@@ -13,7 +13,7 @@ use crate::Timestamp;
 pub(crate) enum Due {
     /// A packet counts as lost.
     Loss,
-    /// A probe is to be sent.
+    /// A PTO: a probe must be sent.
     Probe,
 }
 
@@ -26,8 +26,7 @@ pub(crate) struct LossTimer<S> {
 }
 
 impl<S: Copy + Ord> LossTimer<S> {
-    /// The timer for the packet that counts as lost first, by the loss time of each space; none: no packet waits for
-    /// that.
+    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss time.
     pub(crate) fn of_losses(
         times: impl Iterator<Item = (S, Option<Timestamp>)>,
     ) -> Option<LossTimer<S>> {
@@ -63,7 +62,7 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         ProbeTimer { confirmed, since, backoff, first: None }
     }
 
-    /// Time from which the probe timeout of a space counts; none: it has nothing to probe for.
+    /// Returns the time from which the PTO of a space counts, or `None` if it needs no probe.
     pub(crate) fn counts_from(&self, space: ProbeState) -> Option<Timestamp> {
         // RFC 9002 s.6.2.1: what the handshake lacks comes first.
         if space.application && !self.confirmed {
@@ -85,9 +84,9 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
     }
 
-    /// Time from which the probe timeout of a client counts that has nothing in flight, and whose server may not have
-    /// validated its address yet (`unvalidated`): the server may be unable to send (RFC 9002 s.6.2.2.1). None: there
-    /// is no need for it.
+    /// Returns the time from which the PTO counts of a client with nothing in flight whose server may not have
+    /// validated its address (`unvalidated`), so that the server may be unable to send (RFC 9002 s.6.2.2.1). `None`
+    /// if no PTO is needed.
     pub(crate) fn anti_deadlock(&self, unvalidated: bool) -> Option<Timestamp> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }
@@ -112,7 +111,7 @@ mod tests {
         ProbeState { application: false, last_ack_eliciting: None, held: false };
 
     #[test]
-    fn the_first_loss_is_waited_for_and_of_two_that_of_the_first_space() {
+    fn loss_timer_is_the_earliest_of_all_spaces() {
         let of = |times: [Option<u32>; 3]| {
             let times = times.map(|time| time.map(at));
             LossTimer::of_losses((0..).zip(times)).map(|timer| (timer.at, timer.space, timer.due))
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_timeout_counts_from_the_last_packet_and_its_backoff_multiplies_it() {
+    fn pto_counts_from_the_last_packet_and_doubles() {
         let mut probes = ProbeTimer::new(true, at(1), 4);
         let sent = ProbeState { last_ack_eliciting: Some(at(10)), ..EMPTY };
         assert_eq!(probes.counts_from(EMPTY), None, "nothing is in flight");
@@ -140,13 +139,13 @@ mod tests {
             probes.clone().timer().map(|timer| (timer.at, timer.space)),
             Some((at(13), 'h'))
         );
-        // Of two at once the lesser name.
+        // Two at the same time: the lower name.
         probes.add('a', at(9), SECOND);
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(13), 'a')));
     }
 
     #[test]
-    fn application_data_waits_for_the_handshake() {
+    fn pto_of_application_data_waits_for_the_handshake() {
         let data = ProbeState { application: true, last_ack_eliciting: Some(at(5)), held: true };
         let before = ProbeTimer::<u8>::new(false, at(1), 1);
         assert_eq!(before.counts_from(data), None);
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_window_holds_back_counts_from_the_last_sign_of_life() {
+    fn pto_counts_from_the_last_activity_if_the_window_is_full() {
         let probes = ProbeTimer::<u8>::new(false, at(1), 1);
         let held = ProbeState { held: true, ..EMPTY };
         assert_eq!(probes.counts_from(held), Some(at(1)));
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_nothing_in_flight_probes_for_a_server_that_may_not_send() {
+    fn pto_of_a_client_with_nothing_in_flight() {
         let mut probes = ProbeTimer::new(false, at(1), 2);
         assert_eq!(probes.anti_deadlock(false), None);
         assert_eq!(probes.anti_deadlock(true), Some(at(1)));

@@ -6,18 +6,18 @@ use std::ops::Range;
 use super::pages::{PAGE, Page, Pages};
 use super::pieces::{Piece, Pieces};
 use super::place::BEFORE;
+use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
-use crate::rested::Buffer;
 
 /// Gaps that are always allowed, however little has arrived.
 const FREE_GAPS: usize = 64;
 
-/// Beyond those, one gap for so many bytes waiting. Loss leaves whole datagrams between gaps, so
-/// only somebody who cuts the data up to cost memory gets there.
+/// Beyond those, one gap is permitted for this many waiting bytes. Loss leaves whole datagrams between gaps, so only an
+/// attacker that splits the data exceeds it.
 const BYTES_PER_GAP: u64 = 512;
 
-/// The data would leave more gaps than it is worth. The packet it came in is to be treated as lost:
-/// the peer will send it again, when the gaps are filled.
+/// The data would create too many gaps. Its packet must be treated as lost. The peer sends the data again, when the
+/// gaps are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFragmented;
 
@@ -74,12 +74,12 @@ impl Assembler {
     }
 
     /// Gives back memory that has nothing in it.
-    pub(crate) fn rest(&mut self) {
-        self.waiting.rest();
+    pub(crate) fn shrink(&mut self) {
+        self.waiting.shrink();
     }
 
-    /// Takes in data; how much of it is new. What arrived before is not compared with what comes
-    /// again (RFC 9000 s.2.2 allows either).
+    /// Inserts data. Returns how many bytes are new. Repeated data is not compared with the earlier data (RFC 9000
+    /// s.2.2 permits this).
     ///
     /// # Errors
     /// [`TooFragmented`]; nothing has changed then.
@@ -109,8 +109,8 @@ impl Assembler {
         Ok(fresh)
     }
 
-    /// Takes in data that goes on where all that has arrived ends, if nothing before that is missing; false, and nothing
-    /// done: something is.
+    /// Appends data that directly follows all received data, if nothing is missing before it. Otherwise returns false
+    /// and changes nothing.
     #[inline]
     pub(crate) fn append(&mut self, pages: &mut Pages, offset: u64, data: &[u8]) -> bool {
         if !self.extend(offset, data.len() as u64) {
@@ -120,7 +120,7 @@ impl Assembler {
         true
     }
 
-    /// Takes note of data that goes on where all that has arrived ends, as [`Assembler::append`].
+    /// Records data that directly follows all received data, like [`Assembler::append`].
     #[inline]
     fn extend(&mut self, offset: u64, length: u64) -> bool {
         match self.waiting.min() {
@@ -138,8 +138,8 @@ impl Assembler {
         true
     }
 
-    /// Memory for data that goes on where all that has arrived ends, with [`BEFORE`] bytes before it, which may wait to be read;
-    /// none: not all of it is in one page that is there already, or something before is missing.
+    /// Returns memory for data that directly follows all received data, with [`BEFORE`] bytes before it, which may be
+    /// unread data. Returns `None` if not all of it is in one allocated page, or if earlier data is missing.
     #[inline]
     pub(crate) fn place(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
         let goes_on = match self.waiting.first() {
@@ -179,7 +179,7 @@ impl Assembler {
         }
     }
 
-    /// The next bytes to read, as many as lie side by side; empty when there are none.
+    /// Returns the next contiguous bytes to read. Empty if no bytes can be read.
     pub(crate) fn chunk(&self) -> &[u8] {
         let within = (self.read - self.base) as usize;
         let count = self.readable().min((PAGE - within) as u64) as usize;
@@ -245,8 +245,9 @@ impl Assembler {
         count
     }
 
-    /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a page with
-    /// data that is not read is copied, and taken only if there is no other: where more is read soon that saves the copy.
+    /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a
+    /// page with data that is not read is copied, and taken only if there is no other: where more is read soon that
+    /// saves the copy.
     pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
         let there = self.readable().min(limit as u64) as usize;
         to.expect(pages.owner(), there.div_ceil(PAGE) + 1);
@@ -284,7 +285,7 @@ impl Assembler {
         count
     }
 
-    /// Gives up all that has arrived, for a stream that was reset or is not wanted.
+    /// Discards all received data of a stream that has been reset or stopped.
     pub(crate) fn clear(&mut self, pages: &mut Pages) {
         self.give_back(pages);
         *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };
@@ -312,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn any_order_any_overlap_any_read_sizes() {
+    fn stream_assembler_any_order_any_overlap_any_read_sizes() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         let (pool, mut placed) = (PagePool::new(), 0);
         for _ in 0..40 {
-            // Of others, whose data must not show.
+            // Another connection, whose data must not be visible.
             let mut others = pool.for_another();
             let used: Vec<Page> = (0..8).map(|_| others.take()).collect();
             for mut page in used {
@@ -343,7 +344,7 @@ mod tests {
                 let mut place = assembler.place(start, frame.len()).filter(|_| rng.random());
                 let used = rng.random_bool(0.7);
                 if let Some(place) = &mut place {
-                    // A packet that does not open leaves what it will, which nobody reads.
+                    // A packet that fails to decrypt leaves arbitrary bytes, which are never read.
                     place[BEFORE..].copy_from_slice(&if used {
                         frame.clone()
                     } else {
@@ -387,7 +388,7 @@ mod tests {
 
     /// Data that one connection received is not in the memory that another gets, read or given up, in order or not.
     #[test]
-    fn nothing_of_one_connection_is_in_the_memory_of_another() {
+    fn stream_assembler_has_no_data_of_other_connections() {
         let pool = PagePool::new();
         let (mut own, mut other) = (pool.for_another(), pool.for_another());
         let (own, other) = (&mut own, &mut other);
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn tiny_frames_far_apart_cost_no_more_than_the_window() {
+    fn stream_assembler_tiny_frames_cost_no_more_than_the_window() {
         let window = 1 << 20;
         let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         let mut refused = 0;
@@ -427,7 +428,7 @@ mod tests {
         }
         assert!(refused > window / 4, "{refused}");
         assert!(assembler.memory() < window as usize + 2 * PAGE, "{}", assembler.memory());
-        // What was refused is taken when it fills the gaps.
+        // Data that was refused is accepted when it fills the gaps.
         for offset in (0..window).step_by(1024) {
             assembler.insert(pages, offset, &[0; 1024]).unwrap();
         }
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn losing_every_other_datagram_is_no_fragmentation() {
+    fn stream_assembler_loss_of_every_other_datagram_is_no_fragmentation() {
         let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         for number in (1..20_000u64).step_by(2) {
             assembler.insert(pages, number * 1200, &[0; 1200]).unwrap();
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_does_not_come_again() {
+    fn stream_assembler_ignores_what_was_read() {
         let (mut assembler, pages) = (Assembler::default(), &mut Pages::default());
         assert_eq!(assembler.insert(pages, 0, b"hello"), Ok(5));
         let mut buffer = [0; 3];
@@ -455,9 +456,10 @@ mod tests {
         assert_eq!((assembler.readable(), assembler.read_offset()), (0, 3));
     }
 
-    /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by itself.
+    /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by
+    /// itself.
     #[test]
-    fn data_is_taken_with_its_memory() {
+    fn stream_assembler_data_is_taken_with_its_memory() {
         let pool = PagePool::new();
         let (mut assembler, mut pages) = (Assembler::default(), pool.for_another());
         let pages = &mut pages;
@@ -488,7 +490,7 @@ mod tests {
         let mut other = pool.for_another();
         pieces.give_back(&mut other);
         assembler.clear(pages);
-        pages.rest();
+        pages.shrink();
         assert_eq!(pool.count(), 2, "those that went back where they are from");
     }
 }

@@ -19,13 +19,13 @@ pub(super) struct ReceiveWindow {
     read: u64,
     size: u64,
     max_size: u64,
-    /// Time at which the measurement of the reader's rate began, and the bytes read by then; none: not begun.
+    /// Start of the measurement of the reader's rate, and the bytes read by then. `None` before it begins.
     epoch: Option<(Timestamp, u64)>,
 }
 
-/// The part of the window that is used up when the peer is told of a higher limit.
+/// Fraction of the window after which the peer gets a higher limit: a fourth.
 const PART: u64 = 4;
-/// A window doubles if this part of it is read within so many round trips.
+/// A window doubles if this fraction of it is read within this many round trips.
 const EPOCH_RTTS: u32 = 2;
 
 impl ReceiveWindow {
@@ -44,12 +44,12 @@ impl ReceiveWindow {
         self.size
     }
 
-    /// The application read, or gave up, so many bytes.
+    /// Records that the application has read or discarded this many bytes.
     pub(super) fn on_read(&mut self, bytes: u64) {
         self.read += bytes;
     }
 
-    /// True if the peer should be told of a higher limit: a quarter of the window is used up.
+    /// Returns true if the peer should get a higher limit, because a fourth of the window is used.
     pub(super) fn wants_update(&self) -> bool {
         self.limit.saturating_sub(self.read) <= self.size - self.size / PART
     }
@@ -68,8 +68,8 @@ impl ReceiveWindow {
         self.raise(self.read.saturating_add(self.size))
     }
 
-    /// Makes the window at least so large, as far as it may grow; whether it grew, and the peer should be
-    /// told.
+    /// Enlarges the window to at least this size, within its maximum. Returns true if it grew, so that the peer
+    /// should get a higher limit.
     pub(super) fn ensure(&mut self, size: u64) -> bool {
         let size = size.min(self.max_size);
         let grows = size > self.size;
@@ -91,7 +91,7 @@ impl ReceiveWindow {
 pub(super) struct SendWindow {
     limit: u64,
     used: u64,
-    /// The limit that the peer was told we are blocked at.
+    /// The limit that was reported as blocked to the peer.
     told: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ impl SendWindow {
         self.limit.saturating_sub(self.used)
     }
 
-    /// So many bytes were sent for the first time.
+    /// Records that bytes were sent for the first time.
     pub(super) fn on_sent(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }
@@ -134,8 +134,8 @@ impl SendWindow {
         self.room() == 0 && self.told != Some(self.limit)
     }
 
-    /// The limit to put into DATA_BLOCKED or STREAM_DATA_BLOCKED, once for each limit
-    /// (RFC 9000 s.4.1); none: not blocked, or told already.
+    /// Returns the limit for DATA_BLOCKED or STREAM_DATA_BLOCKED, once for each limit (RFC 9000 s.4.1). `None` if the
+    /// sender is not blocked, or if the limit was already reported.
     pub(super) fn blocked(&mut self) -> Option<u64> {
         if !self.is_blocked_untold() {
             return None;
@@ -144,7 +144,7 @@ impl SendWindow {
         self.told
     }
 
-    /// The frame that told of it was lost.
+    /// Reports the limit again, because the frame was lost.
     pub(super) fn on_blocked_lost(&mut self, limit: u64) {
         if self.told == Some(limit) {
             self.told = None;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_to_what_the_reader_needs() {
+    fn flow_control_window_grows_with_the_reader() {
         // 1 byte a microsecond over 100 ms: 100 kB in flight.
         let needed = 1000 * 100;
         let size = read_at(1000, 100 << 20);
@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_read_is_nothing_more() {
+    fn flow_control_window_stays_if_nothing_is_read() {
         let window = ReceiveWindow::new(1000, 1 << 20);
         assert!(!window.wants_update());
     }
 
     #[test]
-    fn blocked_is_said_once_a_limit() {
+    fn flow_control_blocked_is_reported_once_a_limit() {
         let mut window = SendWindow::new(100);
         assert_eq!(window.blocked(), None);
         window.on_sent(100);

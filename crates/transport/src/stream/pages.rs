@@ -1,17 +1,16 @@
-//! Memory for what arrives, in pages, and pools of pages.
+//! Memory for received data, in pages, and pools of pages.
 //!
-//! A pool is the caller's: an [`crate::Endpoint`] has one for all its connections, a connection without
-//! endpoint its own. What a connection received cannot come out of another: each page in a pool is remembered with
-//! whose it was, and overwritten with zeros before somebody else gets it. Most go back to where they came from, and are
-//! not overwritten.
+//! An [`crate::Endpoint`] has one pool for all its connections. A connection without an endpoint has its own. Data of
+//! one connection is never visible to another: the pool remembers the owner of each page, and fills the page with
+//! zeros before another connection gets it. Most pages return to their owner and are not overwritten.
 //!
-//! The pool has a lock, and to take one waits until all that was written before is in the cache. So a connection takes several
-//! pages at a time ([`Pages`]) and keeps those that were read out for what comes next. When nothing waits in its streams any
-//! more, all go back.
+//! The pool has a lock, and locking waits until earlier stores have reached the cache. So a connection takes several
+//! pages at a time ([`Pages`]), and keeps free pages for later data. It returns all of them when no data waits in its
+//! streams.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::rested::{Seldom, Unmade};
+use crate::lazy::{LazyBox, StaticDefault};
 
 /// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
 /// a stream takes at most its flow control window and one page.
@@ -72,7 +71,7 @@ impl PagePool {
         let mut inner = lock(&self.0);
         let owner = Owner(inner.next);
         inner.next += 1;
-        Pages { pool: Some((PagePool(Arc::clone(&self.0)), owner)), stock: Seldom::default() }
+        Pages { pool: Some((PagePool(Arc::clone(&self.0)), owner)), stock: LazyBox::default() }
     }
 
     /// Number of free pages in the pool.
@@ -92,7 +91,7 @@ fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
 pub(crate) struct Pages {
     pool: Option<(PagePool, Owner)>,
     /// In a box of its own, which a connection at rest does not have.
-    stock: Seldom<Stock>,
+    stock: LazyBox<Stock>,
 }
 
 #[derive(Debug, Default)]
@@ -105,12 +104,12 @@ struct Stock {
     most: usize,
 }
 
-impl Unmade for Stock {
-    const UNMADE: &'static Stock = &Stock { here: Vec::new(), out: 0, most: 0 };
+impl StaticDefault for Stock {
+    const STATIC_DEFAULT: &'static Stock = &Stock { here: Vec::new(), out: 0, most: 0 };
 }
 
 impl Pages {
-    /// Number of the connection in its pool; none: there is no pool.
+    /// Returns the number of the connection in its pool, or `None` without a pool.
     pub(super) fn owner(&self) -> Option<Owner> {
         self.pool.as_ref().map(|(_, owner)| *owner)
     }
@@ -128,7 +127,7 @@ impl Pages {
         stock.here.pop().map_or_else(|| Box::new([0; PAGE]), |left| left.page_for(*owner))
     }
 
-    /// Puts back a page that is not in use any more.
+    /// Puts back a page that is no longer used.
     #[inline]
     pub(super) fn put(&mut self, page: Page) {
         let Some((_, owner)) = &self.pool else { return };
@@ -143,16 +142,16 @@ impl Pages {
     }
 
     /// Gives all free pages back to the pool.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.spill(0);
         if self.stock.out == 0 {
-            self.stock = Seldom::default();
+            self.stock = LazyBox::default();
         }
     }
 
     /// Gives all but `keep` free pages back to the pool, which frees those that it has no room for.
     fn spill(&mut self, keep: usize) {
-        let Some(stock) = self.stock.made() else { return };
+        let Some(stock) = self.stock.get_mut_if_allocated() else { return };
         let mut pages = stock.here.drain(keep.min(stock.here.len())..);
         let Some((pool, _)) = &self.pool else { return };
         let mut free = lock(&pool.0);
@@ -162,8 +161,8 @@ impl Pages {
 }
 
 impl Stock {
-    /// Takes pages from the pool: as many as were in use at once before, from 1 to [`AT_ONCE`]. What comes is often as much
-    /// as what came last, as where many connections take turns.
+    /// Takes pages from the pool: as many as were in use at once before, from 1 to [`AT_ONCE`]. When many connections
+    /// take turns, a connection often receives as much as the last time.
     #[cold]
     fn fetch(&mut self, pool: &PagePool) {
         let mut free = lock(&pool.0);
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_go_round_and_no_more_than_some_are_kept() {
+    fn stream_pages_are_reused_and_few_are_kept() {
         let pool = PagePool::new();
         let mut pages = pool.for_another();
         let page = pages.take();
@@ -203,7 +202,7 @@ mod tests {
     /// A connection keeps pages only while some of its pages are in use: thousands of connections that wait for
     /// something have none.
     #[test]
-    fn all_go_back_with_the_last_that_is_in_use() {
+    fn stream_pages_are_released_with_the_last_in_use() {
         let pool = PagePool::new();
         let (mut pages, mut other) = (pool.for_another(), pool.for_another());
         let several: Vec<Page> = (0..5).map(|_| pages.take()).collect();
@@ -223,7 +222,7 @@ mod tests {
         let page = other.take();
         assert_eq!(pool.count(), 1, "as many as it had before");
         other.put(page);
-        other.rest();
+        other.shrink();
         let page = other.take();
         assert_eq!(pool.count(), 4, "one again, after a rest");
         drop(other);
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_what_another_received() {
+    fn stream_pages_have_no_data_of_other_connections() {
         let pool = PagePool::new();
         let mut owners = [pool.for_another(), Pages::default(), pool.for_another()];
         for one in 0..owners.len() {
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_pool_share_and_others_do_not() {
+    fn stream_pages_are_shared_within_a_pool_only() {
         let (pool, other) = (PagePool::new(), PagePool::new());
         for mut pages in [pool.for_another(), Pages::default()] {
             let page = pages.take();

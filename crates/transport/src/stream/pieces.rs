@@ -11,12 +11,14 @@ pub(super) struct Piece {
     pub range: Range<usize>,
 }
 
-/// Data of a stream, in order, that was taken out of it without a copy ([`Streams::read_pieces`](super::Streams::read_pieces)).
-/// Its pages are used again if they are given back by [`Streams::take_back`](super::Streams::take_back).
+/// Data of a stream, in order, that was taken out of it without a copy
+/// ([`Streams::read_pieces`](super::Streams::read_pieces)). Its pages are used again if they are given back by
+/// [`Streams::take_back`](super::Streams::take_back).
 #[derive(Debug, Default)]
 pub struct Pieces {
     list: Vec<Piece>,
-    /// Connection that received the data and that its pages go back to; none: they are not of a pool, and are freed.
+    /// Connection that received the data, to which the pages return. `None`: the pages belong to no pool, and are
+    /// freed.
     owner: Option<Owner>,
 }
 

@@ -1,6 +1,8 @@
-//! Where the next packet of a stream is opened to: its STREAM frame's data comes to lie where the stream goes on.
+//! Decrypts the next packet of a stream directly into the stream's buffer, so that the data of its STREAM frame is in
+//! place.
 //!
-//! The frame's header comes with it, and lies before the data, on what may be waiting to be read. That is kept, and put back.
+//! The frame's header is written before the data, over bytes that may be unread. These are saved, and restored
+//! afterwards.
 
 use equic_wire::frame;
 use equic_wire::{StreamId, VarInt};
@@ -8,15 +10,16 @@ use equic_wire::{StreamId, VarInt};
 /// Bytes before the data that may be the frame's header: of all but those of streams with immense IDs.
 pub(super) const BEFORE: usize = 16;
 
-/// Least bytes of a packet: in less there is little to be gained. With so many a Length takes two bytes or four.
+/// Smallest packet in bytes. With less there is little to gain. From this size on, a Length field takes two or four
+/// bytes.
 const LEAST: usize = 512;
 
-/// What a STREAM frame that fills a packet has before its data, if its sender writes integers as short as they can be.
+/// The header of a STREAM frame that fills a packet, if its integers are encoded as short as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
     id: StreamId,
     has_length: bool,
-    /// Bytes of the header beside the offset.
+    /// Bytes of the header without the offset.
     fixed: u8,
 }
 
@@ -34,8 +37,8 @@ impl Form {
         self.id
     }
 
-    /// Bytes of the header of a frame at this offset, and of the data that fills a packet of so many bytes behind it; none: it is not
-    /// worth it.
+    /// Returns the length of the header of a frame at this offset, and of the data that fills the rest of a packet of
+    /// this size. Returns `None` if the packet is too small.
     #[inline]
     pub(super) fn split(self, packet: usize, offset: u64) -> Option<(usize, usize)> {
         // Without an offset there is nothing before the data either.
@@ -51,7 +54,7 @@ impl Form {
 pub(crate) struct Place<'a> {
     /// [`BEFORE`] bytes, and as many as there is data.
     memory: &'a mut [u8],
-    /// What is in the former.
+    /// The saved content of these bytes.
     kept: [u8; BEFORE],
     /// Bytes of the header.
     header: usize,
@@ -60,8 +63,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Of memory of a stream that has [`BEFORE`] bytes before the data, which is at this offset of it and has so many bytes of header;
-    /// none: the memory has not.
+    /// Creates a place from a stream's memory with [`BEFORE`] bytes before the data, for a header of this length.
+    /// Returns `None` if the memory is too small.
     #[inline(always)]
     pub(super) fn new(
         memory: &'a mut [u8],
@@ -72,14 +75,14 @@ impl<'a> Place<'a> {
         (header <= BEFORE).then_some(Place { memory, kept, header, form, offset })
     }
 
-    /// What the packet is opened to: as many bytes as it was asked for.
+    /// Returns the buffer for the decrypted packet, of the requested length.
     #[inline(always)]
     pub(crate) fn memory(&mut self) -> &mut [u8] {
         &mut self.memory[BEFORE - self.header..]
     }
 
-    /// The packet was opened. Returns the number of bytes of data that are in place; none: it is not what was expected, and was moved
-    /// to `packet`, as if it had been opened there, which has as many bytes or more.
+    /// Finishes after the packet was decrypted. Returns the number of bytes that are in place. If the packet is not as
+    /// expected, moves it to `packet`, as if it had been decrypted there, and returns `None`.
     #[inline(always)]
     pub(crate) fn settle(mut self, packet: &mut [u8]) -> Option<usize> {
         let data = self.memory.len() - BEFORE;
@@ -134,8 +137,8 @@ mod tests {
         Form::of(&Stream::first_of(packet).unwrap().0)
     }
 
-    /// Opens a packet where one like `last` is expected, with `offset` as the stream's end: the data that came to lie in place, or the
-    /// packet as it was moved.
+    /// Opens a packet where one like `last` is expected, with `offset` as the stream's end: the data that came to lie
+    /// in place, or the packet as it was moved.
     fn settled(last: &[u8], offset: u64, packet: &[u8]) -> Option<Result<Vec<u8>, Vec<u8>>> {
         let (header, data) = form_of(last).split(packet.len(), offset)?;
         let mut memory = vec![0xdb; BEFORE + data];
@@ -154,9 +157,9 @@ mod tests {
         })
     }
 
-    /// What is expected is what senders write, whatever the lengths of its integers.
+    /// The expected header is the one that senders write, for all lengths of its integers.
     #[test]
-    fn the_next_frame_comes_to_lie_in_place() {
+    fn in_place_next_frame_is_decrypted_into_its_place() {
         let mut placed = 0;
         for id in [0, 3, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 1] {
             for offset in [1, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 20_000] {
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_moved_as_it_is() {
+    fn in_place_other_packets_are_copied() {
         let last = packet(4, 1_000, b"x", false);
         let data = vec![7; 1_200];
         let next = packet(4, 1_001, &data, false);
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_open_leaves_what_waits() {
+    fn in_place_failure_leaves_waiting_data_unchanged() {
         let last = packet(4, 1_000, b"x", false);
         let (header, data) = form_of(&last).split(600, 1_001).unwrap();
         let mut memory = vec![0xdb; BEFORE + data];

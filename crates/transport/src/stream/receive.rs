@@ -45,7 +45,7 @@ impl From<TooFragmented> for ReceiveError {
 /// Result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// So many bytes.
+    /// This many bytes were read.
     Bytes(usize),
     /// Nothing now.
     Blocked,
@@ -75,8 +75,8 @@ pub(super) struct ReceiveHalf {
 
 impl ReceiveHalf {
     /// Gives back memory that nothing is in.
-    pub(super) fn rest(&mut self) {
-        self.assembler.rest();
+    pub(super) fn shrink(&mut self) {
+        self.assembler.shrink();
     }
 
     /// A fresh one with its window. Each call is given the connection's [`Pages`].
@@ -114,7 +114,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Bytes of memory it holds beside itself.
+    /// Returns the bytes of memory that it holds, without itself.
     pub(super) fn memory(&self) -> usize {
         self.assembler.memory()
     }
@@ -125,9 +125,8 @@ impl ReceiveHalf {
         self.assembler.buffered()
     }
 
-    /// Data came that goes on where all before it ended, and is not the end: takes it in, for which there is nothing
-    /// else to do. False, and nothing done: it is other data, or more than may come, and for
-    /// [`ReceiveHalf::on_data`].
+    /// Fast path for data without FIN that directly follows all received data, within the limits. Otherwise returns
+    /// false and changes nothing; the caller then uses [`ReceiveHalf::on_data`].
     #[inline]
     pub(super) fn on_next_data(
         &mut self,
@@ -155,8 +154,8 @@ impl ReceiveHalf {
         self.highest
     }
 
-    /// Memory for so many bytes that go on where all before them ends, and as many before as [`Assembler::place`] has; none: they
-    /// may not come, or are to be copied.
+    /// Returns memory for bytes that directly follow all received data, as [`Assembler::place`] does. Returns `None`
+    /// if the limits do not permit them, or if they must be copied.
     #[inline]
     pub(super) fn place(&mut self, length: usize, connection_room: u64) -> Option<&mut [u8]> {
         let (offset, bytes) = (self.highest, length as u64);
@@ -167,7 +166,7 @@ impl ReceiveHalf {
         if plain { self.assembler.place(offset, length) } else { None }
     }
 
-    /// So many bytes are in the memory that [`ReceiveHalf::place`] has given since anything else was done.
+    /// Records that bytes were written to the memory from [`ReceiveHalf::place`], which must have been the last call.
     #[inline]
     pub(super) fn on_placed(&mut self, length: usize) {
         self.assembler.append_placed(self.highest, length);
@@ -193,7 +192,7 @@ impl ReceiveHalf {
             ReceiveState::Receive | ReceiveState::SizeKnown if self.stopped.is_none() => {
                 self.assembler.insert(pages, offset, data)?;
             }
-            // Not wanted any more: only its extent matters (RFC 9000 s.3.5).
+            // The stream was stopped or reset: only the extent of the data matters (RFC 9000 s.3.5).
             _ => {}
         }
         self.highest += used;
@@ -225,7 +224,7 @@ impl ReceiveHalf {
         if self.state == ReceiveState::SizeKnown {
             let there = self.assembler.read_offset() + self.assembler.readable();
             if self.stopped.is_some() {
-                // Nobody will read it: it is over once its extent is known.
+                // The data will not be read, so the stream ends when its final size is known.
                 self.state = ReceiveState::DataRead;
             } else if self.final_size == Some(there) {
                 self.state = ReceiveState::DataReceived;
@@ -261,8 +260,8 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// Bytes of the connection's window that nobody needs any more since the last call: they were
-    /// read, or never will be.
+    /// Takes the number of bytes that were released to the connection's window since the last call, because they were
+    /// read or discarded.
     pub(super) fn take_released(&mut self) -> u64 {
         let given_up = self.stopped.is_some() || self.reset.is_some();
         let released = if given_up { self.highest } else { self.assembler.read_offset() };
@@ -382,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn data_then_the_end() {
+    fn stream_receive_data_then_fin() {
         let mut half = half();
         assert_eq!(half.on_data(&mut Pages::default(), 5, b"world", true, ROOM), Ok(10));
         assert_eq!((half.state(), half.is_readable()), (ReceiveState::SizeKnown, false));
@@ -400,7 +399,7 @@ mod tests {
 
     /// Data in order takes the short way, and all else the long one, which knows why it cannot.
     #[test]
-    fn only_data_that_goes_on_in_order_within_the_limits_takes_the_short_way() {
+    fn stream_receive_fast_path_takes_only_contiguous_data() {
         let mut half = half();
         assert!(!half.on_next_data(&mut Pages::default(), 5, b"later", ROOM), "a gap");
         assert!(half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM) && half.is_readable());
@@ -444,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_end_is_an_end() {
+    fn stream_receive_empty_fin() {
         let mut half = half();
         assert_eq!(half.on_data(&mut Pages::default(), 0, b"", true, ROOM), Ok(0));
         assert!(half.is_readable());
@@ -452,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold() {
+    fn flow_control_limits_of_a_stream() {
         let mut half = half();
         assert_eq!(
             half.on_data(&mut Pages::default(), 90, &[0; 11], false, ROOM),
@@ -474,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn the_final_size_is_final() {
+    fn stream_receive_final_size_is_final() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 50], false, ROOM).unwrap();
         assert_eq!(
@@ -498,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_told_once_and_counts_to_its_end() {
+    fn stream_receive_reset_is_reported_once() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 20], false, ROOM).unwrap();
         assert_eq!(half.on_reset(&mut Pages::default(), 7, 30, ROOM), Ok(10));
@@ -509,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_kept() {
+    fn stream_receive_stopped_data_is_not_kept() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 20], false, ROOM).unwrap();
         assert!(half.stop(&mut Pages::default(), 9) && !half.stop(&mut Pages::default(), 9));
@@ -522,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_of_a_stream_given_up_are_released_too() {
+    fn flow_control_gaps_of_a_stopped_stream_are_released() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 10], false, ROOM).unwrap();
         half.on_data(&mut Pages::default(), 40, &[0; 10], false, ROOM).unwrap();
@@ -533,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_update_is_sent_again_if_it_is_the_last() {
+    fn flow_control_lost_update_is_sent_again_if_it_is_the_last() {
         let mut half = half();
         half.on_data(&mut Pages::default(), 0, &[0; 80], false, ROOM).unwrap();
         half.read(&mut Pages::default(), &mut [0; 80]);

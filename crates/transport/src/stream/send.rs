@@ -16,7 +16,7 @@ pub(crate) enum SendState {
     DataSent,
     /// All is acknowledged.
     DataReceived,
-    /// It was given up; the peer does not know yet.
+    /// The stream was reset. The peer has not acknowledged it.
     ResetSent,
     /// The peer knows.
     ResetReceived,
@@ -70,7 +70,7 @@ pub(super) struct SendHalf {
     capacity: u64,
     /// Bytes that may be kept here, with those that are acknowledged and stand behind others that are not.
     most: u64,
-    /// Whether the stream's end (FIN) is to be sent, and whether the peer has it.
+    /// State of the stream's FIN.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -86,8 +86,8 @@ enum Fin {
 
 impl SendHalf {
     /// Gives back memory that nothing is in.
-    pub(super) fn rest(&mut self) {
-        self.buffer.rest();
+    pub(super) fn shrink(&mut self) {
+        self.buffer.shrink();
     }
 
     /// A fresh one: the peer's limit, and how much may wait to be sent.
@@ -115,8 +115,8 @@ impl SendHalf {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
 
-    /// So many bytes may wait here for the network from now on; so many at the most while others that were lost
-    /// keep what is acknowledged from being given back: the path has room for more, but the place is taken.
+    /// Sets how many bytes may wait here. While lost data keeps acknowledged data from being released, up to `most`
+    /// bytes may wait, so that the path can still be filled.
     pub(super) fn set_capacity(&mut self, capacity: u64, most: u64) {
         (self.capacity, self.most) = (capacity, most.max(capacity));
     }
@@ -198,7 +198,7 @@ impl SendHalf {
         }
     }
 
-    /// Gives it up with an application error code: whether RESET_STREAM is to be sent.
+    /// Resets the stream with an application error code. Returns true if RESET_STREAM must be sent.
     pub(super) fn reset(&mut self, code: u64) -> bool {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return false;
@@ -216,7 +216,7 @@ impl SendHalf {
     }
 
     fn sent_end(&self) -> u64 {
-        // What was cleared unsent does not count (RFC 9000 s.4.5).
+        // Data that was discarded unsent does not count (RFC 9000 s.4.5).
         self.window.used()
     }
 
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn written_ended_acknowledged() {
+    fn stream_send_write_finish_acknowledge() {
         let mut half = half();
         assert_eq!(half.write(b"hello"), Ok(5));
         half.finish().unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_end_comes_again() {
+    fn stream_send_lost_fin_is_sent_again() {
         let mut half = half();
         half.finish().unwrap();
         let end = Piece { range: 0..0, fin: true, fresh: 0 };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn both_windows_hold() {
+    fn flow_control_both_windows_hold() {
         let mut half = half();
         assert_eq!(half.write(&[0; 200]), Ok(150));
         assert_eq!(half.write(&[0]), Err(WriteError::Blocked));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_counts_what_was_sent() {
+    fn stream_send_reset_counts_what_was_sent() {
         let mut half = half();
         half.write(&[0; 90]).unwrap();
         half.next(30, ROOM).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_wanted_stops() {
+    fn stream_send_stops_on_stop_sending() {
         let mut half = half();
         half.write(&[0; 10]).unwrap();
         assert!(half.on_stop(5) && !half.on_stop(5));

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
-use crate::rested::Buffer;
 
-/// Small writes are gathered into segments of so many bytes.
+/// Small writes are gathered into segments of this many bytes.
 const SEGMENT: usize = 16 * 1024;
 
 /// Data to be sent on one stream, or at one level of CRYPTO data. Offsets count from the start.
@@ -80,12 +80,12 @@ impl SendBuffer {
     }
 
     /// Gives back memory that has nothing in it.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.segments.is_empty() {
             (self.segments, self.ends) = (VecDeque::new(), VecDeque::new());
         }
-        self.acked.rest();
-        self.lost.rest();
+        self.acked.shrink();
+        self.lost.shrink();
     }
 
     /// True if there is data to send: again, or for the first time below `limit`.
@@ -175,8 +175,8 @@ impl SendBuffer {
         count
     }
 
-    /// Copies what lies at `offset`, which is in the segment at this place; how many bytes, and from which segment the last
-    /// of them.
+    /// Copies what lies at `offset`, which is in the segment at this place; how many bytes, and from which segment
+    /// the last of them.
     #[inline]
     fn copy_from(&self, mut index: usize, offset: u64, buffer: &mut [u8]) -> (usize, usize) {
         if offset < self.base {
@@ -255,7 +255,7 @@ impl SendBuffer {
         self.on_lost(self.base..self.base.saturating_add(bytes));
     }
 
-    /// Gives up all data, for a stream that was reset.
+    /// Discards all data of a stream that has been reset.
     pub(crate) fn clear(&mut self) {
         *self = SendBuffer::at(self.end);
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_arrives_whatever_is_lost() {
+    fn stream_send_buffer_repairs_every_loss() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         for _ in 0..60 {
             let length = rng.random_range(1..200_000u64);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn new_data_waits_for_the_limit_and_lost_data_does_not() {
+    fn flow_control_new_data_waits_and_lost_data_does_not() {
         let mut buffer = SendBuffer::default();
         buffer.write(&[7; 100]);
         assert_eq!(buffer.next(60, 50), Some(0..50));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_share_a_segment() {
+    fn stream_send_buffer_small_writes_share_a_segment() {
         let mut buffer = SendBuffer::default();
         for _ in 0..1000 {
             buffer.write(b"x");

@@ -1,6 +1,5 @@
-//! Turns an honest connection into an attacker: by hooks, as anybody can attach, and by keys of its own that put
-//! other bytes into its packets before they protect them. A hook alone could not: it writes no frames but
-//! those of its own types.
+//! Turns an honest connection into an attacker: with hooks, and with keys that replace the content of packets before
+//! they protect them. Hooks are not enough, because a hook writes only frames of its own types.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,7 +18,7 @@ use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 pub(super) struct Orders {
     /// Payloads to be sent.
     pub payloads: VecDeque<Vec<u8>>,
-    /// Packets of its own that are to be changed: place and bits.
+    /// Changes of its next packets: position and bits.
     pub changes: VecDeque<(u8, u8)>,
 }
 

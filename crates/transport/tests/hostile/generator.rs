@@ -1,4 +1,4 @@
-//! Inputs by chance: records, and in them frames whose fields are from the edges.
+//! Random inputs: records with frames whose fields have edge values.
 
 use equic_wire::frame::{AckRange, write_ack, write_path_ack};
 use equic_wire::{PacketNumber, PathId, VarInt, Writer};
@@ -33,7 +33,7 @@ impl Generator {
         Generator { rng: StdRng::seed_from_u64(seed), gentle: false, initiator: 0 }
     }
 
-    /// For payloads alone.
+    /// For payloads only.
     #[allow(dead_code, reason = "of the test without protection")]
     pub(crate) fn of(seed: u64, victim_is_client: bool, gentle: bool) -> Generator {
         let initiator = u32::from(victim_is_client);

@@ -1,10 +1,10 @@
-//! A connection and a peer that has the real keys and does what bytes say. For the fuzzer
-//! (`fuzz/fuzz_targets/hostile_peer.rs`) and for tests; stands on public calls alone.
+//! A connection and a peer that has the real keys and acts by the bytes of an input. For the fuzzer
+//! (`fuzz/fuzz_targets/hostile_peer.rs`) and for tests. Uses only public calls.
 //!
-//! An input is one byte of configuration (see [`Case::new`]) and records: a byte for what is done
-//! ([`Case::record`]), then what that takes. Whatever it says, nothing panics, nothing is sent without
-//! end, timers rest, memory is bounded, an address that did not answer gets at most three times what
-//! came from it (RFC 9000 s.8.1), and in the end the connection is over.
+//! An input is one byte of configuration (see [`Case::new`]) and records: a byte that selects an action
+//! ([`Case::record`]), then its parameters. For every input, the connection does not panic, does not send without
+//! end, its timers stop, its memory is bounded, an address that is not validated gets at most three times the bytes
+//! that came from it (RFC 9000 s.8.1), and the connection ends.
 
 mod attack;
 pub(crate) mod generator;
@@ -34,7 +34,7 @@ const PAYLOAD: usize = 1_000;
 
 type TlsConfigs = (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>);
 
-/// Of the honest, and of the attacker: they know the same certificate.
+/// Configurations of the honest end and of the attacker, with the same certificate.
 static TLS: LazyLock<[TlsConfigs; 2]> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
     let certificate = CertificateDer::from(made.cert.der().to_vec());
@@ -132,10 +132,9 @@ const CLIENT: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
 
 impl Case {
-    /// Of the first byte: 1, the victim is the client; 2, what the victim says has no effect on the
-    /// attacker, who acknowledges it; 4, the handshake is part of the case, else it is over;
-    /// 8, datagrams are not taken; 16, there may be four paths at a time (RFC 10069), and two are open if the handshake is
-    /// over.
+    /// Creates a case from the bits of the first byte. 1: the victim is the client. 2: the attacker acknowledges the
+    /// victim's packets, but ignores their content. 4: the handshake is part of the case; otherwise it is complete.
+    /// 8: no DATAGRAM frames. 16: up to four paths (RFC 10069), of which two are open if the handshake is complete.
     fn new(configuration: u8) -> Case {
         let on_client = configuration & 1 != 0;
         let mut transport = TransportConfig::default();
@@ -266,7 +265,7 @@ impl Case {
         let home = self.home();
         let account = self.accounts.entry(sent.destination).or_default();
         account.sent += sent.size;
-        // At home somebody answers, once there are keys; elsewhere nobody ever does.
+        // The home address answers once there are keys. Other addresses never answer.
         if !self.on_client && (!connected || sent.destination != home) {
             let Account { received, sent: bytes } = *account;
             assert!(bytes <= 3 * received, "{bytes} bytes to {} for {received}", sent.destination);
@@ -357,7 +356,7 @@ impl Case {
         self.listen();
     }
 
-    /// Carries out the record that the next input byte selects. None: the input ends.
+    /// Carries out the record that the next input byte selects. Returns `None` at the end of the input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         let elsewhere = address("203.0.113.9:1000");
@@ -412,7 +411,7 @@ impl Case {
         Some(())
     }
 
-    /// Nobody says anything any more: it ends by itself.
+    /// Stops sending and waits until the connection ends by itself.
     fn end(&mut self) {
         self.exchange();
         self.application(0x20);

@@ -65,7 +65,7 @@ fn echo(driver: &mut Driver, length: usize) {
 }
 
 #[test]
-fn our_client_follows_quinns_retry() {
+fn retry_of_quinn_is_followed() {
     let identity = identity();
     let remote = retrying_server(&identity);
     let mut driver = connect(&client_config(client_tls(&identity)), remote, 1);
@@ -74,7 +74,7 @@ fn our_client_follows_quinns_retry() {
 }
 
 #[test]
-fn our_client_sends_early_data_to_quinns_server() {
+fn early_data_to_quinns_server() {
     let identity = identity();
     let mut tls = server_tls(&identity);
     tls.max_early_data_size = u32::MAX;
@@ -99,7 +99,7 @@ fn our_client_sends_early_data_to_quinns_server() {
 }
 
 #[test]
-fn quinns_client_sends_early_data_to_our_server() {
+fn early_data_of_quinns_client() {
     let identity = identity();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let remote = socket.local_addr().unwrap();
@@ -168,7 +168,7 @@ async fn exchange(connection: &quinn::Connection) {
     assert!(receive.read_to_end(1 << 20).await.unwrap() == body(3000));
 }
 
-/// Our end for whoever comes next.
+/// Accepts the next client with our transport.
 fn accept(socket: UdpSocket, config: &ServerConfig, seed: u8) -> Driver {
     let mut first = vec![0; 65_536];
     socket.set_read_timeout(Some(LIMIT)).unwrap();

@@ -1,4 +1,4 @@
-//! The connection under test, and what must hold whatever it is told.
+//! The connection under test, and its invariants for every input.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,16 +43,15 @@ pub(super) struct Case {
     accounts: BTreeMap<SocketAddr, Account>,
     /// Packets that wait for another to share a datagram with.
     pub held: Vec<u8>,
-    /// The last datagrams: what the victim said, what it was told.
+    /// The last datagrams from and to the victim.
     pub last: [Vec<u8>; 2],
     buffer: Vec<u8>,
     pub outcome: Outcome,
 }
 
 impl Case {
-    /// Of the first byte: 1, the victim is the client; 2, the handshake comes first, as it should;
-    /// 4, early data; 8, no datagrams are taken; 16, a large certificate; 32, a first version that
-    /// nobody speaks.
+    /// Creates a case from the bits of the first byte. 1: the victim is the client. 2: a valid handshake comes first.
+    /// 4: early data. 8: no DATAGRAM frames. 16: a large certificate. 32: an unknown first version.
     pub(super) fn new(configuration: u8) -> Case {
         let set = |bit: u8| configuration & bit != 0;
         let mut crypto = InsecureNullCrypto::for_simulation_only();
@@ -74,7 +73,7 @@ impl Case {
                 .expect("nothing can fail");
             let sent = victim.poll_transmit(now, &mut buffer).expect("a first datagram");
             if set(32) {
-                // Who reads it as the victim meant it sees what is in it.
+                // With the expected version, the packet can be parsed.
                 buffer[1..5].copy_from_slice(b"null");
             }
             let mut packets = Datagram::new(&buffer[..sent.size], ParseOptions::default())
@@ -160,7 +159,7 @@ impl Case {
             let Some(sent) = self.victim.poll_transmit(self.now, &mut self.buffer) else { break };
             let account = self.accounts.entry(sent.destination).or_default();
             account.sent += sent.size;
-            // Elsewhere nobody ever answers; at home it is so until Handshake packets come.
+            // Other addresses never answer. The home address answers after the first Handshake packet.
             let (home, known) = (address(PUPPET), self.puppet.has_said(Space::Handshake));
             if self.victim.side() == Side::Server && (!known || sent.destination != home) {
                 let Account { received, sent: bytes } = *account;
@@ -239,7 +238,7 @@ impl Case {
         self.listen();
     }
 
-    /// Nobody says anything any more: it ends by itself.
+    /// Stops sending and waits until the connection ends by itself.
     pub(super) fn end(&mut self) {
         self.application(0x20);
         let stats = self.victim.stats();

@@ -1,4 +1,4 @@
-//! Inputs by chance: see `mod.rs` for what they mean.
+//! Random inputs. `mod.rs` describes their format.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -24,8 +24,8 @@ pub(crate) fn input(seed: u64) -> Vec<u8> {
     input
 }
 
-/// Packets of a long transfer on the peer's first unidirectional stream, which go on one after the other from `offset` on, seldom with something
-/// else in between. The peer is the server if `server` is 1.
+/// Packets of a long transfer on the peer's first unidirectional stream, which go on one after the other from
+/// `offset` on, seldom with something else in between. The peer is the server if `server` is 1.
 fn row(
     rng: &mut StdRng,
     frames: &mut Generator,

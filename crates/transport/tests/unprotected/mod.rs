@@ -1,11 +1,11 @@
-//! A connection without protection, and a peer that says what bytes say: packets that open, in any
-//! order and of any content, from the first on. For the fuzzer (`fuzz/fuzz_targets/connection.rs`) and
-//! for tests; stands on public calls alone. Needs the feature `null-crypto`.
+//! A connection without protection, and a peer that acts by the bytes of an input: it sends valid packets in any
+//! order and with any content, from the first one on. For the fuzzer (`fuzz/fuzz_targets/connection.rs`) and for
+//! tests. Uses only public calls, and needs the feature `null-crypto`.
 //!
-//! An input is one byte of configuration ([`Case::new`]) and records: a byte for what is done
-//! ([`Case::record`]), then what that takes. Whatever it says, nothing panics, nothing is sent without
-//! end, timers rest, memory is bounded, an address that did not answer gets at most three times what
-//! came from it (RFC 9000 s.8.1), and in the end the connection is over.
+//! An input is one byte of configuration ([`Case::new`]) and records: a byte that selects an action
+//! ([`Case::record`]), then its parameters. For every input, the connection does not panic, does not send without
+//! end, its timers stop, its memory is bounded, an address that is not validated gets at most three times the bytes
+//! that came from it (RFC 9000 s.8.1), and the connection ends.
 
 mod case;
 pub(crate) mod puppet;
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
 }
 
 impl Case {
-    /// Sends a packet, alone or with those that were held back; or holds it back, too.
+    /// Sends a packet with those that were held back, or holds it back, too.
     fn send(&mut self, kind: u8, place: (Space, u64, u64), payload: &[u8]) {
         let mut datagram = std::mem::take(&mut self.held);
         let least = if place.0 == Space::Initial { 1200 } else { 0 };
@@ -65,7 +65,7 @@ impl Case {
         self.deliver(from(kind), datagram);
     }
 
-    /// Carries out the record that the next input byte selects. None: the input ends.
+    /// Carries out the record that the next input byte selects. Returns `None` at the end of the input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         match kind & 7 {
@@ -100,7 +100,7 @@ impl Case {
             }
             // A datagram of its own making.
             3 => self.deliver(from(kind), input.bytes(1500)?.to_vec()),
-            // One that was sent, by either side, changed or as it was.
+            // A packet that either side has sent, changed or unchanged.
             4 => {
                 let (at, bits) = (usize::from(input.word()?), input.byte()?);
                 let mut datagram = self.last[usize::from(kind >> 3 & 1)].clone();

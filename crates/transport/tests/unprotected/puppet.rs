@@ -1,5 +1,5 @@
-//! A peer made of nothing but packets: it says what it is told to, where and as often as it is told,
-//! and reads what comes just enough to acknowledge it. Without protection that needs no keys.
+//! A peer without state: it sends the given packets as often as required, and reads received packets only to
+//! acknowledge them. Without protection it needs no keys.
 
 use std::collections::BTreeSet;
 
@@ -176,8 +176,7 @@ impl Puppet {
         bytes
     }
 
-    /// A CRYPTO frame with the handshake message of this kind, which stands at the end of what was
-    /// said before, or elsewhere.
+    /// Returns a CRYPTO frame with a handshake message of this kind, at the next offset or at another one.
     pub(crate) fn message(
         &mut self,
         (space, kind): (Space, u8),

@@ -15,7 +15,7 @@ pub struct FrameError {
 }
 
 /// Defect of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameErrorKind {
     /// A packet without any frame (RFC 9000 s.12.4).
     NoFrames,
@@ -48,7 +48,14 @@ pub enum FrameErrorKind {
 impl FrameError {
     /// Returns the error code to close the connection with.
     pub const fn code(&self) -> TransportErrorCode {
-        match self.kind {
+        self.kind.code()
+    }
+}
+
+impl FrameErrorKind {
+    /// Returns the error code to close the connection with.
+    pub const fn code(self) -> TransportErrorCode {
+        match self {
             FrameErrorKind::NoFrames
             | FrameErrorKind::TypeNotShortest
             | FrameErrorKind::WrongPacketType
@@ -64,25 +71,30 @@ impl FrameError {
             | FrameErrorKind::RetirePriorTo => TransportErrorCode::FRAME_ENCODING_ERROR,
         }
     }
+
+    /// Returns a short description, for the reason phrase of a CONNECTION_CLOSE frame.
+    pub const fn phrase(self) -> &'static str {
+        match self {
+            FrameErrorKind::NoFrames => "packet without frames",
+            FrameErrorKind::Truncated => "truncated frame",
+            FrameErrorKind::TypeNotShortest => "frame type not in its shortest encoding",
+            FrameErrorKind::UnknownType => "unknown frame type",
+            FrameErrorKind::WrongPacketType => "frame not permitted in this packet type",
+            FrameErrorKind::WrongSender => "frame not permitted from this endpoint",
+            FrameErrorKind::NegativePacketNumber => "acknowledged packet number below 0",
+            FrameErrorKind::EmptyToken => "empty token",
+            FrameErrorKind::OffsetTooLarge => "stream data beyond 2^62-1",
+            FrameErrorKind::StreamCountTooLarge => "more than 2^60 streams",
+            FrameErrorKind::ConnectionIdLength => "connection ID length not 1 to 20",
+            FrameErrorKind::RetirePriorTo => "Retire Prior To exceeds Sequence Number",
+            FrameErrorKind::PathIdTooLarge => "path ID exceeds 2^32-1",
+        }
+    }
 }
 
 impl fmt::Display for FrameErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FrameErrorKind::NoFrames => "no frame in the packet",
-            FrameErrorKind::Truncated => "the packet ends inside the frame",
-            FrameErrorKind::TypeNotShortest => "the type is not in its shortest encoding",
-            FrameErrorKind::UnknownType => "unknown type",
-            FrameErrorKind::WrongPacketType => "not allowed in this type of packet",
-            FrameErrorKind::WrongSender => "not to be sent by this end",
-            FrameErrorKind::NegativePacketNumber => "acknowledges packets below 0",
-            FrameErrorKind::EmptyToken => "the token is empty",
-            FrameErrorKind::OffsetTooLarge => "data beyond 2^62-1 bytes",
-            FrameErrorKind::StreamCountTooLarge => "more than 2^60 streams",
-            FrameErrorKind::ConnectionIdLength => "a connection ID of no, or over 20, bytes",
-            FrameErrorKind::RetirePriorTo => "Retire Prior To is beyond the Sequence Number",
-            FrameErrorKind::PathIdTooLarge => "a path ID over 2^32-1",
-        })
+        f.write_str(self.phrase())
     }
 }
 

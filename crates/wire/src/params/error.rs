@@ -15,7 +15,7 @@ pub struct ParameterError {
 }
 
 /// Defect of a transport parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterErrorKind {
     /// The bytes end inside the parameter.
     Truncated,
@@ -38,20 +38,24 @@ impl ParameterError {
     }
 }
 
+impl ParameterErrorKind {
+    /// Returns a short description, for the reason phrase of a CONNECTION_CLOSE frame.
+    pub const fn phrase(self) -> &'static str {
+        match self {
+            ParameterErrorKind::Truncated => "truncated transport parameter",
+            ParameterErrorKind::Duplicate => "duplicate transport parameter",
+            ParameterErrorKind::Length => "transport parameter of a wrong length",
+            ParameterErrorKind::Value => "transport parameter out of range",
+            ParameterErrorKind::FromClient => "transport parameter not permitted from a client",
+            ParameterErrorKind::Missing => "missing transport parameter",
+        }
+    }
+}
+
 impl fmt::Display for ParameterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            ParameterErrorKind::Truncated => "ends too early",
-            ParameterErrorKind::Duplicate => "there twice",
-            ParameterErrorKind::Length => "wrong length",
-            ParameterErrorKind::Value => "value outside of its limits",
-            ParameterErrorKind::FromClient => "only a server may send it",
-            ParameterErrorKind::Missing => "missing",
-        };
-        match self.id {
-            Some(id) => write!(f, "{id}: {kind}"),
-            None => write!(f, "transport parameters: {kind}"),
-        }
+        f.write_str(self.kind.phrase())?;
+        self.id.map_or(Ok(()), |id| write!(f, ": {id}"))
     }
 }
 

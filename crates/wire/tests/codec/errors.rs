@@ -10,7 +10,7 @@ use equic_wire::packet::{
 use equic_wire::{ConnectionId, Side, VarInt, Version};
 
 #[test]
-fn frames_that_do_not_parse() {
+fn frame_errors() {
     use FrameErrorKind::*;
     let rows = [
         ("4001", TypeNotShortest, Code::PROTOCOL_VIOLATION),
@@ -54,7 +54,7 @@ fn frames_that_do_not_parse() {
 }
 
 #[test]
-fn legal_edges() {
+fn frame_edges_that_are_legal() {
     // 2^60 streams, data up to 2^62-1, packet numbers down to 0.
     for bytes in ["12d000000000000000", "0e04fffffffffffffffe01aa", "0205000005", "02050001020100"]
     {
@@ -66,7 +66,7 @@ fn legal_edges() {
 }
 
 #[test]
-fn padding_is_counted_in_one_piece() {
+fn frame_padding_is_counted_in_one_piece() {
     for len in 1..70 {
         let payload = [vec![0; len], vec![1], vec![0; len], vec![1]].concat();
         let frames: Vec<_> = Frames::new(&payload).unwrap().map(Result::unwrap).collect();
@@ -76,7 +76,7 @@ fn padding_is_counted_in_one_piece() {
 }
 
 #[test]
-fn an_unknown_type_is_for_the_extension() {
+fn frame_of_an_unknown_type_is_for_the_extension() {
     // PING, an extension's frame (type 0x2f5a, one integer), PING.
     let payload = hex("016f5a4a0101");
     let mut frames = Frames::new(&payload).unwrap();
@@ -92,7 +92,7 @@ fn an_unknown_type_is_for_the_extension() {
 
 /// RFC 9000 table 3, and the sections of the extensions.
 #[test]
-fn what_is_allowed_where() {
+fn frame_types_permitted_by_packet_type() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])
     let rows: [(&[u64], &str, &str); 20] = [
         (&[0x00], "IH01", "_fp_"),
@@ -148,7 +148,7 @@ fn what_is_allowed_where() {
 }
 
 #[test]
-fn a_frame_in_the_wrong_place_is_a_protocol_violation() {
+fn frame_in_the_wrong_packet_is_a_protocol_violation() {
     let error = Frame::Ping.check_allowed(PacketType::Initial, Side::Client);
     assert_eq!(error, Ok(()));
     let error = Frame::MaxData(VarInt::ZERO).check_allowed(PacketType::Handshake, Side::Client);
@@ -160,7 +160,7 @@ fn a_frame_in_the_wrong_place_is_a_protocol_violation() {
 }
 
 #[test]
-fn packets_that_do_not_parse() {
+fn packet_errors() {
     let rows = [
         ("8000000001", PacketError::Truncated),
         ("800000000100004000", PacketError::FixedBit),
@@ -192,7 +192,7 @@ fn packets_that_do_not_parse() {
 }
 
 #[test]
-fn what_is_behind_a_packet_too_short_to_open_is_still_read() {
+fn packet_behind_one_too_short_to_open_is_read() {
     let short = hex("e00000000100000401020304");
     let good = [hex("e0000000010000"), vec![20], vec![9; 20]].concat();
     let one_rtt = [vec![0x40], vec![8; 30]].concat();
@@ -223,7 +223,7 @@ fn error_codes() {
 }
 
 #[test]
-fn a_short_header_by_its_parts_is_as_it_is_read() {
+fn packet_short_header_by_its_parts() {
     let packet = [vec![0x40], vec![8; 30]].concat();
     let Some(Ok(Packet::Short(short))) = Datagram::new(&packet, ParseOptions::default()).next()
     else {
@@ -236,7 +236,7 @@ fn a_short_header_by_its_parts_is_as_it_is_read() {
 }
 
 #[test]
-fn the_bytes_of_a_connection_id_are_its_own_and_no_others() {
+fn cid_bytes_are_its_own() {
     for len in 0..=ConnectionId::MAX_LEN {
         let mut bytes = vec![7; len];
         let id = ConnectionId::new(&bytes).unwrap();

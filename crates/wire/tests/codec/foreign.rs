@@ -8,7 +8,7 @@ use equic_wire::{ConnectionId, KnownVersion, Reader, Side, VarInt, Writer};
 use octets::{Octets, OctetsMut};
 
 #[test]
-fn variable_length_integers_as_octets_has_them() {
+fn varint_equals_octets() {
     check(varint(), |value| {
         let mut theirs = [0; 8];
         let len = OctetsMut::with_slice(&mut theirs).put_varint(value.get()).unwrap().len();
@@ -28,7 +28,7 @@ fn variable_length_integers_as_octets_has_them() {
 /// quinn reads parameters that this crate wrote. It writes them in its own order with an additional
 /// reserved parameter, and this crate reads the same values from that.
 #[test]
-fn transport_parameters_through_quinn() {
+fn param_through_quinn() {
     let integers = proptest::array::uniform6(varint());
     check((integers, stream_count(), connection_id(0..=20)), |(integers, count, id)| {
         let mut set = TransportParameters::server(id, id);
@@ -64,7 +64,7 @@ fn transport_parameters_through_quinn() {
 }
 
 #[test]
-fn the_first_datagram_of_a_quinn_client() {
+fn packet_first_datagram_of_a_quinn_client() {
     let provider = quinn_proto::crypto::rustls::QuicClientConfig::try_from(tls());
     let config = quinn_proto::ClientConfig::new(std::sync::Arc::new(provider.expect("TLS 1.3")));
     let endpoint_config = std::sync::Arc::new(quinn_proto::EndpointConfig::default());

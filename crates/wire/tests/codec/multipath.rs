@@ -36,7 +36,7 @@ fn varint(value: u32) -> VarInt {
 }
 
 #[test]
-fn the_bytes_of_each_frame() {
+fn multipath_frame_bytes() {
     let path_id = PathId::new;
     let token = ResetToken([0x5a; 16]);
     let connection_id = ConnectionId::new(&[0xc0, 0xff, 0xee]).expect("it is short");
@@ -100,7 +100,7 @@ fn the_bytes_of_each_frame() {
 }
 
 #[test]
-fn an_acknowledgement_of_a_path() {
+fn multipath_path_ack() {
     // Path 2: 20 to 17, then two numbers missing, then 14; a delay of 100 units.
     let bytes = hex("3e02144064010301 00".replace(' ', "").as_str());
     let Frame::PathAck(path_ack) = only(&bytes) else { panic!("not a PATH_ACK") };
@@ -117,7 +117,7 @@ fn an_acknowledgement_of_a_path() {
 }
 
 #[test]
-fn an_acknowledgement_of_a_path_with_ecn_counts() {
+fn multipath_path_ack_with_ecn_counts() {
     // Path 2^32-1: 5, at once; 3 packets with ECT(0), 1 with ECT(1), 64 with CE.
     let bytes = hex("3fc0000000ffffffff050000000301 4040".replace(' ', "").as_str());
     let Frame::PathAck(path_ack) = only(&bytes) else { panic!("not a PATH_ACK") };
@@ -137,7 +137,7 @@ fn an_acknowledgement_of_a_path_with_ecn_counts() {
 }
 
 #[test]
-fn no_path_has_more_than_32_bits() {
+fn multipath_path_id_has_32_bits() {
     let types = ["3e", "3f", "7e75", "7e76", "7e77", "7e78", "7e79", "7e7a", "7e7b", "7e7c"];
     for frame_type in types {
         let payload = hex(&format!("{frame_type}c000000100000000{}", "01".repeat(30)));
@@ -154,7 +154,7 @@ fn no_path_has_more_than_32_bits() {
 }
 
 #[test]
-fn what_an_ack_and_a_connection_id_may_not_say_they_may_not_say_for_a_path() {
+fn multipath_frames_have_the_rules_of_ack_and_new_connection_id() {
     use FrameErrorKind::{ConnectionIdLength, NegativePacketNumber, RetirePriorTo};
     let rows = [
         ("3e010500 0006", NegativePacketNumber),
@@ -171,14 +171,14 @@ fn what_an_ack_and_a_connection_id_may_not_say_they_may_not_say_for_a_path() {
 }
 
 #[test]
-fn frames_of_multipath_are_known_by_their_type() {
+fn multipath_frames_are_known_by_their_type() {
     let of_multipath = |number: u32| FrameType(varint(number)).is_multipath();
     assert!((0x3e..=0x3f).chain(0x3e75..=0x3e7c).all(of_multipath));
     assert_eq!((0..0x1_0000).filter(|number| of_multipath(*number)).count(), 10);
 }
 
 #[test]
-fn the_parameter() {
+fn multipath_param() {
     let mandatory = hex("0f0401020304");
     let parse = |more: &str| {
         let bytes = [&mandatory[..], &hex(more)].concat();
@@ -212,7 +212,7 @@ fn the_parameter() {
 }
 
 #[test]
-fn reasons_to_abandon_a_path() {
+fn multipath_path_abandon_codes() {
     let codes = [
         (0x3e, "APPLICATION_ABANDON_PATH"),
         (0x3e75, "PATH_RESOURCE_LIMIT_REACHED"),

@@ -27,7 +27,7 @@ fn number(value: u64) -> VarInt {
 }
 
 #[test]
-fn any_legal_set_comes_back() {
+fn param_round_trip_of_any_legal_set() {
     let integers = prop::array::uniform8(varint());
     let counts = (stream_count(), stream_count(), 0..=20u8, 0..1u16 << 14);
     let ids = (connection_id(1..=20), connection_id(0..=20), connection_id(1..=20));
@@ -116,7 +116,7 @@ fn preferred_address(connection_id: &str) -> String {
 }
 
 #[test]
-fn what_is_not_legal_is_refused() {
+fn param_errors() {
     use ParameterErrorKind::{Duplicate, FromClient, Length, Missing, Truncated, Value};
     let id = |id: ParameterId| Some(id);
     let rows = [
@@ -172,7 +172,7 @@ fn what_is_not_legal_is_refused() {
 }
 
 #[test]
-fn preferred_addresses() {
+fn param_preferred_address() {
     let bytes = server_with(&preferred_address("04aabbccdd"));
     let parameters = TransportParameters::parse(&bytes, Side::Server).expect("it is legal");
     let address = parameters.server.unwrap().preferred_address.expect("it is there");
@@ -195,7 +195,7 @@ fn preferred_addresses() {
 }
 
 #[test]
-fn unknown_parameters_are_skipped_and_kept() {
+fn param_unknown_are_skipped_and_kept() {
     let bytes = client_with("3c0105c00000000000700f026162");
     let parameters = TransportParameters::parse(&bytes, Side::Client).expect("it is legal");
     let unknown: Vec<_> = parameters.unknown().map(|p| (p.id.0.get(), p.value)).collect();
@@ -209,7 +209,7 @@ fn unknown_parameters_are_skipped_and_kept() {
 }
 
 #[test]
-fn a_long_list_of_unknown_parameters_costs_no_more_than_its_length() {
+fn param_long_list_of_unknown_ones_costs_its_length() {
     let mut bytes = client_with("");
     let mut buffer = [0; 16];
     for n in 0..20_000 {

@@ -77,7 +77,7 @@ fn hold(law: Law, seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
 }
 
 #[test]
-fn what_the_inputs_are_made_from_is_valid() {
+fn random_sources_are_valid() {
     for payload in PAYLOADS.map(hex) {
         assert!(Frames::new(&payload).expect("it is not empty").all(|frame| frame.is_ok()));
     }
@@ -88,12 +88,12 @@ fn what_the_inputs_are_made_from_is_valid() {
 }
 
 #[test]
-fn payloads() {
+fn random_payloads() {
     hold(laws::frames, seed(), 100_000, &PAYLOADS.map(hex));
 }
 
 #[test]
-fn parameters() {
+fn random_parameters() {
     hold(laws::transport_parameters, seed(), 100_000, &PARAMETERS.map(hex));
 }
 
@@ -119,7 +119,7 @@ fn seeds_of_the_fuzz_targets() {
 }
 
 #[test]
-fn datagrams() {
+fn random_datagrams() {
     let packets = [include_str!("../vectors/v1.txt"), include_str!("../vectors/v2.txt")]
         .iter()
         .flat_map(|vectors| vectors.lines())

@@ -47,7 +47,7 @@ fn only_long(packet: &[u8]) -> LongPacket<'_> {
 }
 
 #[test]
-fn variable_length_integers_of_appendix_a_1() {
+fn varint_of_appendix_a_1() {
     let examples: [(&str, u64); 5] = [
         ("c2197c5eff14e88c", 151_288_809_941_952_652),
         ("9d7f3e7d", 494_878_333),
@@ -80,7 +80,7 @@ fn packet_number_encodings_of_appendix_a_2() {
 
 /// "More than twice as large a range" (RFC 9000 s.17.1).
 #[test]
-fn edges_of_packet_number_encodings() {
+fn packet_number_encodings_at_the_edges() {
     use PacketNumberLen::{Four, One, Three, Two};
     let acked = number(1000);
     let ahead = |n: u64| number(1000 + n).truncate(Some(acked)).map(TruncatedPacketNumber::len);
@@ -94,7 +94,7 @@ fn edges_of_packet_number_encodings() {
 
 /// Numbers at both ends of the range, where a candidate has no neighbour (RFC 9000 A.3).
 #[test]
-fn edges_of_packet_number_decodings() {
+fn packet_number_decodings_at_the_edges() {
     let restore = |largest: Option<u64>, bits: &str, len| {
         let field = hex(bits);
         let field = TruncatedPacketNumber::read(&mut Reader::new(&field), len);
@@ -118,7 +118,7 @@ fn packet_number_decoding_of_appendix_a_3() {
 }
 
 #[test]
-fn client_initials_of_the_appendices() {
+fn packet_client_initials_of_the_appendices() {
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let packet = vector(version, "client_initial");
         let long = only_long(&packet);
@@ -159,7 +159,7 @@ fn client_initials_of_the_appendices() {
 }
 
 #[test]
-fn server_initials_of_the_appendices() {
+fn packet_server_initials_of_the_appendices() {
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let packet = vector(version, "server_initial");
         let long = only_long(&packet);
@@ -175,7 +175,7 @@ fn server_initials_of_the_appendices() {
 }
 
 #[test]
-fn retries_of_the_appendices() {
+fn retry_of_the_appendices() {
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let packet = vector(version, "retry");
         let Packet::Retry(retry) = only(&packet) else { panic!("not a Retry") };
@@ -193,7 +193,7 @@ fn retries_of_the_appendices() {
 }
 
 #[test]
-fn short_headers_of_the_appendices() {
+fn packet_short_headers_of_the_appendices() {
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let packet = vector(version, "short");
         assert_eq!(packet.len(), 21, "the smallest there is");
@@ -226,7 +226,7 @@ fn short_headers_of_the_appendices() {
 }
 
 #[test]
-fn payloads_of_the_appendices() {
+fn frame_payloads_of_the_appendices() {
     let version = KnownVersion::V1;
     let payload = [vector(version, "client_initial_crypto_frame"), vec![0; 917]].concat();
     let frames: Vec<_> = Frames::new(&payload).unwrap().map(Result::unwrap).collect();

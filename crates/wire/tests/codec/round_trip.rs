@@ -44,7 +44,7 @@ fn law_of_frame(frame: &Frame<'_>) {
 }
 
 #[test]
-fn variable_length_integers() {
+fn varint_round_trip() {
     check(varint(), |value| {
         for len in [VarIntLen::One, VarIntLen::Two, VarIntLen::Four, VarIntLen::Eight] {
             let mut buffer = [0xff; 8];
@@ -61,7 +61,7 @@ fn variable_length_integers() {
 }
 
 #[test]
-fn packet_numbers() {
+fn packet_number_round_trip() {
     // A peer that has received any packet from `acked` to the one before this can restore the
     // number.
     check((varint(), 1..1u64 << 31, any::<u64>()), |(acked, ahead, seen)| {
@@ -78,7 +78,7 @@ fn packet_numbers() {
 }
 
 #[test]
-fn frames_without_data() {
+fn frame_round_trip_without_data() {
     let integers = (varint(), varint(), varint(), varint());
     check((integers, stream_id(), stream_count(), direction(), any::<[u8; 8]>()), |input| {
         let ((a, b, c, d), stream_id, count, direction, data) = input;
@@ -110,7 +110,7 @@ fn frames_without_data() {
 }
 
 #[test]
-fn frames_of_paths() {
+fn multipath_frame_round_trip() {
     check((any::<u32>(), varint()), |(path_id, number)| {
         let path_id = PathId::new(path_id);
         let status = PathStatus { path_id, sequence_number: number };
@@ -131,7 +131,7 @@ fn frames_of_paths() {
 }
 
 #[test]
-fn frames_with_data() {
+fn frame_round_trip_with_data() {
     check((stream_id(), varint(), varint(), bytes(0..=70), any::<bool>()), |input| {
         let (stream_id, a, b, data, flag) = input;
         let room = VarInt::MAX.get() - a.get() >= data.len() as u64;
@@ -177,7 +177,7 @@ fn header_of_stream(stream: &Stream<'_>) {
 }
 
 #[test]
-fn new_connection_ids() {
+fn frame_round_trip_of_new_connection_id() {
     check((varint(), varint(), connection_id(0..=20), reset_token()), |input| {
         let (sequence, prior_to, id, token) = input;
         let new = NewConnectionId::new(sequence, prior_to, id, token);
@@ -191,7 +191,7 @@ fn new_connection_ids() {
 }
 
 #[test]
-fn acks_hold_as_many_ranges_as_fit() {
+fn ack_holds_as_many_ranges_as_fit() {
     check((ack_ranges(), varint(), ecn(), 0..200usize), |(ranges, delay, ecn, room)| {
         let mut buffer = vec![0; 4096];
         let mut writer = Writer::new(&mut buffer);
@@ -242,7 +242,7 @@ fn acks_hold_as_many_ranges_as_fit() {
 }
 
 #[test]
-fn long_packets() {
+fn packet_long_round_trip() {
     let ids = (connection_id(0..=20), connection_id(0..=20));
     let content = (bytes(0..=40), bytes(0..=60), varint(), any::<u8>(), any::<bool>());
     check((version(), ids, content, 4..=20usize), |(version, (dcid, scid), content, tag_len)| {
@@ -287,7 +287,7 @@ fn long_packets() {
 }
 
 #[test]
-fn short_packets() {
+fn packet_short_round_trip() {
     check((connection_id(0..=20), bytes(20..=60), varint(), any::<[u8; 5]>()), |input| {
         let (dcid, payload, pn, mask) = input;
         let bit = |bit: u8| mask[4] & bit != 0;
@@ -319,7 +319,7 @@ fn short_packets() {
 }
 
 #[test]
-fn retry_and_version_negotiation() {
+fn retry_and_version_negotiation_round_trip() {
     let ids = (connection_id(0..=20), connection_id(0..=20));
     let versions = vec(any::<u32>().prop_map(Version), 0..8);
     let long_ids = (bytes(0..=255), bytes(0..=255));
@@ -361,7 +361,7 @@ fn retry_and_version_negotiation() {
 }
 
 #[test]
-fn stream_ids() {
+fn stream_id_round_trip() {
     check(stream_id(), |id| {
         let again = StreamId::new(id.initiator(), id.direction(), id.index());
         assert_eq!(again, Some(id));

@@ -35,7 +35,7 @@ import tech.kwik.core.server.ServerConnectionConfig;
 import tech.kwik.core.server.ServerConnector;
 
 /**
- * kwik for `equic bench` (docs/bench-contract.md): pure Java, a datagram at a time, NewReno only. Its sockets
+ * kwik for `equic-lab bench` (docs/bench-contract.md): pure Java, a datagram at a time, NewReno only. Its sockets
  * get what net.core.rmem_max allows: Java has no way past it. Its tickets are not measured.
  */
 public final class Bench {

@@ -14,7 +14,7 @@ const TOP: f64 = 8.0;
 /// Ratios.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// A pair's name: one word if both ends are the same.
+/// Returns a pair's name: one word if both ends are the same.
 pub(super) fn pair(row: &Row) -> String {
     if row.key.client == row.key.server {
         row.key.client.clone()
@@ -23,7 +23,8 @@ pub(super) fn pair(row: &Row) -> String {
     }
 }
 
-/// A row for each pair that was measured or failed; `name` says what stands left of it.
+/// Draws a row for each pair that has figures or failures. `name` returns the text to the left of
+/// it.
 pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.value.is_some() || !row.faults.is_empty()).collect();
@@ -41,11 +42,12 @@ pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -
         shapes += &text("name end", LEFT - 10.0, y + 4.0, &name(row));
         shapes += &one(row, &axis, scale, y);
         let (class, note) = match (show::trouble(row), row.modes) {
+            _ if row.clock_is_doubted() => ("note warn", show::CLOCK_DOUBTED.to_owned()),
             (Some(trouble), _) => ("note bad", trouble),
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
         };
-        // The rest of a note that does not fit stands in the table.
+        // A note may be cut off here. The table has its whole text.
         let note: String = note.chars().take(26).collect();
         shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
     }
@@ -67,7 +69,7 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
     let mut shapes = line("whisker", at(value.min), y, at(value.max), y);
     shapes += &rect("box", lower, y - 7.0, upper - lower, 14.0, &title);
     for point in &row.points {
-        // Points of different rounds do not hide each other.
+        // Points of different rounds are moved apart.
         let shift = (point.round.rem_euclid(5) - 2) as f64 * 2.4;
         let title = format!("round {}: {}", point.round, scale.with_unit(point.value));
         shapes += &dot("point", at(point.value), y + shift, 2.0, &title);
@@ -80,7 +82,7 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
     shapes
 }
 
-/// Ratios to TCP with TLS and their intervals; nothing without ratios.
+/// Draws the ratios to TCP with TLS and their intervals. Empty without ratios.
 pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     let shown: Vec<&&Row> = rows.iter().filter(|row| row.to_tcp.is_some()).collect();
     if shown.is_empty() {
@@ -112,7 +114,12 @@ pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
             }
         }
         let said = format!("{:.2} ({interval})", ratio.median);
-        shapes += &text("note", WIDTH - RIGHT + 10.0, y + 4.0, &said);
+        let doubted = row.clock_is_doubted() || row.marks.tcp_clock_doubted;
+        let (class, said) = match doubted {
+            true => ("note warn", format!("{:.2}, {}", ratio.median, show::CLOCK_DOUBTED)),
+            false => ("note", said),
+        };
+        shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &said);
     }
     figure(WIDTH, bottom + 42.0, label, "", &shapes)
 }

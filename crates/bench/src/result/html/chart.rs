@@ -13,14 +13,14 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From zero to a round number above `high`.
+    /// Returns an axis from zero to a round number above `high`.
     pub(super) fn from_zero(high: f64, from: f64, to: f64) -> Axis {
         let high = if high > 0.0 && high.is_finite() { high } else { 1.0 };
         let step = step(high);
         Axis { low: 0.0, high: (high / step).ceil() * step, from, to, logarithmic: false }
     }
 
-    /// Position of a value, in pixels.
+    /// Returns the position of a value, in pixels.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.logarithmic {
             (value / self.low).ln() / (self.high / self.low).ln()
@@ -30,7 +30,7 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
-    /// Round numbers along a linear axis.
+    /// Returns round numbers along a linear axis.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let step = step(self.high - self.low);
         let count = ((self.high - self.low) / step + 1e-9).floor() as usize;
@@ -38,7 +38,7 @@ impl Axis {
     }
 }
 
-/// A round step of which about five make up `range`.
+/// Returns a round step that divides `range` into about five.
 fn step(range: f64) -> f64 {
     let raw = range / 5.0;
     let power = 10_f64.powf(raw.log10().floor());
@@ -46,7 +46,7 @@ fn step(range: f64) -> f64 {
     steps.into_iter().map(|step| step * power).find(|step| *step >= raw * 0.999).unwrap_or(raw)
 }
 
-/// Decimals that a step of this axis needs.
+/// Returns the number of decimals that a step of this axis needs.
 pub(super) fn tick_text(axis: &Axis, value: f64) -> String {
     let step = step(axis.high - axis.low);
     let decimals = (0..6).find(|digits| {
@@ -60,7 +60,7 @@ pub(super) fn line(class: &str, x1: f64, y1: f64, x2: f64, y2: f64) -> String {
     format!(r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#)
 }
 
-/// A rectangle, with what a pointer over it says.
+/// Draws a rectangle with a tooltip.
 pub(super) fn rect(class: &str, x: f64, y: f64, width: f64, height: f64, title: &str) -> String {
     let title = titled(title);
     let width = width.max(0.0);
@@ -74,7 +74,7 @@ pub(super) fn dot(class: &str, x: f64, y: f64, radius: f64, title: &str) -> Stri
     format!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius}">{title}</circle>"#)
 }
 
-/// A text; `class` says which of its ends is at `x`.
+/// Draws a text. `class` determines its alignment at `x`.
 pub(super) fn text(class: &str, x: f64, y: f64, text: &str) -> String {
     format!(r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{}</text>"#, esc(text))
 }
@@ -83,7 +83,7 @@ fn titled(title: &str) -> String {
     if title.is_empty() { String::new() } else { format!("<title>{}</title>", esc(title)) }
 }
 
-/// A drawing that can be scrolled sideways, also by keys, where the window is narrow.
+/// Returns a drawing that can be scrolled horizontally, also by keyboard, if the window is narrow.
 pub(super) fn figure(width: f64, height: f64, label: &str, caption: &str, shapes: &str) -> String {
     let label = esc(label);
     let caption = if caption.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn figure(width: f64, height: f64, label: &str, caption: &str, shapes
     )
 }
 
-/// The ticks, grid and title of a horizontal axis, from `top` down to `bottom`.
+/// Draws the ticks, the grid and the title of a horizontal axis, from `top` to `bottom`.
 pub(super) fn x_axis(axis: &Axis, top: f64, bottom: f64, title: &str) -> String {
     let mut shapes = String::new();
     for tick in axis.ticks() {

@@ -13,14 +13,15 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 80.0;
 const TOP: f64 = 8.0;
-/// Top of the bars below a legend.
+/// Top of the bars if there is a legend above them.
 const LEGEND: f64 = 34.0;
 const ROW: f64 = 44.0;
 
-/// Classes in style.css of the parts, in the order they are stacked.
+/// CSS classes of the parts, in the order in which they are stacked.
 const CLASSES: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
-/// Two bars for each pair: CPU time of the client and of the server, split where a profile was taken.
+/// Draws two bars for each pair: CPU time of the client and of the server, divided if there is a
+/// profile.
 pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.client_cpu.is_some() && row.server_cpu.is_some()).collect();
@@ -32,7 +33,7 @@ pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     };
     let most = shown.iter().map(largest).fold(0.0, f64::max) * scale.factor;
     let axis = Axis::from_zero(most, LEFT, WIDTH - RIGHT);
-    // Only a legend needs room above the bars.
+    // Without a legend, the bars start at the top.
     let known = |row: &&&Row| profiles.iter().any(|profile| profile.key == row.key);
     let top = if shown.iter().any(known) { LEGEND } else { TOP };
     let bottom = top + ROW * shown.len() as f64;
@@ -94,7 +95,7 @@ fn legend() -> String {
     shapes
 }
 
-/// The same in numbers, of the rows of which there is a profile; nothing without one.
+/// Returns the same as a table, for the rows with a profile. Empty without a profile.
 pub(super) fn split(rows: &[&Row], profiles: &[Profiled], caption: &str) -> String {
     let parts = parts(rows, profiles);
     let Some(first) = parts.first() else { return String::new() };

@@ -1,4 +1,4 @@
-//! Facts for judging and repeating a run: failures, settings in force, the machine, commands.
+//! Facts to judge and repeat a run: failures, settings in force, the machine, commands.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use crate::Effective;
 use crate::result::show::{self, MEBIBYTES};
 use crate::result::summary::Summary;
 
-/// So many values of one end are shown.
+/// Maximum number of values of one end that are shown.
 const MOST: usize = 3;
 
-/// List of failures with their reasons; a sentence when nothing failed.
+/// Returns a list of failures with their reasons, or a sentence if nothing failed.
 pub(super) fn failures(summary: &Summary) -> String {
     if summary.failing().next().is_none() {
         return "<p>Nothing failed.</p>\n".to_owned();
@@ -41,7 +41,7 @@ pub(super) fn failures(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Implementations that took part, and the settings in force at each end.
+/// Returns the implementations, and the settings in force at each end.
 pub(super) fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
@@ -79,7 +79,7 @@ pub(super) fn implementations(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// The cells of an end, with every value that occurred; none: it never said.
+/// Returns table cells with every value of an end. `None`: it reported nothing.
 fn in_force(all: &[&Effective]) -> Option<String> {
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let cell = |class: &str, of: &dyn Fn(&Effective) -> String| {
@@ -89,7 +89,7 @@ fn in_force(all: &[&Effective]) -> Option<String> {
                 values.push(value);
             }
         }
-        // A sweep's many values are in its own tables.
+        // The values of a sweep are in its own tables.
         let text = if values.len() > MOST { "swept".to_owned() } else { values.join(", ") };
         format!("<td{class}>{}</td>", esc(&text))
     };
@@ -116,7 +116,8 @@ fn in_force(all: &[&Effective]) -> Option<String> {
     (!all.is_empty()).then(|| cells.concat())
 }
 
-/// Findings of the doctor, with their remedies: `what`, `found`, `mend` and whether it is `serious`.
+/// Returns the findings of the doctor: `what`, `found`, its advice `mend`, and whether it is
+/// `serious`.
 pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
     let mut html = String::from("<h3>What the doctor found</h3>\n");
@@ -142,7 +143,7 @@ pub(super) fn doctor(findings: &Value) -> String {
     html + "</ul>\n"
 }
 
-/// Any JSON as lists of names and values.
+/// Formats any JSON as lists of names and values.
 pub(super) fn value(json: &Value, depth: usize) -> String {
     match json {
         Value::Null => "\u{2013}".to_owned(),
@@ -151,7 +152,7 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
             let items: Vec<String> = list.iter().map(|item| value(item, depth)).collect();
             items.join(", ")
         }
-        // Deeper than people look, and a stack has an end.
+        // Limits the recursion. Deeper values are rarely read.
         Value::Array(_) | Value::Object(_) if depth > 4 => esc(&json.to_string()),
         Value::Array(list) => {
             let items = list.iter().map(|item| format!("<li>{}</li>", value(item, depth + 1)));
@@ -167,23 +168,23 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
     }
 }
 
-/// The command that was run, and what can be done with its result.
+/// Returns the command of the run, and commands to use its result.
 pub(super) fn commands(summary: &Summary) -> String {
     let command = match &summary.manifest["command"] {
         Value::Array(words) => {
             words.iter().filter_map(Value::as_str).map(shell).collect::<Vec<_>>().join(" ")
         }
         Value::String(line) => line.clone(),
-        _ => "equic bench run".to_owned(),
+        _ => "equic-lab bench run".to_owned(),
     };
     let dir = shell(&summary.name);
     let lines = [
         ("# the same again", command),
         (
             "# this page and all other files again, from samples.jsonl",
-            format!("equic bench report {dir}"),
+            format!("equic-lab bench report {dir}"),
         ),
-        ("# against another run", format!("equic bench compare {dir} OTHER")),
+        ("# against another run", format!("equic-lab bench compare {dir} OTHER")),
     ];
     let lines: Vec<String> =
         lines.iter().map(|(what, line)| format!("{what}\n{}", esc(line))).collect();

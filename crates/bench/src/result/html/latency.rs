@@ -1,10 +1,10 @@
-//! Latency under load: exchanges alone, and beside a bulk download.
+//! Latency under load: small exchanges without and during a bulk download.
 
 use super::text::esc;
 use crate::result::latency::{columns, measured, title};
 use crate::result::summary::Row;
 
-/// A table of the rows that have such times; nothing if none has.
+/// Returns a table of the rows with such times. Empty without any.
 pub(super) fn latency(rows: &[Row]) -> String {
     if measured(rows).next().is_none() {
         return String::new();
@@ -28,7 +28,7 @@ pub(super) fn latency(rows: &[Row]) -> String {
         let (client, server) = (esc(&row.key.client), esc(&row.key.server));
         html += &format!("<tr><th scope=\"row\">{client}</th><th scope=\"row\">{server}</th>");
         for column in &shown {
-            html += &format!("<td>{}</td>", esc(&(column.read)(p99, one, column.scale)));
+            html += &format!("<td>{}</td>", esc(&column.show(row, p99, one)));
         }
         html += "</tr>\n";
     }

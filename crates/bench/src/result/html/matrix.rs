@@ -1,4 +1,4 @@
-//! The matrix of clients and servers as a table coloured by its figures, and the pairs as a list.
+//! The matrix of clients and servers as a table coloured by its figures, and the list of pairs.
 
 use equic_report::number::MISSING;
 
@@ -7,7 +7,8 @@ use crate::result::show::{self, MEGABYTES, Scale};
 use crate::result::summary::{Estimate, Row};
 use crate::result::tables::ends;
 
-/// A row for each client, a column for each server; `first` is the number of the first row's anchor.
+/// Returns a table with a row for each client and a column for each server. `first` is the number
+/// of the first row's anchor.
 pub(super) fn matrix(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let (clients, servers) = ends(rows);
@@ -55,13 +56,16 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
         };
         return format!("<td class=\"{class}\"><a href=\"#{href}\">{}</a></td>", esc(text));
     };
-    // Of the range of the table; the least is a little coloured too.
+    // Relative to the range of the table. The smallest value also has a slight colour.
     let part = if high > low { (value.median - low) / (high - low) } else { 1.0 };
     let part = if row.less_is_better() { 1.0 - part } else { part };
     let heat = 8.0 + 92.0 * part;
     let mut badges = String::new();
     if let Some(trouble) = &trouble {
         badges += &format!("<span class=\"badge bad\">{}</span>", esc(trouble));
+    }
+    if row.clock_is_doubted() {
+        badges += &format!("<span class=\"badge warn\">{}</span>", show::CLOCK_DOUBTED);
     }
     if row.modes.is_some() {
         badges += "<span class=\"badge warn\">two modes</span>";
@@ -74,10 +78,10 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
     )
 }
 
-/// Columns of the table of pairs.
+/// Number of columns of the table of pairs.
 const COLUMNS: usize = 14;
 
-/// A line for each pair with all that is known of it, and another one for its notes.
+/// Returns a table with a line for each pair with all its figures, followed by a line of notes.
 pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
@@ -85,6 +89,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let to_tcp = show::reference(rows);
     let milliseconds = Scale { unit: "ms", factor: 1e3, digits: 2 };
     let times = Scale { unit: "", factor: 1.0, digits: 2 };
+    let doubted = format!(" <span class=\"badge warn\">{}</span>", show::CLOCK_DOUBTED);
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}: pairs\">\
          <table class=\"pairs\"><caption>{0} ({1})</caption>\n<thead><tr>",
@@ -124,6 +129,8 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
         let value = |read: &dyn Fn(&Estimate) -> String| {
             row.value.as_ref().map_or_else(|| MISSING.to_owned(), read)
         };
+        let ratio_is_doubted =
+            row.to_tcp.is_some() && (row.clock_is_doubted() || row.marks.tcp_clock_doubted);
         let medians = &row.medians;
         let both = |one: Option<f64>, other: Option<f64>, show: &dyn Fn(f64) -> String| {
             if one.is_none() && other.is_none() {
@@ -134,14 +141,17 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
         };
         let megabytes = |bytes: f64| MEGABYTES.show(bytes);
         let cells = [
-            value(&|value| format!("<b>{}</b>", scale.show(value.median))),
+            value(&|value| {
+                let mark = if row.clock_is_doubted() { doubted.as_str() } else { "" };
+                format!("<b>{}</b>{mark}", scale.show(value.median))
+            }),
             value(&|value| scale.interval(value)),
             value(&|value| scale.show(value.mad)),
             value(&|value| scale.range(value.min, value.max)),
             format!("{} of {}", row.measured, row.rounds),
             of(row.client_cpu, cpu),
             of(row.server_cpu, cpu),
-            of(row.to_tcp, times),
+            of(row.to_tcp, times) + if ratio_is_doubted { &doubted } else { "" },
             of(row.handshake, milliseconds),
             both(medians.client_peak_rss, medians.server_peak_rss, &megabytes),
             both(medians.client_udp_drops, medians.server_udp_drops, &show::count),
@@ -159,7 +169,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
             html += &format!("<td>{cell}</td>");
         }
         html += "</tr>\n";
-        // In a row of their own: a column at the right end of a wide table is cut off.
+        // Notes have their own line, because a column at the right end of a wide table is cut off.
         let notes = notes(row, scale);
         if !notes.is_empty() {
             html += &format!(
@@ -196,7 +206,7 @@ fn notes(row: &Row, scale: Scale) -> String {
     notes.extend(show::marks(row).iter().map(|mark| esc(mark).to_string()));
     notes.extend(show::remembered(row));
     if row.attempts > row.rounds {
-        notes.push(format!("{} made again", row.attempts - row.rounds));
+        notes.push(format!("{} attempts repeated", row.attempts - row.rounds));
     }
     notes.join("; ")
 }

@@ -1,8 +1,9 @@
-//! `report.html`: a result as one page that needs nothing else, no network and no script.
+//! `report.html`: a result as one self-contained page, without network access and without scripts.
 //!
-//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, over `chart.rs`; `plots.rs`: the
-//! same as files. `facts.rs`: what is in words. `text.rs`: nothing foreign becomes markup. The page's own policy forbids scripts and
-//! whatever would have to be loaded, should something get through all the same.
+//! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, based on `chart.rs`.
+//! `plots.rs`: the same plots as files. `facts.rs`: everything in words. `text.rs`: escapes foreign
+//! text, so that it never becomes markup. The page's Content Security Policy also forbids scripts
+//! and external resources, as a second line of defence.
 
 mod boxes;
 mod chart;
@@ -28,13 +29,14 @@ pub use plots::{PagePlot, plots};
 pub(crate) use text::esc;
 
 const STYLE: &str = include_str!("style.css");
-/// The style of plots, which are also files.
+/// Style of the plots, which are also separate files.
 const PLOT: &str = include_str!("plot.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-/// Plots of more pairs than this begin with those whose ends are the same.
+/// If there are more pairs than this, the first plot only has those with the same implementation at
+/// both ends.
 const MANY: usize = 14;
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn page(summary: &Summary) -> String {
     let mut sections: Vec<Section> = Vec::new();
@@ -67,9 +69,9 @@ pub fn page(summary: &Summary) -> String {
     document(summary, &sections)
 }
 
-/// A part of the page.
+/// A section of the page.
 struct Section {
-    /// Short title, for the list of parts.
+    /// Short title for the table of contents.
     short: String,
     title: String,
     content: String,
@@ -85,7 +87,7 @@ impl Section {
     }
 }
 
-/// The place in a few words.
+/// Returns a short name of the place.
 fn short(place: &Place<'_>) -> String {
     format!("{} {} {}", place.workload, place.protocol, place.path)
 }
@@ -112,8 +114,8 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
             esc(title)
         );
     }
-    html += "</main>\n<footer>Written by equic bench from samples.jsonl; every figure is also in \
-             result.json, summary.csv and samples.csv beside this page. The plots are also files, SVG and PNG, in the \
+    html += "</main>\n<footer>Written by equic-lab bench from samples.jsonl; every figure is also in \
+             result.json, summary.csv and samples.csv next to this page. The plots are also files, SVG and PNG, in the \
              folder plots.</footer>\n</body>\n</html>\n";
     html
 }
@@ -125,20 +127,6 @@ fn time(seconds: f64) -> String {
 }
 
 fn overview(summary: &Summary) -> String {
-    let best = |protocols: &[&str]| {
-        let rows = summary.rows.iter().filter(|row| {
-            row.key.workload == "download"
-                && protocols.contains(&row.key.protocol.as_str())
-                && row.unit == "bit/s"
-                && row.key.point.is_empty()
-        });
-        rows.filter_map(|row| Some((row.value?.median, row)))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(median, row)| {
-                let value = show::Scale::for_value("bit/s", median).with_unit(median);
-                format!("{value}<small>{}, {}</small>", esc(&pair(row)), esc(&row.key.path))
-            })
-    };
     let failed: usize = summary.rows.iter().map(Row::failed).sum();
     let rounds: usize = summary.rows.iter().map(|row| row.rounds).sum();
     let two = summary.rows.iter().filter(|row| row.modes.is_some()).count();
@@ -149,8 +137,8 @@ fn overview(summary: &Summary) -> String {
         ("failed", format!("{failed}<small>of {rounds} rounds</small>")),
         ("two modes", format!("{two}<small>cells</small>")),
     ];
-    facts.extend(best(&["perf", "h3"]).map(|best| ("fastest QUIC download", best)));
-    facts.extend(best(&["perf-tcp"]).map(|best| ("fastest TCP + TLS", best)));
+    facts.extend(fastest(summary, &["perf", "h3"]).map(|best| ("fastest QUIC download", best)));
+    facts.extend(fastest(summary, &["perf-tcp"]).map(|best| ("fastest TCP + TLS", best)));
     let facts: String = facts
         .iter()
         .map(|(name, fact)| format!("<div><dt>{name}</dt><dd>{fact}</dd></div>"))
@@ -171,6 +159,35 @@ fn overview(summary: &Summary) -> String {
         );
     }
     html
+}
+
+/// Returns the fastest download by one of these protocols. A figure with a doubted clock is only the fastest if there is
+/// no other, and has its mark. One that would have been the fastest is named.
+fn fastest(summary: &Summary, protocols: &[&str]) -> Option<String> {
+    let downloads = || {
+        let is_download = |row: &&Row| {
+            row.key.workload == "download"
+                && protocols.contains(&row.key.protocol.as_str())
+                && row.unit == "bit/s"
+                && row.key.point.is_empty()
+        };
+        summary.rows.iter().filter(is_download).filter_map(|row| Some((row.value?.median, row)))
+    };
+    let by_median = |a: &(f64, &Row), b: &(f64, &Row)| a.0.total_cmp(&b.0);
+    let first = downloads().max_by(by_median)?;
+    let sure = downloads().filter(|(_, row)| !row.clock_is_doubted()).max_by(by_median);
+    let text = |(median, row): (f64, &Row)| {
+        let value = show::Scale::for_value("bit/s", median).with_unit(median);
+        let value = show::marked(value, row.clock_is_doubted());
+        (value, format!("{}, {}", esc(&pair(row)), esc(&row.key.path)))
+    };
+    let (value, place) = text(sure.unwrap_or(first));
+    let mut html = format!("{value}<small>{place}</small>");
+    if sure.is_some() && first.1.clock_is_doubted() {
+        let (value, place) = text(first);
+        html += &format!("<small>not ranked: {value}, {place}</small>");
+    }
+    Some(html)
 }
 
 fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
@@ -211,7 +228,7 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     html + &matrix::pairs(rows, &title, number)
 }
 
-/// Tables that differ in the value of what is swept, with the number of their first row.
+/// Tables that differ in the value of a swept setting, with the number of their first row.
 struct Sweep<'a> {
     place: Place<'a>,
     tables: Vec<(usize, &'a [Row])>,
@@ -255,7 +272,7 @@ fn machine(summary: &Summary) -> String {
     let mut rest = manifest.clone();
     let mut html = facts::doctor(&rest.remove("findings").unwrap_or_default());
     rest.remove("command");
-    // Long lists that few look into.
+    // Long lists that are rarely needed.
     let long = ["cpu_flags", "programs", "locks"].map(|name| (name, rest.remove(name)));
     html += "<h3>Manifest</h3>\n";
     html += &facts::value(&Value::Object(rest), 0);
@@ -272,13 +289,15 @@ fn machine(summary: &Summary) -> String {
     html
 }
 
-const METHOD: &str = "<p>In box plots every point is a round; the box is the middle half, the line in it \
-    the median, the bar under it the median\u{2019}s 95 % interval, the whisker runs from minimum to maximum. \
-    In tables a click on a figure leads to all that is known of the pair.</p>\n<p>In each round every cell is run once, in random order, so that whatever changes \
-    on the machine meets all alike. Warm-up is in no figure. Intervals are of the median, from order \
-    statistics, and cover 95 % or more; fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
-    Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. What failed is \
-    no figure: such rounds are counted beside those that were measured.</p>\n\
-    <p>Ratios are taken within rounds. Figures of different sittings differ by the machine\u{2019}s drift: \
-    compare only what ran interleaved, or use <code>equic bench compare</code>, which says when it cannot \
-    tell.</p>\n";
+const METHOD: &str = "<p>In box plots, every point is a round. The box is the middle half, and the line in it the median. \
+    The bar below the box is the median\u{2019}s 95 % interval. The whisker goes from minimum to maximum. \
+    A click on a figure in the matrix leads to all figures of the pair.</p>\n\
+    <p>Each round runs every cell once, in random order, so that changes of the machine affect all cells equally. \
+    The warm-up does not count. Intervals are of the median, from order statistics, and cover 95 % or more; \
+    fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
+    Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. \u{201c}Clock doubted\u{201d}: \
+    the time that the client reports does not agree with what the runner saw; the notes say why. \
+    A failed round has no figure, and is counted separately.</p>\n\
+    <p>Ratios are taken within rounds. Figures of different runs also differ by the machine\u{2019}s drift: \
+    compare only what ran interleaved, or use <code>equic-lab bench compare</code>, which says what it cannot \
+    decide.</p>\n";

@@ -1,14 +1,14 @@
-//! The plots of the page as documents of their own: SVG files.
+//! Extracts the plots of the page as separate SVG documents.
 
 use super::{PLOT, STYLE};
 
-/// Characters of a file's name without its ending.
+/// Maximum length of a file name without its extension.
 const NAME: usize = 100;
 
 /// A plot of the page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PagePlot {
-    /// Name of its file without the ending: letters, digits and hyphens.
+    /// File name without its extension: letters, digits and hyphens.
     pub name: String,
     /// The SVG document.
     pub svg: String,
@@ -16,8 +16,8 @@ pub struct PagePlot {
     pub size: (f32, f32),
 }
 
-/// Returns the plots of a page. They are taken out of it, so that page and files cannot differ: nothing but
-/// a plot has this beginning, because foreign text in the page is escaped.
+/// Returns the plots of a page. They are extracted from it, so that page and files cannot differ.
+/// Only a plot can begin like this, because foreign text in the page is escaped.
 #[must_use]
 pub fn plots(page: &str) -> Vec<PagePlot> {
     let style = style();
@@ -43,7 +43,7 @@ fn one(part: &str, style: &str) -> Option<PagePlot> {
     let (width, height) = size.split_once(' ')?;
     let (_, rest) = rest.split_once('>')?;
     let (shapes, _) = rest.split_once("</svg>")?;
-    // XML has no such characters, not even as references.
+    // XML permits these characters neither directly nor as references.
     let shapes = shapes.replace(['\u{fffe}', '\u{ffff}'], "");
     let label = label.replace(['\u{fffe}', '\u{ffff}'], "");
     let svg = format!(
@@ -56,7 +56,8 @@ fn one(part: &str, style: &str) -> Option<PagePlot> {
     Some(PagePlot { name: file_name(&label), svg, size })
 }
 
-/// A label in lower case, with a hyphen for whatever is neither letter nor digit.
+/// Returns a label in lower case, with hyphens instead of characters that are neither letters nor
+/// digits.
 fn file_name(label: &str) -> String {
     let mut name = String::new();
     for c in label.chars() {
@@ -73,7 +74,8 @@ fn file_name(label: &str) -> String {
     if name.is_empty() { "plot".to_owned() } else { name.to_owned() }
 }
 
-/// The page's style of plots in light colours, without variables: programs that draw SVG know none.
+/// Returns the page's style of plots in light colours, without CSS variables, because most SVG
+/// programs do not support them.
 fn style() -> String {
     let light = STYLE.split_once('}').map_or("", |(root, _)| root);
     let mut variables: Vec<(&str, &str)> = light
@@ -81,7 +83,7 @@ fn style() -> String {
         .filter_map(|one| one.trim().strip_prefix("--")?.split_once(':'))
         .map(|(name, value)| (name.trim(), value.trim()))
         .collect();
-    // No name that another one begins with comes first; `var(` and `)` exclude that anyway.
+    // The order of the names does not matter: `var(` and `)` delimit each name.
     variables.sort_unstable();
     let mut style = String::new();
     for rule in PLOT.lines().filter(|rule| !rule.contains("{ --c:")) {

@@ -1,4 +1,4 @@
-//! Goodput against what is swept: lines with intervals where it is a number.
+//! Plots the figures over a swept setting: lines with intervals if its values are numbers.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 56.0;
-/// Colours, and with each a mark of its own: see style.css.
+/// Number of colours. Each has its own marker: see style.css.
 const SERIES: usize = 8;
 
-/// The plot of rows that differ in `knobs` and in who they are: lines over one knob whose values are
-/// numbers, else box plots.
+/// Draws rows that differ in `knobs` and in their implementations: lines over one setting whose
+/// values are numbers, otherwise box plots.
 pub(super) fn sweep(rows: &[&Row], knobs: &[&str], label: &str) -> String {
     let [knob] = knobs else { return by_name(rows, label) };
     let number = |row: &&Row| row.key.point.get(*knob).and_then(|value| value.parse::<f64>().ok());
@@ -39,7 +39,7 @@ pub(super) fn sweep(rows: &[&Row], knobs: &[&str], label: &str) -> String {
 }
 
 fn by_name(rows: &[&Row], label: &str) -> String {
-    // Points of a pair beside each other.
+    // Points of the same pair are adjacent.
     let mut rows = rows.to_vec();
     rows.sort_by_key(|row| pair(row));
     boxes(&rows, label, |row| format!("{}, {}", pair(row), show::point(&row.key.point)))
@@ -80,20 +80,30 @@ fn lines(
     shapes += &line("axis", LEFT, HEIGHT - BOTTOM, right, HEIGHT - BOTTOM);
     shapes += &text("label mid", f64::midpoint(LEFT, right), HEIGHT - 12.0, axis(knob));
     let mut ends = Vec::new();
+    let mut any_doubted = false;
     for (index, (name, points)) in series.iter().enumerate() {
         let class = format!("s{}", index % SERIES);
         let known: Vec<(f64, &Row)> =
             points.iter().filter(|(_, row)| row.value.is_some()).copied().collect();
         let Some((_, last)) = known.last() else { continue };
         shapes += &curve(&known, &class, &x, &y, scale);
+        // A doubt about one point applies to the line.
+        let doubted = known.iter().any(|(_, row)| row.clock_is_doubted());
+        let name = if doubted { format!("\u{2020} {name}") } else { name.clone() };
+        any_doubted |= doubted;
         let end = last.value.map_or(0.0, |value| y.at(value.median * scale.factor));
-        ends.push((end, class, name.clone()));
+        ends.push((end, class, name));
     }
     shapes += &names(ends, right + 8.0);
-    figure(WIDTH, HEIGHT, label, "Medians with 95 % intervals.", &shapes)
+    let caption = if any_doubted {
+        "Medians with 95 % intervals. \u{2020}: clock doubted at some points, see the tables."
+    } else {
+        "Medians with 95 % intervals."
+    };
+    figure(WIDTH, HEIGHT, label, caption, &shapes)
 }
 
-/// A value at the axis. An MTU is known by its bytes, and rounding hides them.
+/// Formats a value on the axis. An MTU is shown in bytes, without rounding.
 fn value(knob: &str, value: f64) -> String {
     let text = match knob {
         "mtu" => format!("{value}"),
@@ -103,7 +113,7 @@ fn value(knob: &str, value: f64) -> String {
     text.trim().to_owned()
 }
 
-/// The title of the axis.
+/// Returns the title of the axis.
 fn axis(knob: &str) -> &str {
     match knob {
         "mtu" => "mtu: largest UDP payload, or TCP segment (bytes)",
@@ -127,7 +137,7 @@ fn curve(points: &[(f64, &Row)], class: &str, x: &Axis, y: &Axis, scale: Scale) 
         let title = format!(
             "{}: {} ({}), n {}",
             pair(row),
-            scale.with_unit(estimate.median),
+            show::marked(scale.with_unit(estimate.median), row.clock_is_doubted()),
             scale.interval(&estimate),
             estimate.n
         );
@@ -136,7 +146,7 @@ fn curve(points: &[(f64, &Row)], class: &str, x: &Axis, y: &Axis, scale: Scale) 
     format!(r#"<g class="{class}"><path class="stroke" d="{path}"/>{marks}</g>"#)
 }
 
-/// Names at the ends of lines, moved apart where they would overlap.
+/// Draws the names at the ends of lines, moved apart if they would overlap.
 fn names(mut ends: Vec<(f64, String, String)>, x: f64) -> String {
     const APART: f64 = 17.0;
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -145,7 +155,7 @@ fn names(mut ends: Vec<(f64, String, String)>, x: f64) -> String {
         *y = y.max(free);
         free = *y + APART;
     }
-    // Too far down now: back up from the bottom.
+    // Moves names that are now too low up again.
     let mut limit = HEIGHT - BOTTOM;
     for (y, ..) in ends.iter_mut().rev() {
         *y = y.min(limit);

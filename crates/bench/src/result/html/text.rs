@@ -1,7 +1,7 @@
-//! Foreign text in a page: nothing that a name or a reason says is markup.
+//! Escapes foreign text in a page, so that names and reasons never become markup.
 
-/// For content and quoted attributes. Control characters and those that reverse the direction of writing
-/// are shown as escapes.
+/// Escapes text for content and quoted attributes. Control characters and those that change the
+/// writing direction become visible escapes.
 pub(crate) fn esc(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,13 +23,13 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A name for `id` and `href="#"`: letters, digits and hyphens; different texts may become the same one,
-/// `number` keeps them apart.
+/// Returns a name for `id` and `href="#"` of letters, digits and hyphens. `number` distinguishes
+/// texts that would give the same name.
 pub(super) fn anchor(kind: &str, number: usize) -> String {
     format!("{kind}-{number}")
 }
 
-/// A link, if it is one that leads to a page; else only the text.
+/// Returns a link if the URL leads to a web page, otherwise only the text.
 pub(super) fn link(url: &str, text: &str) -> String {
     if url.starts_with("https://") || url.starts_with("http://") {
         format!("<a href=\"{}\" rel=\"noreferrer\">{}</a>", esc(url), esc(text))
@@ -38,7 +38,7 @@ pub(super) fn link(url: &str, text: &str) -> String {
     }
 }
 
-/// A word for a shell: quoted where it has to be.
+/// Quotes a word for a shell if necessary.
 pub(super) fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

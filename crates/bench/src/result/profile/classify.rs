@@ -1,28 +1,28 @@
 //! Classification of samples by the names of functions and files.
 //!
-//! In the program the innermost function that says something decides: `memcpy` called by a cipher is
-//! crypto. In the kernel it is the system call and the networking code. The names are those of ring,
-//! AWS-LC, BoringSSL, OpenSSL, Go and Linux.
+//! In the program, the innermost function with a known name decides: `memcpy` called by a cipher is
+//! crypto. In the kernel, the system call and the networking code decide. The names are those of
+//! ring, AWS-LC, BoringSSL, OpenSSL, Go and Linux.
 
 use super::Split;
 use super::script::{Frame, Stack};
 
-/// Kind of work that a sample was taken in.
+/// Kind of work of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Ciphers, hashes, signatures.
     Crypto,
-    /// Datagrams between the program and the network.
+    /// Transfer of datagrams between the program and the network.
     PacketIo,
     /// The rest of the program.
     Protocol,
-    /// All else.
+    /// Everything else.
     Other,
 }
 
-/// Pieces of names of cryptography, in lower case.
+/// Parts of names of cryptographic functions, in lower case.
 const CRYPTO: [&str; 35] = [
-    // Not "ring::": that is in "string::" too.
+    // Not "ring::", which is also part of "string::".
     "<ring::",
     " ring::",
     "ring_core_0",
@@ -59,7 +59,7 @@ const CRYPTO: [&str; 35] = [
     "x25519",
     "ecp_nistz256",
 ];
-/// The same where it has to be the beginning.
+/// Prefixes of names of cryptographic functions, in lower case.
 const CRYPTO_BEGINNINGS: [&str; 9] = [
     "ring::",
     "bn_mul",
@@ -71,7 +71,7 @@ const CRYPTO_BEGINNINGS: [&str; 9] = [
     "crypto_aead",
     "hmac_",
 ];
-/// Files that have nothing else in them.
+/// Files that contain only cryptography.
 const CRYPTO_OBJECTS: [&str; 5] =
     ["libcrypto.so", "libnettle.so", "libgcrypt.so", "cryptography/hazmat/", "aioquic/_crypto"];
 /// Functions of programs that only send and receive.
@@ -93,7 +93,7 @@ const IO: [&str; 16] = [
     "epoll_pwait",
     "sendfile",
 ];
-/// Functions of libc that do nothing but call the kernel.
+/// Functions of libc that only call the kernel.
 const CALLS: [&str; 11] = [
     "sendmsg",
     "recvmsg",
@@ -107,7 +107,7 @@ const CALLS: [&str; 11] = [
     "epoll_pwait",
     "ppoll",
 ];
-/// Kernel functions on the way of a packet, or of a program that waits for one.
+/// Kernel functions that process a packet, or that wait for one.
 const KERNEL_IO: [&str; 30] = [
     "sys_send",
     "sys_recv",
@@ -141,13 +141,13 @@ const KERNEL_IO: [&str; 30] = [
     "veth_",
 ];
 
-/// Kind of work that a sample was taken in.
+/// Returns the kind of work of a sample.
 #[must_use]
 pub fn classify(stack: &Stack<'_>) -> Part {
     let Some(innermost) = stack.frames.first() else { return Part::Other };
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
     if innermost.is_kernel() {
-        // Ciphers of the kernel (kTLS) are inside system calls.
+        // Ciphers of the kernel (kTLS) run inside system calls.
         if kernel.clone().any(is_crypto) {
             return Part::Crypto;
         }
@@ -166,18 +166,19 @@ pub fn classify(stack: &Stack<'_>) -> Part {
             return Part::PacketIo;
         }
     }
-    // A name or a file says that it is the program's own; the clock is nobody's.
+    // A name or a file shows that the function belongs to the program. The clock belongs to no
+    // kind.
     let known = |frame: &Frame<'_>| {
         frame.object != "[vdso]" && (frame.object != "[unknown]" || frame.symbol != "[unknown]")
     };
     if known(innermost) { Part::Protocol } else { Part::Other }
 }
 
-/// True if the kernel has only just been entered, or is about to be left, by a call that sends, receives or
-/// waits: none of the kernel's own functions in the stack says so then.
+/// Returns true at the entry to, or the exit from, a system call that sends, receives or waits. The
+/// kernel's functions in the stack do not show that.
 fn enters(stack: &Stack<'_>) -> bool {
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
-    // Page faults and interrupts come from anywhere; other system calls have their names.
+    // Page faults and interrupts occur anywhere. Other system calls have names.
     let other = |frame: &Frame<'_>| {
         frame.symbol.starts_with("asm_")
             || frame.symbol.contains("sys_")
@@ -189,7 +190,8 @@ fn enters(stack: &Stack<'_>) -> bool {
         && caller.is_some_and(|name| CALLS.iter().any(|piece| name.contains(piece)))
 }
 
-/// `__x64_sys_sendmsg` has `sys_send` behind the name of the machine, all others begin with theirs.
+/// `__x64_sys_sendmsg` has `sys_send` after the name of the architecture. All others begin with
+/// their pattern.
 fn begins_or_is_call(name: &str, piece: &str) -> bool {
     name.starts_with(piece)
         || (piece.starts_with("sys_") && name.starts_with("__") && name.contains(piece))

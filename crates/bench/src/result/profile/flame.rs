@@ -1,5 +1,5 @@
-//! Flame graphs (Gregg 2011): how much of the samples each chain of calls has, as one SVG file without
-//! scripts. A pointer over a box says its name and share.
+//! Flame graphs (Gregg 2011): the share of samples of each chain of calls, as one SVG file without
+//! scripts. A tooltip on each box shows its name and share.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,17 @@ use crate::result::html::esc;
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 const TOP: f64 = 34.0;
-/// Boxes narrower than this are not drawn.
+/// Minimum width of a box that is drawn.
 const NARROW: f64 = 0.4;
-/// Boxes of which less than this is of one part have no colour.
+/// Minimum share of one part for a box to have its colour.
 const SAME: f64 = 0.8;
-/// Deeper frames are left out: recursion has no end.
+/// Maximum depth, which limits recursion.
 const DEEPEST: usize = 128;
-/// Width of a character, about.
+/// Approximate width of a character.
 const CHARACTER: f64 = 6.6;
 
-/// The stacks as `outermost;...;innermost count` lines, sorted: what other tools read too.
+/// Returns the stacks as sorted lines of `outermost;...;innermost count`, the format of other
+/// tools.
 #[must_use]
 pub fn folded(stacks: &[Stack<'_>]) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
@@ -32,7 +33,7 @@ pub fn folded(stacks: &[Stack<'_>]) -> String {
     counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
 }
 
-/// The frames from the outermost on. Where a stack ends, perf puts one without a name.
+/// Returns the frames, outermost first. At the end of a stack, perf adds one without a name.
 fn named<'a>(stack: &'a Stack<'a>) -> impl Iterator<Item = &'a Frame<'a>> {
     let nameless = |frame: &&Frame<'_>| frame.symbol == "[unknown]" && frame.object == "[unknown]";
     stack.frames.iter().rev().skip_while(nameless)
@@ -41,7 +42,7 @@ fn named<'a>(stack: &'a Stack<'a>) -> impl Iterator<Item = &'a Frame<'a>> {
 #[derive(Default)]
 struct Node<'a> {
     total: u64,
-    /// Samples by what they were doing, for the colour: crypto, packet I/O, protocol, other.
+    /// Number of samples of each part, for the colour: crypto, packet I/O, protocol, other.
     parts: [u64; 4],
     callees: BTreeMap<&'a str, Node<'a>>,
 }
@@ -51,7 +52,7 @@ impl Node<'_> {
         1 + self.callees.values().map(Node::depth).max().unwrap_or(0)
     }
 
-    /// A class of the style: what nearly all of its samples were doing, if there is such a thing.
+    /// Returns the CSS class of the part of nearly all of its samples, if there is one.
     fn class(&self) -> &'static str {
         let most = self.parts.iter().max().copied().unwrap_or(0);
         if (most as f64) < SAME * self.total as f64 {
@@ -62,7 +63,7 @@ impl Node<'_> {
     }
 }
 
-/// The picture.
+/// Returns the SVG document.
 #[must_use]
 pub fn flamegraph(stacks: &[Stack<'_>], title: &str) -> String {
     let mut root = Node::default();
@@ -119,7 +120,7 @@ fn legend(y: f64) -> String {
     legend
 }
 
-/// As much of a name as fits, with a sign where it is cut.
+/// Returns as much of a name as fits, with a mark if it is cut off.
 fn label(name: &str, fits: usize) -> String {
     if name.chars().count() <= fits {
         return name.to_owned();

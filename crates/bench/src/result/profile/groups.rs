@@ -1,8 +1,9 @@
-//! A finer division of samples than [`super::Part`]: what the program, or the kernel for it, was doing.
+//! A finer division of samples than [`super::Part`]: the work of the program, or of the kernel on
+//! its behalf.
 //!
-//! Cryptography, the kernel's work, copies, allocation and locks are told apart for every program, by the
-//! functions of the libraries they are in. What a protocol does is told apart for ours alone, by the names
-//! of its modules; of other programs all of that is [`Group::Rest`].
+//! Cryptography, the kernel's work, copies, allocation and locks are distinguished in every
+//! program, by the functions of the libraries that contain them. The work of a protocol is divided
+//! only for ours, by the names of its modules. In other programs, all of it is [`Group::Rest`].
 
 use std::collections::BTreeMap;
 
@@ -15,28 +16,28 @@ use super::script::{Frame, Stack};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// Packets sealed and opened.
+    /// Encryption and decryption of packets.
     Aead,
     /// Header protection (RFC 9001 s.5.4).
     HeaderProtection,
-    /// Other cryptography: handshakes, and what a library does when it begins.
+    /// Other cryptography: handshakes, and the initialisation of libraries.
     Handshake,
-    /// Messages of TLS and certificates, read and written.
+    /// TLS messages and certificates.
     Tls,
     /// System calls that send.
     Send,
-    /// Datagrams on their way to the receiver: soft interrupts, which run within the sender's call on one
-    /// machine.
+    /// Delivery of datagrams to the receiver: soft interrupts. If both ends are on one machine,
+    /// they run during the sender's system call.
     Deliver,
     /// System calls that receive.
     Receive,
-    /// Waiting for events, being woken, and being scheduled.
+    /// Waiting for events, wake-ups and scheduling.
     Wake,
-    /// Memory that is copied or cleared outside of the kernel and of ciphers.
+    /// Copying and clearing of memory outside of the kernel and of ciphers.
     Copy,
-    /// Memory taken and given back, and pages that the kernel makes for it.
+    /// Allocation and release of memory, and page faults for it.
     Allocate,
-    /// Mutexes and atomics of the program's threads.
+    /// Mutexes and atomics.
     Lock,
     /// Timers and the clock.
     Timer,
@@ -44,20 +45,20 @@ pub enum Group {
     Ack,
     /// Streams and flow control.
     Stream,
-    /// Packets made: what is to be sent, headers, frames.
+    /// Creation of packets: choice of their content, headers, frames.
     Build,
-    /// Packets taken apart: headers, frames, which connection they are for.
+    /// Parsing of packets: headers, frames, lookup of their connection.
     Parse,
     /// HTTP/3 and QPACK.
     Http,
     /// Tasks, wakers and futures of the runtime.
     Runtime,
-    /// All else.
+    /// Everything else.
     Rest,
 }
 
 impl Group {
-    /// All of them, in the order of tables.
+    /// All groups, in the order of tables.
     pub const ALL: [Group; 19] = [
         Group::Aead,
         Group::HeaderProtection,
@@ -80,7 +81,7 @@ impl Group {
         Group::Rest,
     ];
 
-    /// Name in tables.
+    /// Returns the name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,14 +108,14 @@ impl Group {
     }
 }
 
-/// Samples of each group; none of those that have no sample.
+/// Number of samples of each group. Groups without samples are absent.
 pub type Groups = BTreeMap<Group, u64>;
 
-/// Pieces of names, in lower case, of functions that protect headers, also where they are callers of a
-/// cipher's.
+/// Parts of names, in lower case, of functions that protect headers. They may be callers of a
+/// cipher.
 const HEADER: [&str; 5] =
     ["headerprotection", "header_protection", "new_mask", "headerprotector", "header_key"];
-/// Pieces of names of functions that seal or open packets.
+/// Parts of names of functions that encrypt or decrypt packets.
 const AEAD: [&str; 14] = [
     "evp_aead",
     "aead_aes",
@@ -131,10 +132,10 @@ const AEAD: [&str; 14] = [
     "open_in_place",
     "::aead::",
 ];
-/// Beginnings of names of libc's functions that copy, and of what compilers call instead.
+/// Prefixes of names of functions that copy memory, in libc and in code from compilers.
 const COPY: [&str; 8] =
     ["__memmove", "__memcpy", "__memset", "__mempcpy", "memmove", "memcpy", "memset", "__bzero"];
-/// Beginnings of names of allocators' functions.
+/// Prefixes of names of allocation functions.
 const ALLOCATE: [&str; 16] = [
     "malloc",
     "free",
@@ -153,10 +154,10 @@ const ALLOCATE: [&str; 16] = [
     "sysmalloc",
     "systrim",
 ];
-/// Pieces of names of functions that have the memory of others in hand.
+/// Parts of names of functions that manage the memory of others.
 const ALLOCATORS: [&str; 6] =
     ["alloc::alloc", "__rust_alloc", "__rust_dealloc", "__rdl_", "raw_vec", "mallocgc"];
-/// Pieces of names of locks.
+/// Parts of names of locks.
 const LOCK: [&str; 6] = [
     "pthread_mutex",
     "sync::poison::mutex",
@@ -184,12 +185,12 @@ const WAKE: [&str; 13] = [
 /// Kernel functions of soft interrupts.
 const DELIVER: [&str; 6] =
     ["net_rx_action", "__napi_poll", "process_backlog", "napi_", "do_softirq", "handle_softirqs"];
-/// Kernel functions that make pages.
+/// Kernel functions that handle page faults.
 const PAGES: [&str; 6] =
     ["page_fault", "do_anonymous_page", "clear_page", "handle_mm_fault", "sys_mmap", "sys_madvise"];
 
-/// Names of what protocols do, in lower case; the innermost function of a stack that is among them decides,
-/// and the first row that has a piece of its name.
+/// Parts of names of a protocol's functions, in lower case. The innermost function of a stack that
+/// matches decides, by the first row that matches.
 const PROTOCOL: [(Group, &[&str]); 8] = [
     (Group::Tls, &["rustls::", "webpki::", "rustls_pki_types::"]),
     (Group::Timer, &["::timers", "recovery::timer", "::timer::", "runtime::time", "instant::now"]),
@@ -264,7 +265,7 @@ fn begins(name: &str, pieces: &[&str]) -> bool {
     pieces.iter().any(|piece| name.starts_with(piece))
 }
 
-/// Kind of work that a sample was taken in.
+/// Returns the group of a sample.
 #[must_use]
 pub fn group(stack: &Stack<'_>) -> Group {
     let names: Vec<String> =
@@ -277,7 +278,7 @@ pub fn group(stack: &Stack<'_>) -> Group {
 }
 
 fn cryptography(names: &[String]) -> Group {
-    // What protects a header calls the same block cipher as an AEAD does: the caller decides.
+    // Header protection calls the same block cipher as an AEAD, so the caller decides.
     for name in names {
         if any(name, &HEADER) {
             return Group::HeaderProtection;
@@ -296,7 +297,7 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
         return outside(stack, program);
     }
     let has = |pieces: &[&str]| kernel.iter().any(|name| any(name, pieces));
-    // Within a call that sends, the soft interrupt is that of the receiver.
+    // During a system call that sends, the soft interrupt works for the receiver.
     if has(&DELIVER) {
         return Group::Deliver;
     }
@@ -315,11 +316,11 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
     if has(&["clock_gettime", "hrtimer", "sys_timer", "sys_nanosleep"]) {
         return Group::Timer;
     }
-    // The kernel has only just been entered: its caller in the program says what for.
+    // At the entry to the kernel, the caller in the program shows the purpose.
     called(program.first().map_or("", String::as_str))
 }
 
-/// Purpose of a system call, by the name of the function in the program that makes it.
+/// Returns the purpose of a system call, by the name of the function in the program that makes it.
 fn called(name: &str) -> Group {
     if any(name, &["send"]) {
         Group::Send
@@ -332,8 +333,8 @@ fn called(name: &str) -> Group {
     }
 }
 
-/// A sample outside of the kernel that is no work of the protocol: the thin layers that call the kernel, and
-/// the clock.
+/// Returns the group of a sample outside of the kernel that is no work of the protocol: the thin
+/// layers that call the kernel, and the clock.
 fn outside(stack: &Stack<'_>, names: &[String]) -> Group {
     if stack.frames.first().is_some_and(|frame: &Frame<'_>| frame.object == "[vdso]") {
         return Group::Timer;

@@ -1,4 +1,4 @@
-//! Division of CPU time: samples by `perf`, of a run of its own that is in no figure.
+//! Division of CPU time: samples by `perf`, of separate attempts whose figures do not count.
 //!
 //! [`record_words`] samples a process until it ends, [`script_words`] puts the samples into text, [`parse`] reads it, [`split`] says what each sample was doing, [`groups`](fn@groups) says it in finer kinds, [`flamegraph`] draws them. There are no
 //! hardware counters on many virtual machines: the event is `cpu-clock`, a timer.
@@ -18,26 +18,27 @@ pub use flame::{flamegraph, folded};
 pub use groups::{Group, Groups, group, groups};
 pub use script::{Frame, Stack, parse};
 
-/// Samples a second of CPU time; no divisor of the timers that programs have.
+/// Samples per second of CPU time. It is not a divisor of frequencies of the programs' timers.
 const FREQUENCY: &str = "997";
-/// A timer of the CPU time that a process uses: many virtual machines have no hardware counters.
+/// A timer of a process's CPU time. Many virtual machines have no hardware counters.
 pub const EVENT: &str = "cpu-clock";
 
-/// Samples of a process by what it was doing.
+/// Number of samples of a process by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// Ciphers, hashes, signatures.
     pub crypto: u64,
-    /// Datagrams between the program and the network: system calls and what the kernel does for them.
+    /// Transfer of datagrams between the program and the network: system calls and the kernel's
+    /// work for them.
     pub packet_io: u64,
     /// The rest of the program.
     pub protocol: u64,
-    /// All else: memory, scheduling and files in the kernel, and what has no name.
+    /// Everything else: memory, scheduling and files in the kernel, and functions without names.
     pub other: u64,
 }
 
 impl Split {
-    /// All samples.
+    /// Returns the number of all samples.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.crypto + self.packet_io + self.protocol + self.other
@@ -47,14 +48,14 @@ impl Split {
 /// Samples of a process, divided in two ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Division {
-    /// By the four parts that every program has.
+    /// By the four parts.
     pub split: Split,
     /// By groups of functions.
     pub groups: Groups,
 }
 
 impl Division {
-    /// Division of these samples.
+    /// Divides these samples.
     #[must_use]
     pub fn of(stacks: &[Stack<'_>]) -> Division {
         Division { split: split(stacks), groups: groups(stacks) }
@@ -64,19 +65,19 @@ impl Division {
 /// Method by which perf finds the callers of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chains {
-    /// By frame pointers, which Go always has.
+    /// By frame pointers. Go always has them.
     FramePointers,
-    /// From a copy of the stack with each sample, by the tables for unwinding: compilers of Rust and C
-    /// leave frame pointers out.
+    /// From a copy of the stack with each sample, by unwinding tables. Compilers of Rust and C omit
+    /// frame pointers.
     Dwarf,
 }
 
 impl Chains {
-    /// Method that works for the program in this file.
+    /// Returns the method that works for the program in this file.
     #[must_use]
     pub fn of(file: &Path) -> Chains {
         let mut head = Vec::new();
-        // A file that cannot be read is not one of Go's.
+        // A file that cannot be read is treated as not built by Go.
         let _ = std::fs::File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         if head.windows(GO.len()).any(|window| window == GO) {
             Chains::FramePointers
@@ -93,14 +94,16 @@ impl Chains {
     }
 }
 
-/// The note of Go's linker in an ELF file: of type 4 (build ID), by "Go". It is among the first bytes.
+/// The note of Go's linker in an ELF file: type 4 (build ID), name "Go". It is near the beginning
+/// of the file.
 const GO: &[u8] = b"\x04\0\0\0Go\0\0";
 const HEAD: u64 = 16 << 10;
-/// Most bytes of samples kept of a process: that is about half a minute of CPU time with copies of stacks.
+/// Maximum size of the samples of a process: about half a minute of CPU time with copies of stacks.
 const MOST: &str = "256M";
 
-/// `perf record` of a process that runs, with call chains, until it ends (or `perf` gets SIGINT or
-/// SIGTERM). It samples when it is told to by `control`, as perf-record(1) writes it.
+/// Returns the command `perf record` for a running process, with call chains, until the process
+/// ends or `perf` gets SIGINT or SIGTERM. It starts sampling at a command through `control`, see
+/// perf-record(1).
 #[must_use]
 pub fn record_words(pid: u32, data: &str, control: &str, chains: Chains) -> Vec<String> {
     let pid = pid.to_string();
@@ -110,7 +113,7 @@ pub fn record_words(pid: u32, data: &str, control: &str, chains: Chains) -> Vec<
     [&begin[..], &rest, &end].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// `perf script` of what was recorded, as [`parse`] reads it.
+/// Returns the command `perf script` for the recorded samples, in the format of [`parse`].
 #[must_use]
 pub fn script_words(data: &str) -> Vec<String> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";

@@ -1,35 +1,36 @@
-//! The text of `perf script`.
+//! Parses the output of `perf script`.
 
-/// A function that was running or waiting for one that was.
+/// A function that was running, or one of its callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Name of the function; `[unknown]` without one.
+    /// Name of the function, or `[unknown]`.
     pub symbol: &'a str,
-    /// The file it is in: a path, `[kernel.kallsyms]`, `[unknown]`.
+    /// The file that contains it: a path, `[kernel.kallsyms]`, `[unknown]`.
     pub object: &'a str,
 }
 
-/// A sample: what was running first, then who called it.
+/// A sample: the running function and its callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack<'a> {
-    /// The thread's name.
+    /// Name of the thread.
     pub thread: &'a str,
-    /// From the innermost to the outermost; may be empty.
+    /// From the innermost to the outermost function. May be empty.
     pub frames: Vec<Frame<'a>>,
 }
 
 impl Frame<'_> {
-    /// True if the function is in the kernel.
+    /// Returns true if the function is in the kernel.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
-        // Modules are "[veth]"; what has no name and what the kernel lends to programs is not.
+        // Modules are like "[veth]". Files without names and the kernel's code in programs (vdso) are
+        // not modules.
         self.object.starts_with('[')
             && !matches!(self.object, "[unknown]" | "[vdso]" | "[vsyscall]")
     }
 }
 
-/// The samples of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. A line that begins a sample is not
-/// indented, its frames are; what is neither is left out.
+/// Parses the samples of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. The first line of a
+/// sample is not indented, and its frames are. Other lines are ignored.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Stack<'_>> {
     let mut stacks = Vec::new();
@@ -53,7 +54,7 @@ pub fn parse(text: &str) -> Vec<Stack<'_>> {
     stacks
 }
 
-/// `name 12/34 5.678: cpu-clock:`; names may have spaces.
+/// Parses `name 12/34 5.678: cpu-clock:`. Names may contain spaces.
 fn thread(line: &str) -> &str {
     let is_ids = |word: &str| {
         word.split_once('/').is_some_and(|(pid, tid)| {
@@ -65,7 +66,7 @@ fn thread(line: &str) -> &str {
     line[..end].trim()
 }
 
-/// `7f12 symbol+0x1d (object)`; symbols and objects may have spaces and parentheses.
+/// Parses `7f12 symbol+0x1d (object)`. Symbols and objects may contain spaces and parentheses.
 fn frame(line: &str) -> Option<Frame<'_>> {
     let (address, rest) = line.trim().split_once(' ')?;
     if !address.bytes().all(|byte| byte.is_ascii_hexdigit()) {

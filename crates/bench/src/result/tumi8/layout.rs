@@ -1,8 +1,9 @@
-//! Meaning of the names of their folders and files.
+//! Meaning of the names of folders and files in their data.
 
 use std::path::Path;
 
-/// Experiment and variant of a run's folder, given below `results`, and of the hosts it ran on.
+/// Returns experiment and variant of a run, from the path of its folder below `results` and from
+/// its hosts.
 pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
     let parts: Vec<String> = run.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -15,7 +16,7 @@ pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
         ["crypto", variant, ..] => ("crypto", variant),
         // buffer/udp/run3/udp-buffer-106496
         ["buffer", .., run] => ("rcvbuf", run.rsplit('-').next().unwrap_or(run)),
-        // hardware/optimized/tcp-tinyman: what counts is the hosts
+        // hardware/optimized/tcp-tinyman: the hosts decide.
         ["hardware", ..] => ("hardware", hosts),
         [first, .., last] => (first, last),
         [one] => (one, ""),
@@ -24,7 +25,8 @@ pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
     (experiment.to_owned(), variant.to_owned())
 }
 
-/// The name of an implementation: TCP has two in their data, and builds without ChaCha20 a suffix.
+/// Returns the name of an implementation. TCP has two names in their data, and builds without
+/// ChaCha20 have a suffix.
 pub(super) fn implementation(experiment: &str, name: &str) -> String {
     match name {
         "tls1.3" | "tcp+tls" => "TCP+TLS".to_owned(),

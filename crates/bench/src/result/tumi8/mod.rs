@@ -1,10 +1,11 @@
-//! The published raw data of "QUIC on the Highway" (<https://github.com/tumi8/quic-10g-paper>, read from a
-//! folder that the user names) by the same statistics as our own runs.
+//! The published raw data of "QUIC on the Highway" (<https://github.com/tumi8/quic-10g-paper>),
+//! with the same statistics as our own runs. The user names a folder with a copy.
 //!
-//! Below `results/` every run has a `result.json` whose measurements list the goodput of each repetition
-//! in Mbit/s, and for each repetition `SERVER_CLIENT/goodput/N/client/time.json` with the client's start
-//! and end in nanoseconds: what the goodput was computed from. It is computed again here from those that are
-//! there, and compared. Runs of one experiment and variant are pooled, as the paper did.
+//! Below `results/`, every run has a `result.json`, whose measurements list the goodput of each
+//! repetition in Mbit/s. For each repetition, `SERVER_CLIENT/goodput/N/client/time.json` has the
+//! client's start and end in nanoseconds, from which the goodput was computed. Where this file
+//! exists, the goodput is computed again and compared. Runs of one experiment and variant are
+//! pooled, as in the paper.
 
 mod layout;
 mod table;
@@ -24,30 +25,30 @@ use super::summary::{Estimate, Modes};
 
 pub use table::{all, tables};
 
-/// The version of the shape of [`Import`].
+/// Version of the schema of [`Import`].
 pub const IMPORT: &str = "equic.bench.tumi8/1";
 
-/// Folders below each other, at most: theirs have eight.
+/// Maximum depth of folders. Their data has eight levels.
 const DEPTH: usize = 12;
-/// Their largest has a few kilobytes.
+/// Maximum size of a file. Their largest has a few kilobytes.
 const LARGEST: u64 = 64 << 20;
-/// Under this a sample is said to have two modes.
+/// Maximum p-value of two modes.
 const TWO_MODES: f64 = 0.05;
 
 /// Result of reading their files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Import {
-    /// `result.json` files.
+    /// Number of `result.json` files.
     pub files: usize,
-    /// Repetitions with a goodput.
+    /// Number of repetitions with a goodput.
     pub repetitions: usize,
-    /// Those of them that were computed again from a `time.json` that is there.
+    /// Number of these that agree with a `time.json`.
     pub confirmed: usize,
-    /// Those that a `time.json` gives otherwise.
+    /// Number of these that contradict a `time.json`.
     pub contradicted: usize,
     /// Notes on files that could not be read.
     pub notes: Vec<String>,
-    /// One for each experiment, variant and pair.
+    /// A row for each experiment, variant and pair.
     pub rows: Vec<Row>,
 }
 
@@ -56,22 +57,22 @@ pub struct Import {
 pub struct Row {
     /// `baseline`, `offloading`, `crypto`, `rcvbuf`, `hardware`, ...
     pub experiment: String,
-    /// Setting that was varied, as its value: `off`, `aes-noni`, `106496`.
+    /// Value of the setting that varies: `off`, `aes-noni`, `106496`.
     pub variant: String,
     /// The client's implementation.
     pub client: String,
-    /// The server's.
+    /// The server's implementation.
     pub server: String,
-    /// Repetitions that were asked for.
+    /// Number of requested repetitions.
     pub asked: usize,
-    /// Goodput in Mbit/s, n of them.
+    /// Goodput in Mbit/s.
     pub goodput: Option<Estimate>,
     /// Two modes of the goodput, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
 }
 
-/// The pieces of their `result.json` that are needed.
+/// The fields of their `result.json` that are used.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
@@ -104,11 +105,12 @@ struct Times {
 
 type Key = (String, String, String, String);
 
-/// Reads a copy of the repository, or its folder `results`.
+/// Reads a copy of the repository, or its folder `results`. A file that cannot be read gives a
+/// note.
 ///
 /// # Errors
-/// [`ResultError::Read`] when the folder cannot be read, [`ResultError::Samples`] when there is no result in
-/// it. A file that cannot be read is a note.
+/// [`ResultError::Read`] if the folder cannot be read, [`ResultError::Samples`] if it has no
+/// result.
 pub fn read(dir: &Path) -> Result<Import, ResultError> {
     let results = dir.join("results");
     let root = if results.is_dir() { results } else { dir.to_owned() };
@@ -198,10 +200,10 @@ impl Import {
         }
     }
 
-    /// Computes goodputs again from the clients' times. Repetitions that failed are in no list, so that
-    /// places in it are no numbers of repetitions: each value has to be some repetition's.
+    /// Computes goodputs again from the clients' times. Failed repetitions are not in the lists, so
+    /// that an index is not the number of a repetition: each value must match some repetition.
     fn check(&mut self, run: &Path, measurement: &Measurement, values: &[f64]) {
-        // Names from a file: no path of theirs leads anywhere else.
+        // Names from a file must not lead to other folders.
         let pair = format!("{}_{}", measurement.server, measurement.client);
         if pair.contains(['/', '\\']) || measurement.name.contains(['/', '\\', '.']) {
             return;
@@ -219,8 +221,8 @@ impl Import {
         if computed.is_empty() {
             return;
         }
-        // They computed with seconds since 1970 as floating-point numbers: good to a fraction of a
-        // microsecond.
+        // They computed with seconds since 1970 as floating-point numbers, which have a precision of a
+        // fraction of a microsecond.
         let near = |value: f64| {
             let (value, slack) = (rounded(value), rounded(value * 1e-6) + 1);
             let range = value.saturating_sub(slack)..=value.saturating_add(slack);
@@ -232,9 +234,10 @@ impl Import {
     }
 }
 
-/// In bit/s: far finer than any difference between repetitions.
+/// Returns bit/s as an integer, whose precision is far finer than differences between repetitions.
 fn rounded(megabits: f64) -> u64 {
-    // A cast of what is negative or not finite gives 0 or the largest number, which nothing is near to.
+    // A negative or infinite value becomes 0 or the largest number, which no other value is close
+    // to.
     (megabits * 1e6).round() as u64
 }
 
@@ -247,7 +250,8 @@ fn file(path: &Path) -> Result<File, String> {
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
-/// All `result.json` below a folder; links are not followed. What is below a run with a result is its logs.
+/// Finds all `result.json` below a folder. Links are not followed. Folders below that of a result
+/// only have its logs.
 fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), ResultError> {
     let wrong = |source| ResultError::Read { path: dir.to_owned(), source };
     let result = dir.join("result.json");

@@ -1,4 +1,4 @@
-//! The paper's tables, with what its means and standard deviations leave out.
+//! The paper's tables, with medians, intervals and modes in addition to its means.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -6,11 +6,12 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::{Import, Row};
 use crate::result::show::Scale;
 
-/// Mbit/s without decimals.
+/// Scale of Mbit/s without decimals.
 const WHOLE: Scale = Scale { unit: "", factor: 1.0, digits: 0 };
 
-/// The paper's questions, a table each, for clients and servers of the same implementation: how fast, and
-/// how much do offloads, AES instructions and buffers matter? What is not in the folder has no table.
+/// Returns a table for each of the paper's questions, for clients and servers of the same
+/// implementation: how fast, and what is the effect of offloads, AES instructions and buffers?
+/// Tables without data are left out.
 #[must_use]
 pub fn tables(import: &Import) -> Vec<Table> {
     let same = |row: &&Row| row.client == row.server;
@@ -18,7 +19,7 @@ pub fn tables(import: &Import) -> Vec<Table> {
         import.rows.iter().filter(same).filter(move |row| row.experiment == experiment)
     };
     let mut baseline: Vec<&Row> = of("baseline").filter(|row| row.variant == "goracle").collect();
-    // TCP was measured with the offloads only.
+    // TCP was measured only with the offloads.
     baseline.extend(of("offloading").filter(|row| row.variant == "default" && is_tcp(row)));
     let mut best: Vec<&Row> = of("hardware").collect();
     best.extend(of("baseline").filter(|row| row.variant != "goracle"));
@@ -41,7 +42,7 @@ pub fn tables(import: &Import) -> Vec<Table> {
     .collect()
 }
 
-/// Every pair of every experiment.
+/// Returns a table of every pair of every experiment.
 #[must_use]
 pub fn all(import: &Import) -> Table {
     table("All pairs", &import.rows.iter().collect::<Vec<_>>(), true)
@@ -60,7 +61,7 @@ fn by_speed(mut rows: Vec<&Row>) -> Vec<&Row> {
     rows
 }
 
-/// By implementation, and in that in the order given.
+/// Sorts by implementation, and then in the given order.
 fn by_order<'a>(rows: impl Iterator<Item = &'a Row>, order: &[&str]) -> Vec<&'a Row> {
     let mut rows: Vec<&Row> = rows.collect();
     rows.sort_by_key(|row| {

@@ -6,6 +6,9 @@
 //!
 //! There are no series per source: their number is the attackers' to choose, and Prometheus keeps every
 //! label value it has ever seen. `equic gateway watch` and `sources` show sources.
+//!
+//! The crate `prometheus` writes the text format 0.0.4, which `promtool check metrics` reads. hyper
+//! serves it: HTTP/1, one request per connection.
 
 use std::net::SocketAddr;
 use std::net::TcpListener;

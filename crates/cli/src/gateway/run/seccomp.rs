@@ -1,7 +1,13 @@
 //! The system calls that a gateway's process may make once it is set up: seccomp(2), by an allow-list.
 //!
 //! A call that is not on it fails with EPERM and ends nothing: a gateway that is ended protects nobody.
-//! docs/decisions/0039-seccomp.md says why these.
+//!
+//! An allow-list, because a deny-list would permit whatever the kernel gains next year. bpf(2) may not load
+//! programs, so that an attacker in this process gets no code into the kernel; sockets are of four
+//! families; clone(2) makes threads and no processes; no memory is writable and executable; signals go to
+//! the process's own threads. clone3(2), whose arguments a filter cannot read, is answered with ENOSYS, and
+//! libc then uses clone(2). If filters cannot be installed, the gateway does not start and names
+//! `--no-seccomp`. `seccompiler` needs no C library, unlike `libseccomp`.
 
 use std::collections::BTreeMap;
 

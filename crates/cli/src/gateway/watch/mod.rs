@@ -3,6 +3,10 @@
 //! [`sample`] reads the gateway, [`model`] makes a picture out of samples, [`view`] draws it, [`keys`]
 //! is what the person at the terminal chose, [`screen`] takes the terminal over and gives it back,
 //! [`live`] holds these together. Only `sample`, `screen` and `live` touch the world.
+//!
+//! Drop events are read without taking them from the ring (`Control::observe`), so that any number of
+//! dashboards leave a log complete. Only if no process takes events does a dashboard make room, after two
+//! seconds in which the ring was more than half full.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `equic lab bench --forged`: a flood of Initial packets, each with a new forged source address.
+//! `equic-lab gateway-bench --forged`: a flood of Initial packets, each with a new forged source address.
 //!
 //! A limit per source has no effect against it, and a total limit also affects newcomers. So the
 //! benchmark measures whether newcomers still get in, each from an address that the server has not

@@ -106,7 +106,7 @@ pub(in super::super) struct ForgedPlan {
     pub server_cpu: usize,
     /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
-    /// Seed of the order of the measurements and of the intervals.
+    /// Seed of the order of the measurements.
     pub seed: u64,
 }
 
@@ -147,7 +147,7 @@ impl ForgedPlan {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         if arm == Arm::QuinnRetry {
             let buffer = ["--receive-buffer", RECEIVE_BUFFER];
-            return words(&[&["lab", "quinn", "--listen", &listen], &buffer[..]].concat());
+            return words(&[&["quinn-server", "--listen", &listen], &buffer[..]].concat());
         }
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
@@ -195,7 +195,7 @@ impl ForgedPlan {
         }
     }
 
-    /// Arguments of `equic lab load well` for connections that stay open and repeat their request
+    /// Arguments of `equic-lab net load well` for connections that stay open and repeat their request
     /// after each response.
     pub(super) fn established(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let (clients, requests) = (self.established.to_string(), u32::MAX.to_string());
@@ -205,7 +205,7 @@ impl ForgedPlan {
         args
     }
 
-    /// Arguments of `equic lab load well` for newcomers at a steady rate, whether or not earlier
+    /// Arguments of `equic-lab net load well` for newcomers at a steady rate, whether or not earlier
     /// ones have succeeded, each from the next address of its host.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
         // An address for each newcomer that starts before the last of them has its response or has
@@ -227,16 +227,16 @@ impl ForgedPlan {
 
     fn load(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
-        let mut args = words(&["lab", "load", "well", &url, "--pin", pin, "--json"]);
+        let mut args = words(&["net", "load", "well", &url, "--pin", pin, "--json"]);
         args.extend(words(&["--threads", "1", "--samples", "/dev/stdout"]));
         args.extend(words(&["--timeout", &format!("{}ms", self.timeout_ms)]));
         args
     }
 
-    /// Arguments of `equic lab flood initial` towards a host.
+    /// Arguments of `equic-lab net flood initial` towards a host.
     pub(super) fn flood(&self, to: &Namespace, pps: Option<u64>, seed: u64) -> Vec<String> {
         let target = format!("{}:{PORT}", to.ipv4);
-        let mut args = words(&["lab", "flood", "initial", "--json", "--target", &target]);
+        let mut args = words(&["net", "flood", "initial", "--json", "--target", &target]);
         for prefix in self.forged.split(AND) {
             args.extend(words(&["--spoof", prefix]));
         }

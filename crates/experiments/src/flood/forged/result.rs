@@ -1,9 +1,7 @@
 //! Computes figures from measurements: shares of newcomers, and each arm compared with the baseline
 //! of the same round and rate.
 
-use equic_report::stats::effect::paired_ratio_95;
-use equic_report::stats::{RESAMPLES, Sample};
-use rand::rngs::SmallRng;
+use equic_report::stats::Sample;
 use serde::{Deserialize, Serialize};
 
 use super::super::rows::{self, Group, Ratio};
@@ -34,34 +32,31 @@ pub(in super::super) struct Figures {
 
 impl Bench {
     pub(super) fn new(plan: ForgedPlan, cells: Vec<Cell>) -> Bench {
-        let rows = rows::rows(&cells, &plan.flood_pps, plan.seed, figures);
+        let rows = rows::rows(&cells, &plan.flood_pps, figures);
         Bench { plan, rows, cells }
     }
 }
 
-fn figures(group: &Group<'_, Arm, Clients>, rng: &mut SmallRng) -> Figures {
+fn figures(group: &Group<'_, Arm, Clients>) -> Figures {
     // Without newcomers, the share is NaN, which a sample ignores.
     let share = |cell: &Cell| cell.clients.newcomers_served as f64 / cell.clients.newcomers as f64;
     let shares: Sample = group.cells().map(share).collect();
-    let served = shares.median().zip(shares.bootstrap_95(rng, RESAMPLES, Sample::median));
     let bytes = |cell: &Cell| cell.clients.established_bytes_per_s;
-    let pairs = group.pairs().map(|(base, cell)| (bytes(base), bytes(cell)));
-    let established = (group.arm != Arm::Elsewhere).then(|| paired_ratio_95(pairs, rng)).flatten();
+    let quotients: Sample = group.pairs().map(|(base, cell)| bytes(cell) / bytes(base)).collect();
     Figures {
         newcomer_median_ms: group.median(|cell| cell.clients.newcomer_median_ms),
         newcomer_p99_ms: group.median(|cell| cell.clients.newcomer_p99_ms),
         established_bytes_per_s: group.median(|cell| Some(cell.clients.established_bytes_per_s)),
         server_cpu_percent: group.median(|cell| Some(cell.server.cpu_percent)),
         newcomers: group.cells().map(|cell| cell.clients.newcomers).sum(),
-        served: served.map(|(median, interval)| Ratio { median, interval }),
-        established: established
-            .map(|ratio| Ratio { median: ratio.value, interval: ratio.interval }),
+        served: Ratio::of(&shares),
+        established: Ratio::of(&quotients).filter(|_| group.arm != Arm::Elsewhere),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng as _;
+    use equic_report::stats::Interval;
 
     use super::super::super::steps::Work;
     use super::*;
@@ -88,22 +83,22 @@ mod tests {
     #[test]
     fn newcomers_are_a_share_and_connections_a_ratio_to_the_baseline_of_their_round() {
         let mut cells = Vec::new();
-        for (round, speed) in [(0, 4e6), (1, 2e6), (2, 1e6)] {
+        for (round, speed) in [4e6, 2e6, 1e6, 5e5, 2.5e5, 1e5, 5e4].into_iter().enumerate() {
             cells.push(cell(round, Arm::Elsewhere, 100, speed));
             cells.push(cell(round, Arm::Gateway, 10 * round as u64, speed / 2.0));
         }
-        let mut rng = SmallRng::seed_from_u64(1);
-        let gateway = figures(&Group::of(&cells, Arm::Gateway, None), &mut rng);
+        let gateway = figures(&Group::of(&cells, Arm::Gateway, None));
         let (served, established) = (gateway.served.unwrap(), gateway.established.unwrap());
-        assert_eq!((served.median, served.interval.low, served.interval.high), (0.1, 0.0, 0.2));
-        assert_eq!((established.median, established.interval.high), (0.5, 0.5));
-        assert_eq!((gateway.newcomers, gateway.newcomer_median_ms), (300, Some(3.0)));
-        let base = figures(&Group::of(&cells, Arm::Elsewhere, None), &mut rng);
+        assert_eq!((served.median, served.interval), (0.3, Some(Interval { low: 0.0, high: 0.6 })));
+        let half = Some(Interval { low: 0.5, high: 0.5 });
+        assert_eq!((established.median, established.interval), (0.5, half));
+        assert_eq!((gateway.newcomers, gateway.newcomer_median_ms), (700, Some(3.0)));
+        let base = figures(&Group::of(&cells, Arm::Elsewhere, None));
         assert!(base.established.is_none() && base.served.unwrap().median == 1.0);
         // An arm that was not measured, and a round without newcomers, give no figures.
-        assert!(figures(&Group::of(&cells, Arm::Nothing, None), &mut rng).served.is_none());
+        assert!(figures(&Group::of(&cells, Arm::Nothing, None)).served.is_none());
         let mut nobody = cell(0, Arm::Nothing, 0, 0.0);
         nobody.clients.newcomers = 0;
-        assert!(figures(&Group::of(&[nobody], Arm::Nothing, None), &mut rng).served.is_none());
+        assert!(figures(&Group::of(&[nobody], Arm::Nothing, None)).served.is_none());
     }
 }

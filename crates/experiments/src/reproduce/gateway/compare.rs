@@ -1,28 +1,25 @@
 //! Comparison of the paper's numbers with ours.
 
-use equic_report::stats::{Interval, RESAMPLES, Sample};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use equic_report::stats::{Interval, Sample};
 
 use super::metrics::{changes, median_with_never};
 use super::plan::Arm;
 use super::result::{Experiment, Run};
 
-/// A median over runs with its 95 % confidence interval (bootstrap).
+/// A median over runs with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub median: f64,
-    pub interval: Interval,
+    /// `None` for fewer than 6 runs, whose intervals would cover less than 95 %.
+    pub interval: Option<Interval>,
     /// Number of values in the estimate.
     pub count: usize,
 }
 
-/// Computes an estimate. The same seed gives the same interval. Returns `None` without values.
-pub(super) fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
+/// Computes an estimate. Returns `None` without values.
+pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let sample = Sample::from(values);
-    let mut rng = StdRng::seed_from_u64(seed);
-    let interval = sample.bootstrap_95(&mut rng, RESAMPLES, Sample::median)?;
-    Some(Estimate { median: sample.median()?, interval, count: sample.len() })
+    Some(Estimate { median: sample.median()?, interval: sample.median_95(), count: sample.len() })
 }
 
 /// Returns a percentile of one run's samples.
@@ -264,7 +261,7 @@ impl Experiment {
     /// Returns a figure over the runs of an arm.
     pub(super) fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
         let values: Vec<f64> = self.of(arm).into_iter().filter_map(metric).collect();
-        estimate(&values, self.plan.seed)
+        estimate(&values)
     }
 
     /// Median time to recover, or `None` if most runs did not recover.
@@ -276,13 +273,12 @@ impl Experiment {
     /// Nanoseconds of the decision only.
     pub(super) fn decision(&self, arm: Arm) -> Option<Estimate> {
         let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
-        estimate(&found.nanoseconds, self.plan.seed)
+        estimate(&found.nanoseconds)
     }
 
     /// Change of a claim's figure from one arm to the other: the median of the changes in each
     /// round.
     pub(super) fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
-        let seed = self.plan.seed;
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
             let (old, new) = (self.of(from), self.of(to));
             let pairs = old.into_iter().zip(new).map(|(old, new)| (metric(old), metric(new)));
@@ -298,12 +294,12 @@ impl Experiment {
                 changes(pairs.map(|(old, new)| (Some(*old), Some(*new))))
             }
         };
-        estimate(&values, seed)
+        estimate(&values)
     }
 }
 
-/// Minimum number of values for a meaningful interval.
-pub(super) const FEWEST: usize = 5;
+/// Minimum number of values for an interval.
+pub(super) use equic_report::stats::median::FEWEST;
 
 /// Verdict on a claim, by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -325,13 +321,11 @@ pub(super) enum ClaimVerdict {
 impl ClaimVerdict {
     /// Returns the verdict on the paper's change, given the measured one.
     pub(super) fn of(paper: f64, ours: &Estimate) -> ClaimVerdict {
-        let Interval { low, high } = ours.interval;
+        let Some(Interval { low, high }) = ours.interval else { return ClaimVerdict::TooFew };
         // Negates decreases, so that the rest compares only increases.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
-        if ours.count < FEWEST {
-            ClaimVerdict::TooFew
-        } else if high < 0.0 {
+        if high < 0.0 {
             ClaimVerdict::Contradicted
         } else if low <= 0.0 {
             ClaimVerdict::Open
@@ -374,7 +368,7 @@ mod tests {
     fn verdicts() {
         let of = |low, high, count| Estimate {
             median: f64::midpoint(low, high),
-            interval: Interval { low, high },
+            interval: (count >= FEWEST).then_some(Interval { low, high }),
             count,
         };
         let ours = |low, high| of(low, high, FEWEST);
@@ -395,11 +389,11 @@ mod tests {
     }
 
     #[test]
-    fn estimates_repeat() {
-        let values = [1.0, 5.0, 3.0, 2.0, 4.0];
-        let first = estimate(&values, 7).unwrap();
-        assert_eq!((first.median, estimate(&values, 7)), (3.0, Some(first)));
-        assert!(first.interval.low >= 1.0 && first.interval.high <= 5.0);
-        assert_eq!(estimate(&[], 7), None);
+    fn estimates_of_few_values_have_no_interval() {
+        let values = [1.0, 5.0, 3.0, 2.0, 4.0, 6.0];
+        let interval = Some(Interval { low: 1.0, high: 6.0 });
+        assert_eq!(estimate(&values), Some(Estimate { median: 3.5, interval, count: 6 }));
+        assert_eq!(estimate(&values[..5]).map(|one| (one.median, one.interval)), Some((3.0, None)));
+        assert_eq!(estimate(&[]), None);
     }
 }

@@ -69,7 +69,7 @@ pub struct Args {
     /// attacker, as a multiple of the others'
     #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
     most_attack: u32,
-    /// Seed of the order of runs and of the intervals [default: random]
+    /// Seed of the order of runs [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Make a small version: 2 runs of some seconds each, in a few minutes
@@ -97,7 +97,7 @@ fn carry_out(args: &Args) -> Done {
         return Err(Failure::new(
             "the experiment needs root, to make network namespaces and to load BPF programs",
         )
-        .mend("run `sudo equic reproduce gateway`"));
+        .mend("run `sudo equic-lab reproduce gateway`"));
     }
     // These checks come first, so that the experiment does not fail after minutes.
     let raw = args.out.join("raw");

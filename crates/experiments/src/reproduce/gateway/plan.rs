@@ -109,7 +109,7 @@ impl Arm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ExperimentPlan {
     pub runs_per_arm: u32,
-    /// Seed of the order of the arms, of the floods and of the intervals.
+    /// Seed of the order of the arms and of the floods.
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
@@ -307,17 +307,17 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Arguments of `equic lab load well` for a sequential client that makes `requests`.
+    /// Arguments of `equic-lab net load well` for a sequential client that makes `requests`.
     pub(super) fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
-        let mut args = words(&["lab", "load", "well", &self.url(server), "--pin", pin]);
+        let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(self.measured(requests));
         args
     }
 
-    /// Arguments of `equic lab load parallel` for a client that begins requests at its rate,
+    /// Arguments of `equic-lab net load parallel` for a client that begins requests at its rate,
     /// whatever their results.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
-        let mut args = words(&["lab", "load", "parallel", &self.url(server), "--pin", pin]);
+        let mut args = words(&["net", "load", "parallel", &self.url(server), "--pin", pin]);
         let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
         let (slots, rate) = (slots.to_string(), rate.to_string());
         args.extend(words(&["--connections", &slots, "--rate", &rate, "--hold", "0s"]));
@@ -340,13 +340,13 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Arguments of `equic lab flood initial`, for measuring the cost of a block.
+    /// Arguments of `equic-lab net flood initial`, for measuring the cost of a block.
     pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());
         let duration = format!("{}ms", (self.block_s * 1000.0).round() as u64);
         words(&[
-            "lab",
+            "net",
             "flood",
             "initial",
             "--json",

@@ -5,7 +5,7 @@ use std::path::Path;
 use equic_report::plot::{
     Axis, Bar, BarPlot, EcdfPlot, LinePlot, Phase, PlotError, Series, Shade, Svg,
 };
-use equic_report::stats::Sample;
+use equic_report::stats::{Interval, Sample};
 
 use super::compare::{Estimate, Metric};
 use super::plan::Arm;
@@ -92,11 +92,13 @@ fn throughput(experiment: &Experiment, everybody: bool) -> Result<Svg, PlotError
 
 fn bar(estimate: Option<Estimate>, factor: f64) -> Bar {
     estimate.map_or_else(Bar::missing, |found| {
-        let interval = equic_report::stats::Interval {
-            low: found.interval.low * factor,
-            high: found.interval.high * factor,
-        };
-        Bar::new(found.median * factor).interval(interval)
+        let bar = Bar::new(found.median * factor);
+        match found.interval {
+            Some(Interval { low, high }) => {
+                bar.interval(Interval { low: low * factor, high: high * factor })
+            }
+            None => bar,
+        }
     })
 }
 

@@ -30,13 +30,11 @@ pub(super) fn figure(value: f64) -> String {
 
 fn change(estimate: Estimate) -> String {
     let percent = |value: f64| format!("{:+.0} %", value * 100.0);
-    let interval = estimate.interval;
-    format!(
-        "{} ({} to {})",
-        percent(estimate.median),
-        percent(interval.low),
-        percent(interval.high)
-    )
+    let median = percent(estimate.median);
+    match estimate.interval {
+        Some(ends) => format!("{median} ({} to {})", percent(ends.low), percent(ends.high)),
+        None => format!("{median} (no interval)"),
+    }
 }
 
 /// Returns the paper's figures and ours, each with the verdict on the claim.
@@ -90,8 +88,10 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         estimate.map_or_else(
             || MISSING.to_owned(),
             |found| {
-                let interval = found.interval;
-                if !intervals || (interval.low == interval.high && interval.low == found.median) {
+                let Some(interval) = found.interval.filter(|_| intervals) else {
+                    return figure(found.median);
+                };
+                if interval.low == interval.high && interval.low == found.median {
                     return figure(found.median);
                 }
                 let (low, high) = (figure(interval.low), figure(interval.high));

@@ -4,52 +4,54 @@
 use std::collections::BTreeMap;
 
 use equic_bench::result::Row;
+use equic_bench::result::show::marked;
 use equic_report::stats::{Interval, Sample};
-use rand::SeedableRng as _;
-use rand::rngs::SmallRng;
 
-/// Number of resamples for an interval, as in the tables of `equic bench`.
-const RESAMPLES: usize = 2000;
-
-/// Ratio of two figures: the median over rounds, and its 95 % bootstrap interval.
+/// Ratio of two figures: the median over rounds, and its 95 % interval, as in the tables of `equic-lab bench`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     pub median: f64,
-    pub interval: Interval,
-    /// Number of rounds in which both were measured.
-    pub rounds: usize,
+    /// `None` for fewer than 6 rounds, whose intervals would cover less than 95 %.
+    pub interval: Option<Interval>,
+    /// True if it depends on a client's clock that does not agree with what the runner saw.
+    pub clock_doubted: bool,
 }
 
 impl Change {
     /// Returns the change from one row to another, or `None` if no round has both.
-    pub(super) fn between(from: &Row, to: &Row, seed: u64) -> Option<Change> {
+    pub(super) fn between(from: &Row, to: &Row) -> Option<Change> {
         let before: BTreeMap<i64, f64> =
             from.points.iter().map(|point| (point.round, point.value)).collect();
         let quotient = |round: &i64, after: f64| Some(after / before.get(round)?);
         let quotients: Sample =
             to.points.iter().filter_map(|point| quotient(&point.round, point.value)).collect();
-        let mut rng = SmallRng::seed_from_u64(seed);
         Some(Change {
             median: quotients.median()?,
-            interval: quotients.bootstrap_95(&mut rng, RESAMPLES, Sample::median)?,
-            rounds: quotients.len(),
+            interval: quotients.median_95(),
+            clock_doubted: from.clock_is_doubted() || to.clock_is_doubted(),
         })
     }
 
     /// Formats the change, such as `-12 % (-15 to -9)`.
     pub(super) fn words(&self) -> String {
         let percent = |factor: f64| format!("{:+.0}", 100.0 * (factor - 1.0));
-        let Interval { low, high } = self.interval;
-        format!("{} % ({} to {})", percent(self.median), percent(low), percent(high))
+        let median = percent(self.median);
+        let text = match self.interval {
+            Some(Interval { low, high }) => {
+                format!("{median} % ({} to {})", percent(low), percent(high))
+            }
+            None => format!("{median} % (no interval)"),
+        };
+        marked(text, self.clock_doubted)
     }
 
     /// True if the increase is significant and at least one per cent.
     pub(super) fn is_gain(&self) -> bool {
-        self.interval.low > 1.0 && self.median >= 1.01
+        self.interval.is_some_and(|ends| ends.low > 1.0) && self.median >= 1.01
     }
 
     /// True if the decrease is significant and at least one per cent.
     pub(super) fn is_loss(&self) -> bool {
-        self.interval.high < 1.0 && self.median <= 0.99
+        self.interval.is_some_and(|ends| ends.high < 1.0) && self.median <= 0.99
     }
 }

@@ -1,7 +1,7 @@
 //! The experiment of "QUIC on the Highway": the effect of buffers, offloads and AES instructions on
 //! QUIC and TCP, and the differences between implementations.
 //!
-//! * `part`: the runs. Each is an `equic bench run` that users can also run. `data`: the stored
+//! * `part`: the runs. Each is an `equic-lab bench run` that users can also run. `data`: the stored
 //!   data.
 //! * `change`: effect of a setting, round by round. `paper`: the paper's figures. `verdict`: the
 //!   confirmed findings. `show`: tables and Markdown; `plots`.
@@ -40,7 +40,7 @@ pub struct Args {
     /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-highway")]
     out: PathBuf,
-    /// Folder for the runs of `equic bench`, with every log [default: DIR/runs]
+    /// Folder for the runs of `equic-lab bench`, with every log [default: DIR/runs]
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
     /// Resume interrupted runs
@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "resume", "runs", "bytes", "implementations", "quick", "more"])]
     plot_only: Option<PathBuf>,
-    /// Further options of each `equic bench run`, such as --max-foreign 20
+    /// Further options of each `equic-lab bench run`, such as --max-foreign 20
     #[arg(last = true, value_name = "ARGUMENTS")]
     more: Vec<String>,
 }
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     if !nix::unistd::geteuid().is_root() {
         let what = "the experiment needs root, to make network namespaces";
-        return Err(Failure::new(what).mend("run `sudo equic reproduce highway`"));
+        return Err(Failure::new(what).mend("run `sudo equic-lab reproduce highway`"));
     }
     if let Some((name, known)) = part::unknown(&args.implementations) {
         let what = format!("{name:?} takes no part: there are {}", known.join(", "));

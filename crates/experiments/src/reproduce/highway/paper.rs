@@ -1,4 +1,4 @@
-//! Figures of the paper, for 10G links: the means of its raw data, which `equic bench import-tumi8`
+//! Figures of the paper, for 10G links: the means of its raw data, which `equic-lab bench import-tumi8`
 //! recomputes. Its largest buffers are 1.7 MB.
 
 use super::part::Part;

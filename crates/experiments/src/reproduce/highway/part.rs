@@ -1,4 +1,4 @@
-//! The parts. Each is a separate run of `equic bench`, in which everything is interleaved.
+//! The parts. Each is a separate run of `equic-lab bench`, in which everything is interleaved.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -125,7 +125,7 @@ impl Part {
             return Err(Failure::new("interrupted").mend(AGAIN));
         }
         let Some(arguments) = self.arguments(settings) else { return Ok(None) };
-        let line = format!("equic {}", arguments.join(" "));
+        let line = format!("equic-lab {}", arguments.join(" "));
         output::notice(format_args!("{}: {line}", self.title()));
         let folder = raw.join(self.name());
         let equic = std::env::current_exe()

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use equic_bench::result::Row;
+use equic_bench::result::show::marked;
 use equic_report::number;
 use equic_report::plot::{Axis, Bar, BarPlot, LinePlot, PlotError, Series, Svg};
 
@@ -49,9 +50,17 @@ fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
             let median = measured.row(name, value)?.value?.median;
             Some((value.parse().ok()?, median))
         };
-        plot = plot.series(Series::new(name, measured.values().iter().filter_map(point)));
+        let values = measured.values();
+        let doubted = values.iter().any(|value| is_doubted(measured, name, value));
+        let points = values.iter().filter_map(point);
+        plot = plot.series(Series::new(marked(name.to_owned(), doubted), points));
     }
     plot.draw()
+}
+
+/// True if the figure depends on a client's clock that does not agree with what the runner saw.
+fn is_doubted(measured: &Measured, name: &str, value: &str) -> bool {
+    measured.row(name, value).is_some_and(Row::clock_is_doubted)
 }
 
 fn bar(row: Option<&Row>) -> Bar {
@@ -69,24 +78,28 @@ fn switched(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     let mut plot = BarPlot::new(measured.part.title(), goodput(), values.iter().copied())
         .subtitle(format!("{}, 95 % intervals", subtitle(highway)));
     for name in measured.names() {
-        plot = plot.group(name, values.iter().map(|value| bar(measured.row(name, value))));
+        let doubted = values.iter().any(|value| is_doubted(measured, name, value));
+        let bars = values.iter().map(|value| bar(measured.row(name, value)));
+        plot = plot.group(marked(name.to_owned(), doubted), bars);
     }
     plot.draw()
 }
 
-/// Bars of all implementations with offloads on, the fastest first and TCP at the end.
+/// Bars of all implementations with offloads on, the fastest first, then those whose clock is doubted, TCP at the end.
 fn spread(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     let median = |name: &str| Some(measured.row(name, "on")?.value?.median);
     let mut names = measured.names();
     names.sort_by(|a, b| {
-        let key = |name: &str| (name != TCP, median(name).unwrap_or(0.0));
-        let (a, b) = (key(a), key(b));
-        b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
+        // A figure that depends on a doubted clock is not ranked among the others.
+        let key = |name: &str| (name != TCP, !is_doubted(measured, name, "on"));
+        let value = |name: &str| median(name).unwrap_or(0.0);
+        key(b).cmp(&key(a)).then(value(b).total_cmp(&value(a)))
     });
     let mut plot = BarPlot::new("Implementations with themselves", goodput(), ["goodput"])
         .subtitle(format!("{}, 95 % intervals", subtitle(highway)));
     for name in names {
-        plot = plot.group(name, [bar(measured.row(name, "on"))]);
+        let doubted = is_doubted(measured, name, "on");
+        plot = plot.group(marked(name.to_owned(), doubted), [bar(measured.row(name, "on"))]);
     }
     plot.draw()
 }

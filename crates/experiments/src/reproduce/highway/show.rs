@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use equic_bench::Failure;
 use equic_bench::result::Row;
-use equic_bench::result::show::Scale;
+use equic_bench::result::show::{Scale, marked};
 use equic_report::number::{self, MISSING};
 use equic_report::schema::Report;
 use equic_report::table::{Column, Table};
@@ -19,13 +19,12 @@ const SCALE: Scale = Scale { unit: "Gbit/s", factor: 1e-9, digits: 2 };
 
 /// Returns a table for each part, and one of the paper's figures.
 pub(super) fn tables(highway: &Highway) -> Vec<Table> {
-    let mut tables: Vec<Table> =
-        highway.parts.iter().map(|measured| table(highway, measured)).collect();
+    let mut tables: Vec<Table> = highway.parts.iter().map(table).collect();
     tables.push(spread());
     tables
 }
 
-fn table(highway: &Highway, measured: &Measured) -> Table {
+fn table(measured: &Measured) -> Table {
     let part = measured.part;
     let mut columns = vec![Column::text("")];
     columns.extend(measured.values().iter().map(|value| Column::number(heading(part, value))));
@@ -42,7 +41,7 @@ fn table(highway: &Highway, measured: &Measured) -> Table {
     }
     let mut table =
         Table::new(columns).title(format!("{}: goodput in {}", part.title(), SCALE.unit));
-    let changes = changes(highway, measured, compared);
+    let changes = changes(measured, compared);
     for name in measured.names() {
         let rows: Vec<Option<&Row>> =
             measured.values().iter().map(|value| measured.row(name, value)).collect();
@@ -110,9 +109,10 @@ fn cell(row: &Row) -> String {
     let failed = failed(row);
     match (row.value, &row.unsupported) {
         (Some(value), _) if failed > 0 => {
-            format!("{} ({failed} failed)", SCALE.show(value.median))
+            let median = marked(SCALE.show(value.median), row.clock_is_doubted());
+            format!("{median} ({failed} failed)")
         }
-        (Some(value), _) => SCALE.show(value.median),
+        (Some(value), _) => marked(SCALE.show(value.median), row.clock_is_doubted()),
         (None, Some(_)) => "does not".to_owned(),
         (None, None) => "failed".to_owned(),
     }
@@ -161,7 +161,7 @@ fn notes(highway: &Highway) -> Vec<String> {
             number::bytes(settings.bytes)
         ),
         format!(
-            "Medians; changes are medians of the quotients of each round, with 95 % bootstrap intervals. \
+            "Medians; changes are medians of the quotients of each round, with 95 % intervals (order statistics). \
              Of {rounds} transfers {failed} failed and {disturbed} have no figure, because all three attempts \
              were disturbed: other programs or the hypervisor took CPU time. {again} attempts were made \
              again for that."
@@ -193,7 +193,7 @@ pub(super) fn markdown(report: &Report<Highway>) -> String {
         let part = measured.part;
         let _ = writeln!(text, "\n### {}\n\n    {}\n", part.title(), measured.command);
         let _ = writeln!(text, "![{}](results/{}.svg)\n", part.title(), part.name());
-        let _ = write!(text, "{}", table(highway, measured).markdown());
+        let _ = write!(text, "{}", table(measured).markdown());
     }
     let _ = writeln!(text, "\n### The spread\n\n![spread](results/spread.svg)\n");
     let _ = write!(text, "{}", spread().markdown());

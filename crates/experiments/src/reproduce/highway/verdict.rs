@@ -13,14 +13,10 @@ pub(super) const BUFFERS: [&str; 2] = ["106000", "1696000"];
 
 /// Returns each implementation with the effect of a setting, compared with another one.
 /// Implementations without both are skipped.
-pub(super) fn changes<'a>(
-    highway: &Highway,
-    measured: &'a Measured,
-    [from, to]: [&str; 2],
-) -> Vec<(&'a str, Change)> {
+pub(super) fn changes<'a>(measured: &'a Measured, [from, to]: [&str; 2]) -> Vec<(&'a str, Change)> {
     let change = |name: &'a str| {
         let (from, to) = (measured.row(name, from)?, measured.row(name, to)?);
-        Some((name, Change::between(from, to, highway.settings.seed)?))
+        Some((name, Change::between(from, to)?))
     };
     measured.names().into_iter().filter_map(change).collect()
 }
@@ -29,7 +25,7 @@ pub(super) fn changes<'a>(
 pub(super) fn verdicts(highway: &Highway) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(measured) = highway.part(Part::Buffers) {
-        sentences.extend(buffers(&changes(highway, measured, BUFFERS)));
+        sentences.extend(buffers(&changes(measured, BUFFERS)));
     }
     let pairs = [
         (Part::Offload, "Offloads help TCP far more than QUIC"),
@@ -37,7 +33,7 @@ pub(super) fn verdicts(highway: &Highway) -> Vec<String> {
     ];
     for (part, finding) in pairs {
         if let Some(measured) = highway.part(part) {
-            let changes = changes(highway, measured, ["on", "off"]);
+            let changes = changes(measured, ["on", "off"]);
             sentences.extend(more_than(finding, &changes));
         }
     }
@@ -60,7 +56,8 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
     let gains = changes.iter().filter(|(_, change)| change.is_gain()).count();
-    let held = held(gains == changes.len(), gains == 0);
+    let shown = changes.iter().any(|(_, change)| change.interval.is_some());
+    let held = held(gains == changes.len(), gains == 0, shown);
     Some(format!(
         "The usual receive buffer is too small by an order of magnitude: {held}. With sixteen times as \
          much {gains} of {} are faster: {}. Slower: {}.",
@@ -70,8 +67,10 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
     ))
 }
 
-fn held(all: bool, none: bool) -> &'static str {
+/// `shown`: at least one change has an interval.
+fn held(all: bool, none: bool, shown: bool) -> &'static str {
     match (all, none) {
+        _ if !shown => "not known, because a 95 % interval takes 6 rounds",
         (true, _) => "held",
         (_, true) => "did not hold",
         _ => "held for some",
@@ -84,9 +83,12 @@ fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();
     let least = quic.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
     let most = quic.iter().max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
-    let beyond = |change: &Change| tcp.interval.high < change.interval.low;
+    let beyond = |change: &Change| {
+        tcp.interval.zip(change.interval).is_some_and(|(tcp, quic)| tcp.high < quic.low)
+    };
     let count = quic.iter().filter(|(_, change)| beyond(change)).count();
-    let held = held(count == quic.len(), count == 0);
+    let shown = quic.iter().any(|(_, change)| tcp.interval.and(change.interval).is_some());
+    let held = held(count == quic.len(), count == 0, shown);
     Some(format!(
         "{finding}: {held}. Without them TCP's goodput changes by {}, QUIC's by {} ({}) to {} ({}); TCP loses \
          more than {count} of {} implementations, beyond the intervals.",
@@ -100,15 +102,27 @@ fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
 }
 
 fn spread(measured: &Measured) -> Option<String> {
+    let mut doubted = Vec::new();
     let medians = measured.names().into_iter().filter(|name| *name != TCP).filter_map(|name| {
-        Some((name, measured.row(name, "on").and_then(|row| row.value)?.median))
+        let row = measured.row(name, "on")?;
+        let median = row.value?.median;
+        // The range is not made of figures that depend on a doubted clock.
+        if row.clock_is_doubted() {
+            doubted.push(format!("{name} {}", number::bit_rate(median)));
+            return None;
+        }
+        Some((name, median))
     });
     let mut medians: Vec<(&str, f64)> = medians.collect();
     medians.sort_by(|a, b| a.1.total_cmp(&b.1));
     let ((slow, least), (fast, most)) = (*medians.first()?, *medians.last()?);
+    let doubted = match doubted.join(", ") {
+        names if names.is_empty() => names,
+        names => format!(" Without those whose clock is doubted: {names}."),
+    };
     (slow != fast).then(|| {
         format!(
-            "Implementations are far apart: with themselves from {} ({slow}) to {} ({fast}), {:.1} times.",
+            "Implementations are far apart: with themselves from {} ({slow}) to {} ({fast}), {:.1} times.{doubted}",
             number::bit_rate(least),
             number::bit_rate(most),
             most / least
@@ -122,7 +136,7 @@ mod tests {
     use equic_report::stats::Interval;
 
     fn change(low: f64, median: f64, high: f64) -> Change {
-        Change { median, interval: Interval { low, high }, rounds: 5 }
+        Change { median, interval: Some(Interval { low, high }), clock_doubted: false }
     }
 
     #[test]
@@ -137,6 +151,12 @@ mod tests {
         assert_eq!(buffers(&[]), None);
         // Significantly more, but by less than one per cent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
+        // Too few rounds for an interval: no gain is shown, however large it is.
+        let few = Change { interval: None, ..more };
+        assert!(ask(&[("a", few)]).contains("not known"));
+        assert_eq!(few.words(), "+30 % (no interval)");
+        let doubted = Change { clock_doubted: true, ..more };
+        assert_eq!(doubted.words(), "+30 % (+20 to +40) (clock doubted)");
     }
 
     #[test]
@@ -150,5 +170,8 @@ mod tests {
         assert!(overlapping.contains("did not hold"), "{overlapping}");
         assert_eq!(more_than("X", &[("a", change(1.0, 1.0, 1.0))]), None);
         assert_eq!(more_than("X", &[tcp]), None);
+        let few = Change { interval: None, ..tcp.1 };
+        let unknown = ask(&[("tcp", few), ("a", change(0.7, 0.8, 0.9))]);
+        assert!(unknown.contains("X: not known"), "{unknown}");
     }
 }

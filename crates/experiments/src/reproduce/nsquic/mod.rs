@@ -1,7 +1,7 @@
 //! The experiments of the nsQUIC thesis: its grid in virtual time, with the QUIC and TCP of this
 //! project, and with those that ns-3 had at that time.
 //!
-//! * `part`: the grids. Each is an `equic sim sweep` that users can also run. `scale`: which part
+//! * `part`: the grids. Each is an `equic-lab sim sweep` that users can also run. `scale`: which part
 //!   of them runs.
 //! * `data`: the stored data. `claims`: the thesis' findings with verdicts; `verdict`: the rules
 //!   for these. `show`: tables and Markdown; `plots`.

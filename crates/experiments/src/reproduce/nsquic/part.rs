@@ -1,4 +1,4 @@
-//! The parts. Each is a grid for `equic sim sweep`, complete or with fewer values of its axes.
+//! The parts. Each is a grid for `equic-lab sim sweep`, complete or with fewer values of its axes.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;

@@ -253,5 +253,5 @@ const fn contents(part: Part) -> &'static str {
 /// Returns the command without the folder of the program.
 fn command(report: &Report<NsQuic>) -> String {
     let words = report.command.iter().skip(1).map(String::as_str);
-    std::iter::once("equic").chain(words).collect::<Vec<_>>().join(" ")
+    std::iter::once("equic-lab").chain(words).collect::<Vec<_>>().join(" ")
 }

@@ -2,9 +2,7 @@
 
 use equic_plugin_kit::paper::{Marking, Timer};
 use equic_report::stats::Sample;
-use equic_report::stats::effect::{Ratio, paired_ratio_95};
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use equic_report::stats::effect::Ratio;
 use serde::{Deserialize, Serialize};
 
 /// Results of the parts. Those of parts that did not run are empty.
@@ -57,7 +55,7 @@ impl CostArm {
     /// without rounds.
     pub(super) fn throughput(&self, usual: &CostArm) -> Option<Ratio> {
         let rounds = self.seconds.iter().copied().zip(usual.seconds.iter().copied());
-        paired_ratio_95(rounds, &mut StdRng::seed_from_u64(1))
+        Ratio::of_pairs(rounds)
     }
 }
 

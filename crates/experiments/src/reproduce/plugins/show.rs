@@ -321,5 +321,5 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
 /// Returns the command without the folder of the program.
 fn command(report: &Report<Plugins>) -> String {
     let words = report.command.iter().skip(1).map(String::as_str);
-    std::iter::once("equic").chain(words).collect::<Vec<_>>().join(" ")
+    std::iter::once("equic-lab").chain(words).collect::<Vec<_>>().join(" ")
 }

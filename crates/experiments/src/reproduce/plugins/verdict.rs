@@ -128,11 +128,14 @@ fn costs(all: &Costs) -> Vec<Finding> {
     findings
 }
 
-/// Formats a ratio as a change in percent, with its 95 % interval.
+/// Formats a ratio as a change in percent, with its 95 % interval if it has one.
 pub(super) fn change(ratio: &Ratio) -> String {
     let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
-    let (low, high) = (percent(ratio.interval.low), percent(ratio.interval.high));
-    format!("{} % ({low} to {high})", percent(ratio.value))
+    let value = percent(ratio.value);
+    match ratio.interval {
+        Some(ends) => format!("{value} % ({} to {})", percent(ends.low), percent(ends.high)),
+        None => format!("{value} % (no interval)"),
+    }
 }
 
 /// Formats the range from the smallest to the largest value, with a unit.

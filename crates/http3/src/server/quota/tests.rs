@@ -11,7 +11,7 @@ fn peer(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn counts_per_prefix_and_forgets_at_zero() {
+fn quota_counts_per_prefix_and_forgets_at_zero() {
     let quota = quota(QuotaConfig { max_connections: 2, ..QuotaConfig::default() });
     let first = quota.opened(peer("2001:db8::1")).unwrap();
     let second = quota.opened(peer("2001:db8::ffff")).unwrap();
@@ -27,7 +27,7 @@ fn counts_per_prefix_and_forgets_at_zero() {
 }
 
 #[test]
-fn mapped_addresses_are_ipv4() {
+fn quota_treats_mapped_addresses_as_ipv4() {
     let quota =
         quota(QuotaConfig { max_connections: 1, at_limit: AtLimit::Refuse, ..Default::default() });
     let _held = quota.opened(peer("::ffff:192.0.2.1")).unwrap();
@@ -36,7 +36,7 @@ fn mapped_addresses_are_ipv4() {
 }
 
 #[test]
-fn migration_takes_the_count_along_where_there_is_room() {
+fn quota_moves_with_a_migration_if_there_is_room() {
     let quota = quota(QuotaConfig { max_connections: 1, ..QuotaConfig::default() });
     let mut roaming = quota.opened(peer("192.0.2.1")).unwrap();
     let resident = quota.opened(peer("192.0.2.2")).unwrap();
@@ -52,7 +52,7 @@ fn migration_takes_the_count_along_where_there_is_room() {
 }
 
 #[test]
-fn rate_lets_a_burst_in_and_then_one_per_interval() {
+fn quota_rate_admits_a_burst_and_then_one_per_interval() {
     let quota = quota(QuotaConfig {
         new_per_source: Some(Rate { per_second: 10.0, burst: 3 }),
         ..QuotaConfig::default()
@@ -71,7 +71,7 @@ fn rate_lets_a_burst_in_and_then_one_per_interval() {
 }
 
 #[test]
-fn spoofed_sources_do_not_grow_the_rate_table() {
+fn quota_rate_table_does_not_grow_by_spoofed_sources() {
     let quota = quota(QuotaConfig {
         new_per_source: Some(Rate { per_second: 1.0, burst: 1 }),
         rate_sources: 100,
@@ -86,7 +86,7 @@ fn spoofed_sources_do_not_grow_the_rate_table() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn quota_settings_out_of_range_are_refused() {
     let bad = |config| UserSpaceQuota::new(config).err().unwrap();
     assert!(matches!(
         bad(QuotaConfig { v4_prefix: 33, ..Default::default() }),
@@ -106,7 +106,7 @@ fn nonsense_is_refused() {
 }
 
 #[test]
-fn prefix_zero_is_one_source() {
+fn quota_prefix_of_zero_is_one_source() {
     let quota = quota(QuotaConfig { v4_prefix: 0, v6_prefix: 0, ..Default::default() });
     let _one = quota.opened(peer("192.0.2.1")).unwrap();
     let _two = quota.opened(peer("198.51.100.1")).unwrap();

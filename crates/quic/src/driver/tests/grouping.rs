@@ -59,8 +59,8 @@ fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
     idle.driver.batch.send(connection, grouping, now, fake, (turns, SENT))
 }
 
-/// Bytes that are made before the system is asked to take any: it refuses, and takes them later. `hear`: what the connection
-/// hears before that.
+/// Bytes that are made before the system is asked to take any: it refuses, and takes them later. `hear`: what the
+/// connection hears before that.
 async fn made_at_once(each: Duration, turns: usize, hear: impl FnOnce(&mut Idle)) -> u64 {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
     let fake = Fake::new(each);
@@ -91,13 +91,13 @@ fn messages(count: u64) -> Range<u64> {
 }
 
 #[tokio::test]
-async fn four_messages_are_made_before_they_are_sent_where_they_go_whole() {
+async fn grouping_makes_four_messages_where_offload_works() {
     let made = made_at_once(Duration::from_nanos(60), TURNS, |_| {}).await;
     assert!(messages(4).contains(&made), "{made}");
 }
 
 #[tokio::test]
-async fn one_message_is_made_at_a_time_where_it_is_taken_apart() {
+async fn grouping_makes_one_message_where_it_is_split() {
     let made = made_at_once(Duration::from_nanos(400), TURNS, |_| {}).await;
     assert!(messages(1).contains(&made), "{made}");
 }
@@ -124,7 +124,7 @@ fn ask(idle: &mut Idle, waits: bool) -> bool {
 
 /// The answer is not to wait for a group of what else the connection sends.
 #[tokio::test]
-async fn messages_go_one_by_one_once_an_application_was_told_of_data() {
+async fn grouping_stops_once_an_application_was_notified_of_data() {
     let each = Duration::from_nanos(60);
     let made = made_at_once(each, TURNS, |idle| assert!(ask(idle, true))).await;
     assert!(messages(1).contains(&made), "{made}");
@@ -135,14 +135,14 @@ async fn messages_go_one_by_one_once_an_application_was_told_of_data() {
 
 /// Of one of many connections the turn is a single message.
 #[tokio::test]
-async fn no_more_messages_are_made_than_the_turn_has() {
+async fn grouping_makes_no_more_messages_than_the_turn_has() {
     let made = made_at_once(Duration::from_nanos(60), 1, |_| {}).await;
     assert!(messages(1).contains(&made), "{made}");
 }
 
 /// Four at a time, or one: the turn ends after as much.
 #[tokio::test]
-async fn a_turn_has_256_kib_either_way() {
+async fn turn_has_256_kib_with_and_without_grouping() {
     for each in [60, 400] {
         let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
         let fake = Fake::new(Duration::from_nanos(each));
@@ -155,10 +155,10 @@ async fn a_turn_has_256_kib_either_way() {
     }
 }
 
-/// Of a connection whose application was told of something half as much: what comes next is received sooner, and without a
-/// wait for the runtime.
+/// Of a connection whose application was told of something half as much: what comes next is received sooner, and
+/// without a wait for the runtime.
 #[tokio::test]
-async fn a_turn_has_128_kib_once_an_application_was_told_of_data() {
+async fn turn_has_128_kib_once_an_application_was_notified_of_data() {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
     assert!(ask(&mut idle, true));
     let mut before = idle.in_flight()[0];

@@ -5,44 +5,47 @@ use super::super::tests::{NOW, id, new};
 use super::*;
 
 #[test]
-fn ours_are_told_and_retired() {
+fn cid_local_are_issued_and_retired() {
     let mut local = LocalIds::new(id(0));
     assert!(!local.wants_more());
     local.set_limit(8, 2);
     assert!(local.wants_more());
     local.issue(id(1), ResetToken([1; 16]));
     assert!(!local.wants_more());
-    assert_eq!((local.next_to_tell(), local.next_to_tell()), (Some(new(1)), None));
+    assert_eq!((local.next_to_announce(), local.next_to_announce()), (Some(new(1)), None));
     local.on_lost(1);
-    assert_eq!(local.next_to_tell(), Some(new(1)));
-    assert_eq!(local.on_retire(NOW, 0, id(0)), Err(IdError::Violation));
-    assert_eq!(local.on_retire(NOW, 9, id(0)), Err(IdError::Violation));
+    assert_eq!(local.next_to_announce(), Some(new(1)));
+    assert_eq!(local.on_retire(NOW, 0, id(0)), Err(Violation::RetiredIdInUse));
+    assert_eq!(local.on_retire(NOW, 9, id(0)), Err(Violation::RetiredUnissuedId));
     assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(Some(id(0))));
     assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(None), "again");
     assert!(local.wants_more() && local.contains(id(1)));
 }
 
 #[test]
-fn the_last_that_were_retired_still_name_the_connection() {
+fn cid_local_last_retired_still_name_the_connection() {
     let mut local = LocalIds::new(id(0));
     local.set_limit(2, 2);
     for next in 1..20 {
         local.issue(id(next), new(next).token);
         assert_eq!(local.on_retire(NOW, next - 1, id(next)), Ok(Some(id(next - 1))));
-        let parted = next.saturating_sub(PARTED as u64);
-        assert!((0..=next).all(|old| local.contains(id(old)) == (old >= parted)), "{next}");
-        assert!(local.contains_bytes(id(parted).as_bytes()) && local.iter().count() <= PARTED + 1);
+        let retired = next.saturating_sub(KEPT_RETIRED as u64);
+        assert!((0..=next).all(|old| local.contains(id(old)) == (old >= retired)), "{next}");
+        assert!(
+            local.contains_bytes(id(retired).as_bytes())
+                && local.iter().count() <= KEPT_RETIRED + 1
+        );
         assert_eq!(local.poll_change(), Some(EndpointEvent::Issued(id(next))));
-        let gone = parted.checked_sub(1).map(|gone| EndpointEvent::Retired(id(gone)));
+        let gone = retired.checked_sub(1).map(|gone| EndpointEvent::Retired(id(gone)));
         assert_eq!(local.poll_change(), gone);
     }
     local.retire_for_good();
-    assert_eq!(std::iter::from_fn(|| local.poll_change()).count(), PARTED + 1);
+    assert_eq!(std::iter::from_fn(|| local.poll_change()).count(), KEPT_RETIRED + 1);
     assert_eq!(local.iter().count(), 0);
 }
 
 #[test]
-fn ours_are_replaced_one_set_at_a_time() {
+fn cid_local_are_replaced_one_set_at_a_time() {
     let mut local = LocalIds::new(id(0));
     local.set_limit(2, 8);
     local.issue(id(1), new(1).token);
@@ -53,7 +56,7 @@ fn ours_are_replaced_one_set_at_a_time() {
         local.issue(id(sequence), new(sequence).token);
     }
     assert!(!local.wants_more(), "as many as the peer keeps, beside those that it retires");
-    let told = std::iter::from_fn(|| local.next_to_tell().map(|new| new.sequence));
+    let told = std::iter::from_fn(|| local.next_to_announce().map(|new| new.sequence));
     assert_eq!(told.collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!([1, 2, 3].map(|sequence| local.retire_prior_to(sequence)), [1, 2, 2]);
     assert!(local.contains(id(0)), "packets may be under way to it");
@@ -70,9 +73,9 @@ fn ours_are_replaced_one_set_at_a_time() {
     assert!(local.retire_all() && local.wants_more());
 }
 
-/// Both ends: the peer goes on with an ID of the new set, and never has more than it keeps.
+/// Both ends: the peer continues with an ID of the new set, and never has more IDs than its limit.
 #[test]
-fn a_peer_takes_up_what_replaces_its_ids() {
+fn cid_local_peer_switches_to_the_replacement() {
     let (mut local, mut remote) = (LocalIds::new(id(0)), RemoteIds::new(id(0), 3));
     local.set_limit(3, 8);
     for _ in 0..20 {
@@ -80,7 +83,7 @@ fn a_peer_takes_up_what_replaces_its_ids() {
             let next = local.next;
             local.issue(id(next), new(next).token);
         }
-        while let Some(told) = local.next_to_tell() {
+        while let Some(told) = local.next_to_announce() {
             let prior = local.retire_prior_to(told.sequence);
             remote.on_new(told, prior).unwrap();
         }

@@ -2,7 +2,7 @@ use super::super::tests::{id, new};
 use super::*;
 
 #[test]
-fn the_peer_asks_for_another() {
+fn cid_remote_retire_prior_to() {
     let mut remote = RemoteIds::new(id(0), 3);
     remote.on_new(new(1), 0).unwrap();
     assert_eq!(remote.current(), id(0));
@@ -21,24 +21,24 @@ fn the_peer_asks_for_another() {
 }
 
 #[test]
-fn limits_and_lies() {
+fn cid_remote_violations() {
     let mut remote = RemoteIds::new(id(0), 2);
     remote.on_new(new(1), 0).unwrap();
-    assert_eq!(remote.on_new(new(2), 0), Err(IdError::Limit));
+    assert_eq!(remote.on_new(new(2), 0), Err(Violation::ConnectionIdLimit));
     let mut remote = RemoteIds::new(id(0), 2);
     remote.on_new(new(1), 0).unwrap();
     let other = NewId { id: id(7), ..new(1) };
-    assert_eq!(remote.on_new(other, 0), Err(IdError::Violation), "another ID");
+    assert_eq!(remote.on_new(other, 0), Err(Violation::ConnectionIdReused), "another ID");
     let token = NewId { token: ResetToken([7; 16]), ..new(1) };
-    assert_eq!(remote.on_new(token, 0), Err(IdError::Violation), "another token");
+    assert_eq!(remote.on_new(token, 0), Err(Violation::ConnectionIdReused), "another token");
     let twice = NewId { id: id(1), ..new(2) };
-    assert_eq!(remote.on_new(twice, 0), Err(IdError::Violation), "the same ID twice");
+    assert_eq!(remote.on_new(twice, 0), Err(Violation::ConnectionIdReused), "the same ID twice");
     let mut none = RemoteIds::new(ConnectionId::EMPTY, 2);
-    assert_eq!(none.on_new(new(1), 0), Err(IdError::Violation), "we use none");
+    assert_eq!(none.on_new(new(1), 0), Err(Violation::NewConnectionIdWithoutIds), "we use none");
 }
 
 #[test]
-fn churn_is_bounded() {
+fn cid_remote_churn_is_bounded() {
     let mut remote = RemoteIds::new(id(0), 2);
     let refused = (1..1000).find(|sequence| remote.on_new(new(*sequence), *sequence).is_err());
     assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");

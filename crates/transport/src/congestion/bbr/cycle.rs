@@ -46,7 +46,7 @@ pub(super) struct Cycle {
     probe_rtt_round_done: bool,
 }
 
-/// Phase of the probing cycle that arriving acknowledgements tell of (s.5.3.3.6).
+/// Phase of the probing cycle that the current acknowledgments belong to (s.5.3.3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AckPhase {
     Init,

@@ -20,7 +20,7 @@ use crate::recovery::{DeliveryMark, RttEstimator};
 use cycle::Cycle;
 use model::{Model, is_lossy};
 
-/// Of the estimated bandwidth, to leave room for others' estimates to be wrong (s.2.5).
+/// Fraction of the estimated bandwidth by which pacing stays below it, because estimates can be too high (s.2.5).
 const PACING_MARGIN: f64 = 0.01;
 /// s.5.3.1: 4 ln 2.
 const STARTUP_PACING_GAIN: f64 = 2.77;
@@ -34,7 +34,7 @@ const MIN_PIPE_PACKETS: u64 = 4;
 /// s.5.3.1.2: rounds without a quarter more bandwidth.
 const FULL_BW_ROUNDS: u32 = 3;
 const FULL_BW_GROWTH: f64 = 1.25;
-/// s.5.3.1.3: too much lost, in so many places, ends the start.
+/// s.5.3.1.3: excessive loss in this many discontiguous ranges ends Startup.
 const FULL_LOSS_COUNT: u32 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) struct Bbr {
 }
 
 impl Bbr {
-    /// In Startup, for datagrams of so many bytes; `seed` spreads the probes.
+    /// Creates a controller in Startup, for datagrams of this size. `seed` randomises the probes.
     pub(crate) fn new(datagram: u16, seed: u64) -> Bbr {
         let window = initial_window(datagram);
         Bbr {
@@ -147,7 +147,7 @@ impl Bbr {
             if let Some(rate) = sample.rate
                 && self.model.loss_round_start
             {
-                // Also where the application limits the rate: the queue is full whoever filled it.
+                // Also if the application limits the rate, because the queue is full in any case.
                 let lossy = is_lossy(rate.lost, rate.sent_in_flight, self.datagram);
                 if lossy && self.losses_in_round >= FULL_LOSS_COUNT {
                     self.full_bw_reached = true;

@@ -19,9 +19,9 @@ pub(super) struct Model {
     /// The best bandwidth of this and of the last ProbeBW cycle; bytes a second.
     max_bw: [f64; 2],
     pub min_rtt: Option<Duration>,
-    /// The most in flight seen to go without much loss; none: no bound.
+    /// Largest number of bytes in flight without excessive loss. `None`: no bound.
     pub inflight_longterm: Option<u64>,
-    /// Bounds while loss goes on; none: no bound.
+    /// Short-term bound while loss continues. `None`: no bound.
     pub bw_shortterm: Option<f64>,
     pub inflight_shortterm: Option<u64>,
     undo: Option<Undo>,
@@ -131,7 +131,7 @@ impl Model {
         self.loss_in_round = true;
     }
 
-    /// Packets were marked ECN-CE, which does not come by chance.
+    /// Records ECN-CE marks, which are never random.
     pub(super) fn note_marked(&mut self) {
         self.note_loss();
         self.marked_in_round = true;
@@ -160,9 +160,8 @@ impl Model {
         if !self.loss_round_start {
             return;
         }
-        // The draft lowers the bounds after each round trip with a loss. Where every round trip has one, by chance, that is
-        // a loss on top of the loss: what is sent, 1 % below the bandwidth, arrives with 1 % less, and is all that may be
-        // sent in the next round trip, until a quarter is left after a cycle.
+        // The draft lowers the bounds after each round trip with a loss. If every round trip has a random loss, the
+        // rate then falls by about 1 % each round trip, to a fourth after a cycle.
         let congested = self.marked_in_round || is_lossy(rate.lost, rate.sent_in_flight, datagram);
         if self.loss_in_round && !probing && congested {
             let bw = self.bw_shortterm.unwrap_or(self.max_bw());
@@ -199,7 +198,7 @@ impl Model {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// Before a bound is lowered, lest the loss was none.
+    /// Saves the bounds before they are lowered, to undo this if the loss was spurious.
     pub(super) fn save(&mut self) {
         self.undo = Some(Undo {
             inflight_longterm: self.inflight_longterm,
@@ -249,14 +248,14 @@ impl Model {
     }
 }
 
-/// True if more of a flight's bytes were lost than may be (s.5.5.10.2, IsInflightTooHigh).
+/// Returns true if too many bytes of a flight were lost (s.5.5.10.2, IsInflightTooHigh).
 ///
-/// What is lost by chance scatters: where one packet of a hundred is lost, three of a flight of 150 are in one of five
-/// round trips, and it is looked at with each loss. To say that the share is exceeded, losses must exceed it by their own
-/// scatter, too. A queue that overflows loses that much within a few packets more.
+/// Random losses vary: with 1 % loss, one of five flights of 150 packets loses three, and this check is made at each
+/// loss. So losses must exceed the tolerated share by their standard deviation, too. An overflowing queue exceeds
+/// this within a few more packets.
 pub(super) fn is_lossy(lost: u64, in_flight: u64, datagram: u64) -> bool {
     let tolerated = LOSS_THRESHOLD * in_flight as f64;
-    // Of a number of independent losses the variance is the number.
+    // The variance of a number of independent losses is that number.
     let scatter = (tolerated * datagram as f64).sqrt();
     lost as f64 > tolerated + scatter
 }

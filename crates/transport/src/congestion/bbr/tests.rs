@@ -1,4 +1,4 @@
-//! BBR, and CUBIC beside it, on one bottleneck: a queue of so many bytes, drained at a rate.
+//! BBR and CUBIC on one bottleneck: a queue in bytes that is drained at a rate.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ struct Path {
 }
 
 struct Outcome {
-    /// Of the path's rate.
+    /// Fraction of the path's rate that was used.
     utilization: f64,
     /// The mean time in the queue.
     queueing: Duration,
@@ -29,7 +29,7 @@ struct Outcome {
 struct Packet {
     sent: Timestamp,
     mark: DeliveryMark,
-    /// Time at which the packet's acknowledgement arrives; none: it is lost, and noticed with the next.
+    /// Time at which the packet's acknowledgment arrives. `None`: it is lost, which the next acknowledgment reveals.
     acked_at: Option<Timestamp>,
 }
 
@@ -122,7 +122,7 @@ fn path(megabits: f64, delay_ms: u64, queue_bdp: f64, loss: f64) -> Path {
 }
 
 #[test]
-fn fills_the_path_without_filling_the_queue() {
+fn bbr_fills_the_path_without_filling_the_queue() {
     for (megabits, delay) in [(10.0, 40), (50.0, 20), (100.0, 5)] {
         let path = path(megabits, delay, 4.0, 0.0);
         let bbr = run(Algorithm::Bbr, &path, 20);
@@ -134,7 +134,7 @@ fn fills_the_path_without_filling_the_queue() {
 }
 
 #[test]
-fn random_loss_does_not_bring_it_down() {
+fn bbr_random_loss_does_not_lower_the_rate() {
     for (megabits, delay, loss, least) in [
         (20.0, 50, 0.01, 0.9),
         (100.0, 40, 0.005, 0.9),
@@ -156,14 +156,15 @@ fn random_loss_does_not_bring_it_down() {
 }
 
 #[test]
-fn a_shallow_queue_is_not_flooded() {
+fn bbr_shallow_queue_is_not_flooded() {
     let path = path(20.0, 50, 0.25, 0.0);
     let bbr = run(Algorithm::Bbr, &path, 30);
     assert!(bbr.utilization > 0.8, "{}", bbr.utilization);
     assert!(bbr.lost < 0.05, "{}", bbr.lost);
 }
 
-/// One controller, packet by packet: one leaves each millisecond, 50 ms later its acknowledgement comes or its loss shows.
+/// One controller, packet by packet: one leaves each millisecond, 50 ms later its acknowledgement comes or its loss
+/// shows.
 struct Steps {
     controller: Bbr,
     rates: DeliveryRate,
@@ -172,7 +173,7 @@ struct Steps {
     now: Timestamp,
 }
 
-/// What is wrong with a packet.
+/// Fault of a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Arrives,
@@ -257,7 +258,7 @@ impl Steps {
 }
 
 #[test]
-fn few_losses_a_round_are_no_congestion_and_many_are() {
+fn bbr_few_losses_a_round_are_no_congestion_and_many_are() {
     let mut steps = Steps::new();
     steps.until("probe_bw_cruise");
     let before = steps.pace();
@@ -269,7 +270,7 @@ fn few_losses_a_round_are_no_congestion_and_many_are() {
 }
 
 #[test]
-fn a_mark_is_congestion_however_few_there_are() {
+fn bbr_one_mark_is_congestion() {
     let mut steps = Steps::new();
     steps.until("probe_bw_cruise");
     let window = steps.controller.window();
@@ -280,7 +281,7 @@ fn a_mark_is_congestion_however_few_there_are() {
 
 /// s.5.3.1.3: also where the application sends so little that samples say nothing of the bandwidth.
 #[test]
-fn much_loss_ends_the_start_of_a_sender_that_is_limited_by_its_application() {
+fn bbr_much_loss_ends_startup_of_an_application_limited_sender() {
     let limited = |loss: Fate| {
         let mut steps = Steps::new();
         for number in 0..20 * Steps::ROUND {
@@ -295,7 +296,7 @@ fn much_loss_ends_the_start_of_a_sender_that_is_limited_by_its_application() {
 
 /// s.5.3.3.6: a bound on what is in flight excuses a bandwidth that does not grow only where it is what is in flight.
 #[test]
-fn a_probe_that_finds_nothing_ends_though_the_window_is_at_its_bound() {
+fn bbr_probe_that_finds_nothing_ends_at_the_bound() {
     let mut steps = Steps::new();
     steps.until("probe_bw_cruise");
     steps.controller.model.inflight_longterm = Some(70 * DATAGRAM);

@@ -44,7 +44,7 @@ impl Bic {
 
     fn on_loss(&mut self) -> f64 {
         let window = self.core.window;
-        // Fast convergence: below the last one, somebody else wants a share.
+        // Fast convergence: the window is below the last maximum, so another flow needs bandwidth.
         self.last_max = if window < self.last_max { window * (1.0 + BETA) / 2.0 } else { window };
         if self.core.segments() < LOW_WINDOW { window / 2.0 } else { window * BETA }
     }

@@ -1,7 +1,7 @@
-//! Algorithms of TCP's past, for comparison: [`Classic`].
+//! Older algorithms of TCP, for comparison: [`Classic`].
 //!
-//! * here: what they share, which is slow start and the reaction once a round trip;
-//! * `bic.rs`, `vegas.rs`, `westwood.rs`: what they do beside that; Google QUIC's is a CUBIC (`../cubic.rs`).
+//! * `mod.rs`: slow start, and a reaction at most once per round trip, which they share;
+//! * `bic.rs`, `vegas.rs`, `westwood.rs`: the rest of each algorithm. That of Google QUIC is a CUBIC (`../cubic.rs`).
 
 mod bic;
 #[cfg(test)]
@@ -123,7 +123,8 @@ impl Core {
         !recovering && !sample.app_limited
     }
 
-    /// Grows by so many datagrams a round trip, in parts as they are acknowledged; in slow start by what is.
+    /// Grows by `per_round` datagrams per round trip, in proportion to the acknowledged bytes. In slow start, grows
+    /// by the acknowledged bytes.
     fn grow(&mut self, acked: u64, per_round: f64) {
         self.window += if self.in_slow_start() {
             acked as f64
@@ -132,7 +133,7 @@ impl Core {
         };
     }
 
-    /// True if a signal of congestion begins a new reaction; the window and the threshold are to be set then.
+    /// Returns true if a signal of congestion begins a new reaction, so that window and threshold must be set.
     fn is_news(&mut self, now: Timestamp, largest_sent: Timestamp) -> bool {
         if self.recovery_start.is_some_and(|start| largest_sent <= start) {
             return false;

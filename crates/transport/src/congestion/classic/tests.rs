@@ -9,8 +9,8 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// A path of so many bytes a millisecond, whose queue grows with what is in flight beyond it. Gives the windows at
-/// the end of each round trip, after the losses of the rounds named.
+/// Simulates a path of `rate` bytes per millisecond, whose queue holds the excess bytes in flight. Returns the window
+/// after each round trip, with losses in the rounds `lossy`.
 fn play(controller: &mut dyn Controller, rate: u64, base: u64, lossy: &[u64]) -> Vec<u64> {
     let mut rtt = RttEstimator::new(Duration::from_millis(base));
     let (mut now, mut windows) = (0, Vec::new());
@@ -41,7 +41,7 @@ fn play(controller: &mut dyn Controller, rate: u64, base: u64, lossy: &[u64]) ->
 
 /// Between alpha and beta in the queue: 100 datagrams fill the path.
 #[test]
-fn vegas_keeps_a_few_datagrams_in_the_queue() {
+fn cwnd_vegas_keeps_a_few_datagrams_in_the_queue() {
     let windows = play(&mut *Classic::Vegas.start(DATAGRAM, 0), 1_000, 100, &[]);
     let steady = &windows[150..];
     assert!(steady.iter().all(|window| (101..=106).contains(window)), "{windows:?}");
@@ -50,7 +50,7 @@ fn vegas_keeps_a_few_datagrams_in_the_queue() {
 /// After a loss on a path that it did not fill, Westwood+ keeps what the path gave, which it follows with some
 /// delay; Reno has half.
 #[test]
-fn westwood_keeps_what_the_path_gives() {
+fn cwnd_westwood_keeps_the_rate_of_the_path() {
     let after = |controller: &mut dyn Controller| {
         let windows = play(controller, 1_000, 100, &[5, 95]);
         (windows[94], windows[95])
@@ -63,7 +63,7 @@ fn westwood_keeps_what_the_path_gives() {
 
 /// Back to the old window fast at first, slowly near it, and faster again beyond.
 #[test]
-fn bic_searches_for_the_window_of_the_loss() {
+fn cwnd_bic_searches_for_the_window_of_the_loss() {
     let windows = play(&mut *Classic::Bic.start(DATAGRAM, 0), 1_000_000, 100, &[6]);
     let (peak, low) = (windows[5], windows[6]);
     assert!((peak as f64 * 0.79..=peak as f64 * 0.81).contains(&(low as f64)), "{windows:?}");
@@ -75,7 +75,7 @@ fn bic_searches_for_the_window_of_the_loss() {
 
 /// A loss meets one of the two connections: 1 - 0.3 / 2 of the window is left, where CUBIC has 0.7.
 #[test]
-fn google_quic_behaves_as_two_connections() {
+fn cwnd_google_quic_behaves_like_two_connections() {
     let (mut two, mut one) =
         (Classic::GoogleQuic.start(DATAGRAM, 0), Algorithm::Cubic.start(DATAGRAM, 0));
     assert_eq!((two.window(), one.window()), (32_000, 10_000));
@@ -88,7 +88,7 @@ fn google_quic_behaves_as_two_connections() {
 }
 
 #[test]
-fn losses_timeouts_and_mistakes() {
+fn cwnd_after_losses_timeouts_and_spurious_losses() {
     for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood, Classic::GoogleQuic] {
         let mut controller = classic.start(DATAGRAM, 0);
         play(&mut *controller, 1_000_000, 100, &[4]);

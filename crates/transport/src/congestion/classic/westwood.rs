@@ -18,7 +18,7 @@ pub(super) struct Westwood {
     /// Beginning of the measurement, and bytes acknowledged since.
     since: Option<Timestamp>,
     acked: u64,
-    /// Bytes a second, after the filter's first stage and after its second; none: nothing is measured yet.
+    /// Bytes per second after the first and after the second stage of the filter. `None` before the first measurement.
     rate: Option<(f64, f64)>,
     min_rtt: Duration,
 }

@@ -1,7 +1,7 @@
-//! The group: what the controllers of one connection's paths tell each other.
+//! The group: state that the controllers of a connection's paths share.
 //!
-//! A connection runs on one thread at a time, so nobody ever waits here: a controller writes its own place and reads
-//! those of the others. The places are atomic only because a controller may move to another thread with its connection.
+//! A controller writes its own entry and reads those of the others. A connection runs on one thread at a time, so
+//! there is no contention. The entries are atomic only because a connection may move to another thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,8 +12,8 @@ use crate::Timestamp;
 /// Places that are made at a time.
 const PLACES: usize = 8;
 
-/// A path that has sent nothing for so many of its round trips competes with nobody and is not counted: a backup path
-/// would slow the others down.
+/// A path that has sent nothing for this many of its round trips is not counted. Otherwise a backup path would slow
+/// down the others.
 const IDLE_ROUNDS: u32 = 3;
 
 /// Figures of one path of the group, from which the others' increase follows.
@@ -118,7 +118,7 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct Member {
     group: Arc<Group>,
-    /// None: the path has no round-trip time yet, because nothing on it was acknowledged.
+    /// Index of the path's entry. `None` before its first RTT sample.
     place: Option<usize>,
 }
 
@@ -146,7 +146,7 @@ impl Member {
         }
     }
 
-    /// Tells the others the window alone, in bytes.
+    /// Publishes the window in bytes.
     pub(super) fn on_window(&self, window: u64) {
         if let Some(place) = self.place() {
             place.window.store(window, Ordering::Relaxed);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_joined_is_counted_until_it_leaves() {
+    fn coupled_group_counts_members_until_they_leave() {
         let group = Arc::default();
         let mut first = Member::of(&group);
         let mut second = Member::of(&group);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn more_members_than_places() {
+    fn coupled_group_has_a_limit_of_members() {
         let group = Arc::default();
         let count = 3 * PLACES as u64 + 1;
         let mut members: Vec<Member> = (0..count).map(|_| Member::of(&group)).collect();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_nothing_is_not_counted() {
+    fn coupled_group_ignores_idle_members() {
         let group = Arc::default();
         let [mut busy, mut idle] = [Member::of(&group), Member::of(&group)];
         busy.join();

@@ -41,7 +41,7 @@ fn eagerness(path: &Figures) -> f64 {
     path.bytes() / path.seconds().powi(2)
 }
 
-/// RFC 6356 s.3: alpha over the window of all paths, and never more than a path would grow by alone. Alpha is
+/// RFC 6356 s.3: returns alpha over the window of all paths, but at most the growth of a single path. Alpha is
 /// cwnd_total * max(cwnd_i / rtt_i^2) / (sum of cwnd_i / rtt_i)^2.
 fn lia(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
     let most = all.clone().map(|path| eagerness(&path)).fold(0.0, f64::max);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_alone_grows_as_newreno_does() {
+    fn coupled_single_path_grows_like_newreno() {
         let alone = path(50_000, 80, 10);
         for increase in [Increase::Lia, Increase::Olia] {
             assert_near(increase.per_byte(&alone, [alone].into_iter()), 1.0 / 50_000.0);
@@ -107,18 +107,18 @@ mod tests {
 
     /// The example of RFC 6356 s.4.1's formula by hand: windows 10,000 and 20,000, round trips 100 and 50 ms.
     #[test]
-    fn lia_by_hand() {
+    fn coupled_lia_by_hand() {
         let all = [path(10_000, 100, 0), path(20_000, 50, 0)];
         // max(10,000 / 0.01, 20,000 / 0.0025) / (100,000 + 400,000)^2 = 8,000,000 / 2.5e11.
         assert_near(Increase::Lia.per_byte(&all[0], all.into_iter()), 3.2e-5);
         assert_near(Increase::Lia.per_byte(&all[1], all.into_iter()), 3.2e-5);
-        // Never more than alone: 1 / 1,000,000 is less.
+        // At most the growth of a single path: 1 / 1,000,000 is less.
         let all = [path(1_000_000, 1_000, 0), path(1_000, 10, 0)];
         assert_near(Increase::Lia.per_byte(&all[0], all.into_iter()), 1e-6);
     }
 
     #[test]
-    fn olia_by_hand() {
+    fn coupled_olia_by_hand() {
         // The second path is best (4,000 over 0.01 against 1,000 over 0.01) and has the smaller window.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000)];
         // 30,000 / 0.01 / 400,000^2 = 1.875e-5; minus 1 / (2 * 1) / 30,000.
@@ -128,14 +128,14 @@ mod tests {
         // The best path has the largest window already: nothing is moved.
         let all = [path(30_000, 100, 4_000), path(10_000, 100, 1_000)];
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5);
-        // Neither best nor largest: the fair share alone.
+        // Neither the best nor the largest path: only the fair share.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000), path(20_000, 100, 2_000)];
         assert_near(Increase::Olia.per_byte(&all[2], all.into_iter()), 2e6 / 3.6e11);
     }
 
     /// Of paths that are alike each has its part of what is moved.
     #[test]
-    fn olia_divides_among_equals() {
+    fn coupled_olia_divides_among_equals() {
         let all =
             [path(30_000, 100, 0), path(30_000, 100, 0), path(9_000, 100, 5), path(9_000, 100, 5)];
         let moved = |at: usize| correction(&all[at], all.into_iter());

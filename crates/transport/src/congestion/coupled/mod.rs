@@ -1,10 +1,10 @@
-//! Coupled congestion control: the paths of one connection grow together, so that the connection takes no more of a
-//! bottleneck that they share than one path alone would, and leaves the more congested ones (RFC 10069 s.5.3).
+//! Coupled congestion control: the growth of a connection's paths is coupled, so that together they take no more of a
+//! shared bottleneck than one path, and leave congested paths (RFC 10069 s.5.3).
 //!
-//! * here: [`Coupled`], the controller of a path, which is NewReno (`../new_reno.rs`) but for how the window grows in
-//!   congestion avoidance;
-//! * `group.rs`: what the controllers of a connection know of each other;
-//! * `increase.rs`: how far a window grows, by LIA and by OLIA.
+//! * `mod.rs`: [`Coupled`], the controller of a path: NewReno (`../new_reno.rs`) with another growth in congestion
+//!   avoidance;
+//! * `group.rs`: state that the controllers of a connection share;
+//! * `increase.rs`: the growth by LIA and by OLIA.
 
 mod group;
 mod increase;

@@ -21,7 +21,7 @@ struct Road {
     trip_ms: u64,
     /// Time at which the round under way began, in milliseconds.
     begun: u64,
-    /// One of so many datagrams is lost.
+    /// One of this many datagrams is lost.
     one_of: u64,
     sent: u64,
     /// Datagrams acknowledged.
@@ -75,7 +75,7 @@ impl Road {
     }
 }
 
-/// The roads of a connection, with their round-trip times in milliseconds, of which one of so many datagrams is lost.
+/// Creates the paths of a connection from their RTTs in milliseconds and their losses: one of that many datagrams.
 fn connection(algorithm: Algorithm, roads: &[(u64, u64)]) -> Vec<Road> {
     let factory = algorithm.for_connection().unwrap_or_else(|| Arc::new(algorithm));
     roads.iter().map(|(trip_ms, one_of)| Road::new(&*factory, *trip_ms, *one_of)).collect()
@@ -131,7 +131,7 @@ fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
                 }
                 let loses = full && road.owed >= most;
                 if loses {
-                    // One alone.
+                    // At most one.
                     (road.owed, most) = (road.owed - 1.0, f64::MAX);
                 }
                 road.round(loses);
@@ -143,7 +143,7 @@ fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
 
 /// RFC 6356 s.2, goal 2: paths that share a bottleneck take no more of it than one TCP would.
 #[test]
-fn at_a_shared_bottleneck_several_paths_are_no_more_than_one() {
+fn coupled_paths_take_one_share_of_a_shared_bottleneck() {
     let against_newreno = |algorithm, paths: &[(u64, u64)]| {
         let mut both = [connection(Algorithm::NewReno, &paths[..1]), connection(algorithm, paths)];
         let windows = shared(&mut both, 120);
@@ -166,7 +166,7 @@ fn at_a_shared_bottleneck_several_paths_are_no_more_than_one() {
 /// RFC 6356 s.2, goal 1: no less than one TCP on the best of the paths. With the fair share that goal 2 leaves, the
 /// total is about that of the best.
 #[test]
-fn several_paths_give_no_less_than_the_best_of_them_alone() {
+fn coupled_paths_are_no_slower_than_the_best_path() {
     let cases: [&[(u64, u64)]; 5] = [
         &[(100, 400), (100, 400)],
         &[(100, 2_000), (100, 200)],
@@ -189,7 +189,7 @@ fn several_paths_give_no_less_than_the_best_of_them_alone() {
 /// Khalili et al. s.III: where LIA keeps sending on the path that loses more, OLIA leaves next to nothing there, and
 /// the connection has as much.
 #[test]
-fn olia_leaves_the_congested_path() {
+fn coupled_olia_leaves_the_congested_path() {
     let paths = [(100, 4_000), (100, 800)];
     let windows = |algorithm| {
         let figures = play(&mut connection(algorithm, &paths), 300_000);
@@ -203,7 +203,7 @@ fn olia_leaves_the_congested_path() {
 
 /// Khalili et al. s.IV, responsiveness: when the other path becomes the good one, OLIA is there.
 #[test]
-fn olia_comes_back_when_the_paths_change_places() {
+fn coupled_olia_returns_when_the_paths_change_places() {
     let mut roads = connection(Algorithm::Olia, &[(100, 4_000), (100, 200)]);
     play(&mut roads, 200_000);
     let before = [roads[0].window(), roads[1].window()];
@@ -216,7 +216,7 @@ fn olia_comes_back_when_the_paths_change_places() {
 
 /// A path that nothing is sent on takes nothing from the other's growth.
 #[test]
-fn an_idle_sibling_counts_for_nothing() {
+fn coupled_idle_path_has_no_effect() {
     for algorithm in COUPLED {
         let mut roads = connection(algorithm, &[(100, 400), (100, 400)]);
         play(&mut roads, 20_000);
@@ -232,7 +232,7 @@ fn an_idle_sibling_counts_for_nothing() {
 
 /// Slow start, the reaction to loss and its undoing are NewReno's; on one path the increase is that of TCP's.
 #[test]
-fn all_but_the_increase_is_newrenos() {
+fn coupled_decrease_is_that_of_newreno() {
     for algorithm in COUPLED {
         let factory = algorithm.for_connection().expect("its controllers know of each other");
         let (mut coupled, mut alone) =
@@ -278,7 +278,7 @@ fn all_but_the_increase_is_newrenos() {
 
 /// Connections have nothing in common: each has a group of its own.
 #[test]
-fn connections_are_not_coupled_with_each_other() {
+fn coupled_connections_are_independent() {
     for algorithm in COUPLED {
         let mut one = connection(algorithm, &[(100, 400)]);
         one.append(&mut connection(algorithm, &[(100, 400)]));

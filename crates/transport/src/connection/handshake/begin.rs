@@ -31,8 +31,8 @@ use crate::connection::waiting::UndecryptedPackets;
 use crate::connection::{Connection, FirstPacket, close};
 use crate::crypto::Forgeries;
 use crate::crypto::session::Session;
+use crate::lazy::{Coins, LazyBox, LazyRng};
 use crate::operation::Hooks;
-use crate::rested::{Coins, RestingRng, Seldom};
 use crate::stream::{PagePool, Streams};
 
 impl Connection {
@@ -47,7 +47,7 @@ impl Connection {
         remote: SocketAddr,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = RestingRng::from_seed(seed);
+        let mut rng = LazyRng::from_seed(seed);
         let suite = initial_suite(config.tls.crypto_provider())?;
         let source = IdSource::random(&suite, &mut rng);
         let start = Start::client(config, suite, name);
@@ -67,7 +67,7 @@ impl Connection {
         source: IdSource,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = RestingRng::from_seed(seed);
+        let mut rng = LazyRng::from_seed(seed);
         let (scid, dcid) = (source.generate(&mut rng), random_id(&mut rng));
         if transport.first_unknown {
             start.begin_unknown(equic_wire::Version::reserved(rng.next_u32()));
@@ -118,7 +118,7 @@ impl Connection {
         first: &FirstPacket,
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = RestingRng::from_seed(seed);
+        let mut rng = LazyRng::from_seed(seed);
         let suite = serve.suite()?;
         let source = IdSource::random(&suite, &mut rng);
         let seed = rng.random();
@@ -136,7 +136,7 @@ impl Connection {
         (source, suite): (IdSource, Suite),
         seed: [u8; 32],
     ) -> Result<Connection, StartError> {
-        let mut rng = RestingRng::from_seed(seed);
+        let mut rng = LazyRng::from_seed(seed);
         let FirstPacket { version, original, retry, sent_to, client, remote, validated } = *first;
         let scid = source.generate(&mut rng);
         let mut start = serve.start(suite, version)?;
@@ -167,7 +167,7 @@ impl Connection {
         connection.keys.install(SpaceId::Initial, keys);
         if let Some(preferred) = preferred {
             let (id, token) = (preferred.connection_id(), preferred.reset_token());
-            connection.ids.local.issue_told(id, token);
+            connection.ids.local.issue_announced(id, token);
             connection.preferred_address = Some(Box::new(preferred));
         }
         Ok(connection)
@@ -180,7 +180,7 @@ impl Connection {
         (start, tls): (Start, Session),
         ids: Ids,
         remote: SocketAddr,
-        mut rng: RestingRng,
+        mut rng: LazyRng,
     ) -> Connection {
         let config = TransportConfig::of_connection(config);
         let seed = rng.random();
@@ -192,13 +192,13 @@ impl Connection {
             start: Box::new(start),
             early: Early::default(),
             waiting: UndecryptedPackets::default(),
-            tokens: Seldom::default(),
+            tokens: LazyBox::default(),
             packets_before: 0,
             now,
             hooks: Hooks::default(),
             #[cfg(feature = "qlog")]
             qlog: None,
-            extensions: Seldom::default(),
+            extensions: LazyBox::default(),
             handshake: Handshake::new(tls),
             spaces: Spaces::new(),
             keys: PacketKeys::new(config.key_limits),

@@ -6,9 +6,10 @@ use super::MAX_CRYPTO;
 use crate::Timestamp;
 use crate::connection::space::SpaceId;
 use crate::connection::{Connection, Event, hello};
-use crate::crypto::session::{KeyChange, SessionError};
+use crate::crypto::session::KeyChange;
 use crate::operation::Operation;
 use crate::stream::{Assembler, FrameError, Pages};
+use crate::violation::{Failure, Violation};
 
 impl Connection {
     /// Hands TLS what came in order, and takes what it gives: bytes and keys.
@@ -29,20 +30,20 @@ impl Connection {
         // A frame before it in the packet may have discarded the space.
         let Some(space) = self.space(id) else { return Ok(()) };
         let end = offset.saturating_add(data.len() as u64);
-        if end > space.crypto_in.wake().read_offset() && self.is_over(id) {
+        if end > space.crypto_in.get_mut().read_offset() && self.is_over(id) {
             // RFC 9001 s.4.1.3.
-            return Err(FrameError::Close(TransportErrorCode::PROTOCOL_VIOLATION));
+            return Err(FrameError::Close(Violation::CryptoAtOldLevel));
         }
         let Some(space) = self.space(id) else { return Ok(()) };
         // RFC 9000 s.7.5.
-        if end > space.crypto_in.wake().read_offset() + MAX_CRYPTO {
-            return Err(FrameError::Close(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED));
+        if end > space.crypto_in.get_mut().read_offset() + MAX_CRYPTO {
+            return Err(FrameError::Close(Violation::CryptoBufferExceeded));
         }
         // Its memory is the allocator's, as it is seldom needed.
         let pages = &mut Pages::default();
         space
             .crypto_in
-            .wake()
+            .get_mut()
             .insert(pages, offset, data)
             .map_err(|_| FrameError::TooFragmented)?;
         let mut read = false;
@@ -60,20 +61,18 @@ impl Connection {
                 None => (chunk.len(), self.handshake.read(chunk)),
             };
             if let Some(space) = self.space(id) {
-                space.crypto_in.wake().consume(pages, count);
+                space.crypto_in.get_mut().consume(pages, count);
             }
             read = true;
             if let Err(error) = outcome {
-                let code = error.alert.map(TransportErrorCode::crypto);
-                let code = code.unwrap_or(TransportErrorCode::PROTOCOL_VIOLATION);
-                self.fail(now, code, &error.reason);
+                self.fail(now, error);
                 return Ok(());
             }
         }
         if read {
             self.drive_tls(now);
             if self.is_left_over() {
-                return Err(FrameError::Close(TransportErrorCode::PROTOCOL_VIOLATION));
+                return Err(FrameError::Close(Violation::CryptoNotConsumed));
             }
         }
         Ok(())
@@ -99,13 +98,14 @@ impl Connection {
 
     /// A server's first CRYPTO data: kept until TLS can begin in the right version. At most
     /// [`MAX_CRYPTO`] of it.
-    fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), SessionError> {
+    fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), Failure> {
         if hello::is_partial(&hello, MAX_CRYPTO as usize) {
             self.start.keep_hello(hello);
             return Ok(());
         }
-        self.choose_version(&hello)
-            .map_err(|error| SessionError { reason: error.to_string(), alert: None })?;
+        self.choose_version(&hello).map_err(|error| {
+            Failure::internal(TransportErrorCode::PROTOCOL_VIOLATION, &error.to_string())
+        })?;
         self.handshake.read(&hello)
     }
 
@@ -115,7 +115,7 @@ impl Connection {
             let empty = data.is_empty();
             // What TLS says at a level whose keys are discarded, the peer could not read.
             if !empty && let Some(space) = self.space(level) {
-                space.crypto_out.wake().write_bytes(data.into());
+                space.crypto_out.get_mut().write_bytes(data.into());
             }
             match change {
                 Some(KeyChange::Handshake { keys }) => {
@@ -149,7 +149,8 @@ impl Connection {
         if self.handshake.confirm() {
             self.events.push_back(Event::Confirmed);
             self.notify(Operation::HandshakeConfirmed, ());
-            // A client may hear of it before its first Handshake packet, which would discard the keys of Initial packets.
+            // A client may hear of it before its first Handshake packet, which would discard the keys of Initial
+            // packets.
             self.discard(now, SpaceId::Initial);
             self.discard(now, SpaceId::Handshake);
             self.try_preferred(now);

@@ -1,7 +1,7 @@
 //! Transport parameters (RFC 9000 s.7.4, s.18).
 
 use equic_wire::params::{MaxAckDelay, TransportParameters};
-use equic_wire::{PathId, Side, StreamCount, TransportErrorCode, VarInt, Writer};
+use equic_wire::{PathId, Side, StreamCount, VarInt, Writer};
 
 use super::ACTIVE_IDS;
 use crate::Timestamp;
@@ -12,6 +12,7 @@ use crate::connection::peer::Peer;
 use crate::connection::space::SpaceId;
 use crate::connection::{Connection, early, multipath};
 use crate::operation::Operation;
+use crate::violation::Violation;
 
 impl Connection {
     /// RFC 9000 s.7.3, s.7.4.
@@ -23,12 +24,11 @@ impl Connection {
         let Some(bytes) = self.handshake.tls().transport_parameters() else { return };
         let bytes = bytes.to_vec();
         if !self.decide_on(Operation::ReadParameters, (), &bytes, true) {
-            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
-            return self.fail(now, code, "its transport parameters do not do");
+            return self.fail(now, Violation::TransportParametersRejected);
         }
         let parameters = match TransportParameters::parse(&bytes, !self.side) {
             Ok(parameters) => parameters,
-            Err(error) => return self.fail(now, error.code(), &error.to_string()),
+            Err(error) => return self.fail(now, error),
         };
         let same = parameters.initial_source_connection_id == self.ids.remote.current()
             && parameters.server.is_none_or(|server| {
@@ -36,8 +36,7 @@ impl Connection {
                     && server.retry_source_connection_id == self.start.retry()
             });
         if !same {
-            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
-            return self.fail(now, code, "connection IDs of the handshake were tampered with");
+            return self.fail(now, Violation::HandshakeConnectionIds);
         }
         let limits = early::limits(&parameters);
         if !self.check_versions(now, &parameters) || !self.check_promises(now, &limits) {

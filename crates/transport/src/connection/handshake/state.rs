@@ -3,7 +3,8 @@
 use equic_wire::Side;
 
 use crate::connection::space::SpaceId;
-use crate::crypto::session::{KeyChange, Session, SessionError};
+use crate::crypto::session::{KeyChange, Session};
+use crate::violation::Failure;
 
 /// The handshake of one end. Nothing else of the connection is known here.
 pub(in crate::connection) struct Handshake {
@@ -41,7 +42,7 @@ impl Handshake {
     ///
     /// # Errors
     /// Error that TLS finds in them.
-    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+    pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         self.tls.read(data)
     }
 
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_where_their_keys_are_and_it_is_complete_once() {
+    fn handshake_messages_go_to_the_level_of_their_keys() {
         let [mut client, mut server] = ends();
         assert!(!client.complete() && !client.is_complete());
         let hello = drain(&mut client);
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_that_it_is_done_until_it_arrives() {
+    fn handshake_done_is_sent_until_it_arrives() {
         let [mut client, mut server] = ends();
         let answer = hear(&mut server, drain(&mut client));
         let finished = hear(&mut client, answer);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_again_from_nothing() {
+    fn handshake_restarts_from_the_beginning() {
         let [mut client, mut server] = ends();
         let answer = hear(&mut server, drain(&mut client));
         hear(&mut client, answer);

@@ -1,6 +1,6 @@
-//! The end of a path (RFC 10069 s.3.4). PATH_ABANDON goes both ways, on other paths. From the first of them on nothing is
-//! sent on the path; what was in flight is given up after a probe timeout, and goes on other paths. Packets of the peer
-//! that are late are read and acknowledged until three probe timeouts after its PATH_ABANDON.
+//! The end of a path (RFC 10069 s.3.4). PATH_ABANDON goes both ways, on other paths. From the first of them on
+//! nothing is sent on the path; what was in flight is given up after a probe timeout, and goes on other paths.
+//! Packets of the peer that are late are read and acknowledged until three probe timeouts after its PATH_ABANDON.
 
 use equic_wire::TransportErrorCode;
 
@@ -9,6 +9,7 @@ use super::super::{Connection, Event};
 use super::{Abandon, PathState};
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::violation::Condition;
 
 /// Probe timeouts for which a path is kept in mind after the peer's PATH_ABANDON.
 const PATIENCE: u32 = 3;
@@ -74,8 +75,7 @@ impl Connection {
         match paths.state(id) {
             PathState::Used if only => {
                 // RFC 10069 s.3.4. Ours to say so: on this path, as there is no other.
-                let code = TransportErrorCode::NO_ERROR;
-                return self.fail(now, code, "the only path was abandoned");
+                return self.fail(now, Condition::LastPathAbandoned);
             }
             PathState::Used | PathState::Unused => {
                 self.abandon_path(now, id, TransportErrorCode::NO_ERROR, why);

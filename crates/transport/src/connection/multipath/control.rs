@@ -11,6 +11,7 @@ use super::super::space::PathId;
 use super::super::{Connection, Event, PathStats};
 use super::{Multipath, PathState, most};
 use crate::Timestamp;
+use crate::violation::Violation;
 
 /// Events about paths that may wait for the application; the oldest go for newer ones.
 const MAX_EVENTS: usize = 32;
@@ -103,10 +104,10 @@ impl std::fmt::Display for ClosePathError {
 impl std::error::Error for ClosePathError {}
 
 impl Connection {
-    /// A client opens another path (RFC 10069 s.3.1), to the server's address `remote`; `local` is the address of its own
-    /// that it is to go from, if it has several. [`Event::PathOpened`] says when the server has answered on it and data
-    /// can go there, [`Event::PathClosed`] that it did not. To be followed by [`Connection::poll_transmit`], whose
-    /// datagrams say which address they are to leave from ([`Transmit::source`](super::super::Transmit)).
+    /// A client opens another path (RFC 10069 s.3.1), to the server's address `remote`; `local` is the address of its
+    /// own that it is to go from, if it has several. [`Event::PathOpened`] says when the server has answered on it
+    /// and data can go there, [`Event::PathClosed`] that it did not. To be followed by [`Connection::poll_transmit`],
+    /// whose datagrams say which address they are to leave from ([`Transmit::source`](super::super::Transmit)).
     ///
     /// # Errors
     /// [`OpenPathError`]; nothing has changed then.
@@ -138,7 +139,7 @@ impl Connection {
             }
             return Err(OpenPathError::TooMany);
         };
-        let ours = self.ids.local_of(id).is_some_and(|local| local.are_there());
+        let ours = self.ids.local_of(id).is_some_and(|local| local.has_any());
         let next = self.ids.remote_of(id).map_or(0, |remote| remote.next_sequence());
         let theirs = self.ids.remote_of(id).is_some_and(|ids| ids.sequences().next().is_some());
         if !theirs && let Some(paths) = &mut self.multipath {
@@ -153,8 +154,8 @@ impl Connection {
     }
 
     /// Closes a path of several (RFC 10069 s.3.4); `code` tells the peer why, such as
-    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. Nothing is sent on it any more; what is in flight there and does
-    /// not arrive is sent on another. To be followed by [`Connection::poll_transmit`].
+    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. Nothing is sent on it any more; what is in flight there and
+    /// does not arrive is sent on another. To be followed by [`Connection::poll_transmit`].
     ///
     /// # Errors
     /// [`ClosePathError`]; nothing has changed then.
@@ -196,8 +197,8 @@ impl Connection {
     }
 
     /// Says what it costs to use a path, in units of the application's: a label that hooks can read
-    /// ([`Field::PathCost`](crate::operation::Field::PathCost)), and that native schedulers do not look at. 0, which it is at
-    /// first: nothing. The peer is not told; what it is to avoid has the status [`PathStatus::Backup`].
+    /// ([`Field::PathCost`](crate::operation::Field::PathCost)), and that native schedulers do not look at. 0, which
+    /// it is at first: nothing. The peer is not told; what it is to avoid has the status [`PathStatus::Backup`].
     ///
     /// # Errors
     /// [`ClosePathError::NoSuchPath`].
@@ -208,8 +209,8 @@ impl Connection {
         Ok(())
     }
 
-    /// State of a path as hooks read it: 1 if data can go on it; 2 is added if an end wants it as a backup, 4 if nothing was heard of
-    /// what was sent there last.
+    /// State of a path as hooks read it: 1 if data can go on it; 2 is added if an end wants it as a backup, 4 if
+    /// nothing was heard of what was sent there last.
     pub(in crate::connection) fn path_bits(&self, path: &Path) -> u64 {
         let usable = self.speaks_multipath() && path.is_validated() && self.may_carry(path)
             || self.multipath.is_none() && path.key() == self.path().key();
@@ -260,13 +261,11 @@ impl Connection {
         };
         // RFC 10069 s.2.1.
         if self.ids.remote.current().is_empty() {
-            let code = TransportErrorCode::PROTOCOL_VIOLATION;
-            self.fail(now, code, "several paths without connection IDs");
+            self.fail(now, Violation::MultipathWithoutIds);
             return false;
         }
         if self.keys.one_rtt().is_some_and(|keys| !keys.take_path_ids()) {
-            let code = TransportErrorCode::TRANSPORT_PARAMETER_ERROR;
-            self.fail(now, code, "several paths with a nonce that has no room for a path ID");
+            self.fail(now, Violation::MultipathNonce);
             return false;
         }
         let paths = Multipath::new(most, peer_max, self.path().remote());

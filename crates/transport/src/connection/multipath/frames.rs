@@ -1,21 +1,19 @@
-//! Frames of RFC 10069 that come. A path ID beyond what the peer was told is an error of its; one that is gone is none, for
-//! the frame may be late (s.4).
+//! Frames of RFC 10069 that come. A path ID beyond what the peer was told is an error of its; one that is gone is
+//! none, for the frame may be late (s.4).
 
+use equic_wire::ConnectionId;
 use equic_wire::frame::{Frame, NewConnectionId, PathAck};
-use equic_wire::{ConnectionId, TransportErrorCode};
 
 use super::super::Connection;
 use super::super::space::{PathId, SpaceId};
 use super::{PathState, PathStatus};
 use crate::Timestamp;
-use crate::cid::{IdError, NewId};
-
-/// Contradiction of the peer's, for people.
-type Violation = &'static str;
+use crate::cid::NewId;
+use crate::violation::Violation;
 
 impl Connection {
-    /// Takes in a frame of a packet that was sent to `dcid`. False: multipath was not agreed on, or the frame is none of
-    /// its.
+    /// Takes in a frame of a packet that was sent to `dcid`. False: multipath was not agreed on, or the frame is none
+    /// of its.
     pub(in crate::connection) fn on_path_frame(
         &mut self,
         now: Timestamp,
@@ -54,13 +52,13 @@ impl Connection {
                 self.checked(blocked.path_id, |connection| {
                     let local = connection.ids.local_of(blocked.path_id);
                     let known = local.is_none_or(|local| next <= local.next_sequence());
-                    known.then_some(()).ok_or("blocked by a connection ID that is none")
+                    known.then_some(()).ok_or(Violation::PathCidsBlockedSequence)
                 })
             }
             _ => return false,
         };
-        if let Err(reason) = outcome {
-            self.fail(now, TransportErrorCode::PROTOCOL_VIOLATION, reason);
+        if let Err(violation) = outcome {
+            self.fail(now, violation);
         }
         true
     }
@@ -69,7 +67,7 @@ impl Connection {
     fn path_state(&self, id: PathId) -> Result<PathState, Violation> {
         let state = self.multipath.as_ref().map_or(PathState::Forbidden, |paths| paths.state(id));
         match state {
-            PathState::Forbidden => Err("a path ID beyond the limit"),
+            PathState::Forbidden => Err(Violation::PathIdLimit),
             state => Ok(state),
         }
     }
@@ -90,7 +88,7 @@ impl Connection {
         let id = SpaceId::Data(ack.path_id);
         self.checked(ack.path_id, |connection| {
             if connection.spaces.get(id).is_none() {
-                return Err("an acknowledgement of a packet never sent");
+                return Err(Violation::AckOfUnsentPacket);
             }
             connection.process_ack(now, id, &ack.ack);
             Ok(())
@@ -127,7 +125,7 @@ impl Connection {
         &mut self,
         path: PathId,
         new: &NewConnectionId,
-    ) -> Result<(), IdError> {
+    ) -> Result<(), Violation> {
         let id = NewId {
             sequence: new.sequence_number().get(),
             id: new.connection_id(),
@@ -135,7 +133,7 @@ impl Connection {
         };
         // RFC 10069 s.3.2.1: no ID is given out twice, whatever its path.
         if self.ids.is_of_another(id.id, path) {
-            return Err(IdError::Violation);
+            return Err(Violation::ConnectionIdReused);
         }
         match self.ids.remote_of_mut(path) {
             Some(remote) => remote.on_new(id, new.retire_prior_to().get()),
@@ -146,7 +144,7 @@ impl Connection {
     fn on_max_path_id(&mut self, max: PathId) -> Result<(), Violation> {
         let Some(paths) = &mut self.multipath else { return Ok(()) };
         if !paths.on_max_path_id(max) {
-            return Err("a limit of path IDs below its transport parameter");
+            return Err(Violation::MaxPathIdReduced);
         }
         self.allow_path_ids();
         Ok(())
@@ -155,6 +153,6 @@ impl Connection {
     /// It is for the application to say how many paths there may be; the limit rises by itself when paths go.
     fn on_paths_blocked(&mut self, max: PathId) -> Result<(), Violation> {
         let allowed = self.multipath.as_ref().is_some_and(|paths| max <= paths.local_max);
-        allowed.then_some(()).ok_or("blocked by a limit of path IDs that it was not given")
+        allowed.then_some(()).ok_or(Violation::PathsBlockedLimit)
     }
 }

@@ -1,4 +1,5 @@
-//! Several paths at a time (RFC 10069): which path IDs there are, what was agreed on each, and what is still to be said.
+//! Several paths at a time (RFC 10069): which path IDs there are, what was agreed on each, and what is still to be
+//! said.
 //!
 //! * here: [`Multipath`], the state of it; a connection has one if both ends declared initial_max_path_id;
 //! * `control.rs`: what an application asks for, and the beginning of a path;
@@ -7,9 +8,9 @@
 //! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data;
 //!   `choice.rs`: choices of hooks, and their bounds; `copies.rs`: data that goes on several of them.
 //!
-//! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in flight in
-//! a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on addresses in its current
-//! path (`path.rs`).
+//! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in
+//! flight in a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on
+//! addresses in its current path (`path.rs`).
 
 mod abandon;
 mod choice;
@@ -119,7 +120,8 @@ pub(super) struct Multipath {
     peer_max: PathId,
     /// Path IDs up to `local_max` that are not gone, in their order; at most [`MOST_PATH_IDS`].
     list: Vec<Record>,
-    /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a sequence number.
+    /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a
+    /// sequence number.
     blocked: Option<(PathId, Option<u64>)>,
     /// Limit by which we were blocked when the peer was last told.
     told_blocked: Option<(PathId, Option<u64>)>,
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_path_ids_are_kept_than_are_allowed() {
+    fn multipath_path_ids_are_limited() {
         for most in [0, 2, 8, 100] {
             let mut paths = new(most, u32::MAX);
             let count = most.clamp(1, MOST_PATH_IDS) as u32;
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_gives_connection_ids_where_both_limits_allow() {
+    fn multipath_cids_are_issued_within_both_limits() {
         let mut paths = new(4, 1);
         assert_eq!(paths.issuable().collect::<Vec<_>>(), [id(0), id(1)]);
         assert!(!paths.on_max_path_id(id(0)), "below its transport parameter");
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_wish_counts() {
+    fn multipath_latest_path_status_counts() {
         let mut paths = new(2, 1);
         paths.on_peer_wish(id(1), PathStatus::Backup, 4);
         paths.on_peer_wish(id(1), PathStatus::Available, 4);
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_path_is_kept_in_mind_until_both_ends_know() {
+    fn multipath_abandoned_path_is_remembered_until_both_ends_know() {
         let mut paths = new(2, 1);
         abandon(&mut paths, 1);
         assert!(paths.has_news());
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_told_once() {
+    fn multipath_blocked_is_sent_once() {
         let mut paths = new(2, 1);
         paths.on_blocked(id(1), None);
         assert_eq!(paths.blocked.take(), Some((id(1), None)));

@@ -1,5 +1,5 @@
-//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`], so a hook can take its
-//! place.
+//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`], so a hook can take
+//! its place.
 //!
 //! [`Operation::SelectPath`]: crate::operation::Operation::SelectPath
 
@@ -10,8 +10,8 @@ use super::super::space::{MOST_PATH_IDS, PathId};
 
 /// Way to divide what is to be sent among several paths ([`TransportConfig::scheduler`]).
 ///
-/// Whichever it is, paths that the peer does not answer on, and those that either end wants as backup, carry data only if
-/// there is no other path; and no path carries more than its congestion window and pace allow.
+/// Whichever it is, paths that the peer does not answer on, and those that either end wants as backup, carry data
+/// only if there is no other path; and no path carries more than its congestion window and pace allow.
 ///
 /// [`TransportConfig::scheduler`]: crate::TransportConfig::scheduler
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +93,8 @@ impl Scheduler {
         }
     }
 
-    /// The first of [`Scheduler::order`] with its rank, or the one behind that of rank `after`, for who needs no others.
+    /// The first of [`Scheduler::order`] with its rank, or the one behind that of rank `after`, for who needs no
+    /// others.
     pub(super) fn next(
         self,
         candidates: impl Iterator<Item = Candidate>,
@@ -162,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_round_trip_time_comes_first() {
+    fn multipath_scheduler_lowest_rtt_comes_first() {
         let paths = [path(0, 30), path(1, 10), path(2, 20), path(3, 10)];
         assert_eq!(order(Scheduler::LowestRtt, &paths, Some(1)), [1, 3, 2, 0]);
         assert!(order(Scheduler::LowestRtt, &[], None).is_empty());
     }
 
     #[test]
-    fn each_path_has_its_turn() {
+    fn multipath_scheduler_round_robin() {
         let paths = [path(0, 30), path(1, 10), path(4, 20)];
         assert_eq!(order(Scheduler::RoundRobin, &paths, None), [0, 1, 4]);
         assert_eq!(order(Scheduler::RoundRobin, &paths, Some(0)), [1, 4, 0]);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_stand_by() {
+    fn multipath_scheduler_backup_paths_wait() {
         let paths = [path(0, 30), path(1, 10)];
         assert_eq!(order(Scheduler::Backup, &paths, None), [0]);
         let down = [Candidate { suspect: true, ..path(0, 30) }, path(1, 10)];
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_there_are_and_no_others() {
+    fn multipath_scheduler_prefers_available_paths() {
         let suspect = |one: Candidate| Candidate { suspect: true, ..one };
         let backup = |one: Candidate| Candidate { backup: true, ..one };
         let all =

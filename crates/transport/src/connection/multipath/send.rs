@@ -1,5 +1,5 @@
-//! On which path the next packet goes: what any path may carry on the one that the scheduler chooses, on the others what
-//! is theirs alone.
+//! On which path the next packet goes: what any path may carry on the one that the scheduler chooses, on the others
+//! what is theirs alone.
 
 use super::super::path::Path;
 use super::super::paths::PathKey;
@@ -42,8 +42,9 @@ impl Connection {
     }
 
     /// Of a connection that has several paths, or may have: the path on which stream data goes the short way
-    /// (`send_plain.rs`), with its space and the size of a datagram. Paths are asked for room in the order of the long way, and
-    /// as on that each takes note where it has none. One that has something of its own to send before is for the long way.
+    /// (`send_plain.rs`), with its space and the size of a datagram. Paths are asked for room in the order of the
+    /// long way, and as on that each takes note where it has none. One that has something of its own to send before
+    /// is for the long way.
     pub(in crate::connection) fn plain_room_of_paths(
         &mut self,
         now: Timestamp,
@@ -138,7 +139,7 @@ impl Connection {
 
     /// True if there is a connection ID of the peer's for a path.
     fn may_use(&self, path: &Path) -> bool {
-        self.ids.remote_of(path.id()).is_some_and(|ids| ids.are_there())
+        self.ids.remote_of(path.id()).is_some_and(|ids| ids.has_any())
     }
 
     /// The path on which what is not bound to one goes: the best there is. None: nothing can be sent anywhere.
@@ -147,8 +148,8 @@ impl Connection {
         self.schedule().first().or_else(any)
     }
 
-    /// The path on which acknowledgements of packet number space `id` go, if no hook wants another: that of the packets,
-    /// as round-trip times are steadiest then (RFC 10069 s.5.4), or if it seems not to work another.
+    /// The path on which acknowledgements of packet number space `id` go, if no hook wants another: that of the
+    /// packets, as round-trip times are steadiest then (RFC 10069 s.5.4), or if it seems not to work another.
     pub(in crate::connection) fn ack_path(&self, id: SpaceId) -> Option<PathKey> {
         let SpaceId::Data(path) = id else { return Some(self.path().key()) };
         let own = self.paths.current(path).filter(|path| self.may_carry(path));
@@ -164,9 +165,9 @@ impl Connection {
         }
     }
 
-    /// A path has had a probe timeout, or another is heard of again. From the second timeout in a row on a path is taken
-    /// not to work, so all that is in flight there goes on others as soon as there are any that do (RFC 10069 s.5.6). If it
-    /// arrives all the same it has come twice.
+    /// A path has had a probe timeout, or another is heard of again. From the second timeout in a row on a path is
+    /// taken not to work, so all that is in flight there goes on others as soon as there are any that do (RFC 10069
+    /// s.5.6). If it arrives all the same it has come twice.
     pub(in crate::connection) fn move_data(&mut self) {
         if !self.candidates().any(|one| !one.suspect) {
             return;

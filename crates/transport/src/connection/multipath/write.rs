@@ -127,7 +127,7 @@ impl Connection {
         frames: &mut Vec<SentFrame>,
     ) -> bool {
         while let Some(local) = self.ids.local_of_mut(path_id)
-            && let Some(new) = local.next_to_tell()
+            && let Some(new) = local.next_to_announce()
         {
             let (sequence, retire) = (new.sequence, local.retire_prior_to(new.sequence));
             let frame = NewConnectionId::new(varint(sequence), varint(retire), new.id, new.token);

@@ -32,13 +32,13 @@ fn packet(size: u16, in_flight: bool, mtu_probe: bool) -> SentPacket<Sent> {
             frames: Default::default(),
             marked: false,
             path: PathKey(0),
-            brought: false,
+            nested: false,
         },
     }
 }
 
 #[test]
-fn what_is_sent_is_in_flight_until_it_is_acknowledged_or_lost() {
+fn path_bytes_in_flight_until_acknowledged_or_lost() {
     let mut path = path();
     path.on_packet_sent(at(0), 1200, false);
     path.on_packet_sent(at(0), 1000, false);
@@ -55,7 +55,7 @@ fn what_is_sent_is_in_flight_until_it_is_acknowledged_or_lost() {
 }
 
 #[test]
-fn acknowledgements_tell_the_rate_of_delivery() {
+fn path_delivery_rate_is_measured() {
     let mut path = path();
     assert_eq!(path.delivery_rate(), 0);
     let mark = path.on_packet_sent(at(0), 1000, false);
@@ -69,7 +69,7 @@ fn acknowledgements_tell_the_rate_of_delivery() {
 }
 
 #[test]
-fn a_hooks_window_is_in_force_until_the_hook_is_off() {
+fn cwnd_of_a_hook_holds_until_the_hook_is_detached() {
     let mut path = path();
     let usual = path.controller().window();
     path.set_hook_window(Some(usual + 1));
@@ -79,7 +79,7 @@ fn a_hooks_window_is_in_force_until_the_hook_is_off() {
 }
 
 #[test]
-fn a_hook_holds_datagrams_back_for_so_long_and_no_longer() {
+fn path_hold_of_a_hook_is_limited_in_time() {
     let mut path = path();
     assert_eq!(path.hold_timer(), None);
     let latest = at(5) + PATIENCE;
@@ -95,7 +95,7 @@ fn a_hook_holds_datagrams_back_for_so_long_and_no_longer() {
 }
 
 #[test]
-fn the_pace_holds_nothing_back_beyond_its_time() {
+fn pacing_holds_nothing_back_beyond_its_time() {
     let mut path = path();
     path.pace_until(Some(at(10)));
     path.on_pace_timer(at(9));
@@ -105,7 +105,7 @@ fn the_pace_holds_nothing_back_beyond_its_time() {
 }
 
 #[test]
-fn an_address_of_ours_is_learnt_once() {
+fn path_local_address_is_learnt_once() {
     let (one, other) = ("192.0.2.2".parse().ok(), "192.0.2.3".parse().ok());
     let mut path = path();
     path.learn_local(None);
@@ -116,7 +116,7 @@ fn an_address_of_ours_is_learnt_once() {
 }
 
 #[test]
-fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
+fn anti_amplification_credit_below_one_datagram_sends_nothing() {
     for (key, received) in [(0, 400), (1, 29)] {
         let mut path = of(key, AddressOrigin::Claimed);
         path.on_datagram_received(received - 1);
@@ -131,7 +131,7 @@ fn nothing_is_sent_for_less_credit_than_a_datagram_needs() {
 }
 
 #[test]
-fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
+fn path_validation_asks_until_the_answer() {
     let mut path = of(1, AddressOrigin::Chosen);
     assert_eq!((path.is_validated(), path.credit()), (false, None));
     let rng = &mut StdRng::seed_from_u64(1);
@@ -150,7 +150,7 @@ fn a_path_asks_until_the_answer_comes_and_is_validated_then() {
 }
 
 #[test]
-fn a_path_from_which_no_answer_comes_asks_no_more() {
+fn path_validation_is_given_up_without_an_answer() {
     let mut path = of(1, AddressOrigin::Chosen);
     path.ask(at(0), [1; 8], 300 * MS);
     let rng = &mut StdRng::seed_from_u64(1);
@@ -163,7 +163,7 @@ fn a_path_from_which_no_answer_comes_asks_no_more() {
 }
 
 #[test]
-fn a_question_of_the_peer_is_answered_once_and_proves_nothing() {
+fn path_challenge_of_the_peer_is_answered_once_and_validates_nothing() {
     let mut path = of(1, AddressOrigin::Claimed);
     path.on_datagram_received(100);
     path.answer([7; 8]);
@@ -176,7 +176,7 @@ fn a_question_of_the_peer_is_answered_once_and_proves_nothing() {
 }
 
 #[test]
-fn a_probe_of_the_datagram_size_counts_when_it_arrives_and_the_peers_limit_at_once() {
+fn mtu_probe_counts_when_it_arrives_and_the_peers_limit_at_once() {
     let mut path = path();
     let before = path.mtu();
     path.weigh_mtu(11_999, false);
@@ -194,7 +194,7 @@ fn a_probe_of_the_datagram_size_counts_when_it_arrives_and_the_peers_limit_at_on
 }
 
 #[test]
-fn a_window_that_was_not_used_up_is_limited_by_the_application() {
+fn cwnd_that_was_not_used_is_application_limited() {
     let mut path = path();
     path.on_underused(at(10));
     assert!(path.is_app_limited(at(5)) && !path.is_app_limited(at(11)));
@@ -203,21 +203,21 @@ fn a_window_that_was_not_used_up_is_limited_by_the_application() {
 }
 
 #[test]
-fn a_window_full_of_frames_of_brought_hooks_is_not_used() {
+fn cwnd_full_of_nested_hook_frames_is_not_used() {
     let mut path = path();
     path.on_packet_sent(at(10), 700, true);
     path.on_packet_sent(at(10), 600, false);
     path.on_window_full(at(11));
     assert!(path.is_app_limited(at(10)), "most of it is theirs");
     let mut lost = packet(700, true, false);
-    lost.content.brought = true;
+    lost.content.nested = true;
     path.on_packet_lost(at(12), &lost);
     path.on_window_full(at(13));
     assert!(!path.is_app_limited(at(13)), "what is lost fills no window");
 }
 
 #[test]
-fn probe_timeouts_count_until_something_is_heard() {
+fn pto_count_is_reset_by_an_acknowledgement() {
     let mut path = path();
     path.on_probe_timeout(Timestamp::START);
     path.on_probe_timeout(Timestamp::START);

@@ -14,13 +14,13 @@ const AMPLIFICATION: u64 = 3;
 /// A PATH_CHALLENGE is sent again after pauses that double so many times at most.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// Challenges of a path that an answer may come to: those that were sent last. With pauses that double, the patience with
-/// a path is over before more are sent.
+/// Challenges of a path that an answer may come to: those that were sent last. With pauses that double, the patience
+/// with a path is over before more are sent.
 const MAX_ASKED: usize = 8;
 
-/// Answers that a path owes at a time: the most that a peer can have of one datagram, however many challenges it puts into its
-/// own. All of them fit into a datagram of 1,200 bytes, so a packet of challenges draws one datagram, and no memory
-/// beyond these.
+/// Answers that a path owes at a time: the most that a peer can have of one datagram, however many challenges it puts
+/// into its own. All of them fit into a datagram of 1,200 bytes, so a packet of challenges draws one datagram, and no
+/// memory beyond these.
 const MAX_RESPONSES: usize = 64;
 
 /// A question whether the peer is there (RFC 9000 s.8.2).
@@ -43,8 +43,8 @@ struct Challenge {
 /// What a PATH_RESPONSE proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::connection) enum Answer {
-    /// The peer is at the path's address. The challenge went in less than 1,200 bytes, so that the path may not carry as
-    /// many (RFC 9000 s.8.2.1).
+    /// The peer is at the path's address. The challenge went in less than 1,200 bytes, so that the path may not carry
+    /// as many (RFC 9000 s.8.2.1).
     Address,
     /// The path carries 1,200 bytes to the peer, whose address was validated before.
     Size,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn three_times_what_came_may_be_sent_until_the_peer_proves_to_be_there() {
+    fn anti_amplification_limit_is_three_times_the_received_bytes() {
         let mut path = Validation::new(AddressOrigin::Claimed);
         assert_eq!(path.credit(), Some(0));
         path.on_received(1200);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_goes_again_ever_more_seldom_until_it_is_given_up() {
+    fn path_challenge_backs_off_until_it_is_given_up() {
         let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
         assert_eq!((path.challenge(), path.timer()), (Some([1; 8]), Some(at(3000))));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn to_ask_anew_does_not_make_it_last_longer() {
+    fn path_challenge_that_is_renewed_lasts_no_longer() {
         let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
         path.on_challenge_sent(at(0), PAUSE, true);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_answer_to_what_was_sent_validates() {
+    fn path_response_must_match_what_was_sent() {
         let mut path = Validation::new(AddressOrigin::Claimed);
         assert_eq!(path.on_response([0; 8]), None);
         path.ask(at(0), [1; 8], PATIENCE);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn challenge_has_other_data_each_time_and_an_answer_to_any_of_the_last_counts() {
+    fn path_challenge_has_new_data_each_time_and_any_recent_answer_counts() {
         let (mut now, mut rng, mut sent) = (0, rng(), Vec::new());
         let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn challenge_data_of_many_frames_is_remembered_within_bounds() {
+    fn path_challenge_data_is_remembered_within_bounds() {
         let (mut now, mut rng) = (0, rng());
         let mut path = Validation::new(AddressOrigin::Chosen);
         path.ask(at(0), [1; 8], PATIENCE * 1000);
@@ -424,7 +424,7 @@ mod tests {
 
     /// RFC 9000 s.8.2.1.
     #[test]
-    fn validation_by_a_small_datagram_needs_a_second_one() {
+    fn path_validation_by_a_small_datagram_needs_a_second_one() {
         let mut path = Validation::new(AddressOrigin::Claimed);
         path.ask(at(0), [1; 8], PATIENCE);
         path.on_challenge_sent(at(0), PAUSE, false);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn validation_waits_for_the_answer_to_a_whole_datagram_that_is_under_way() {
+    fn path_validation_waits_for_a_full_datagram_under_way() {
         let mut path = Validation::new(AddressOrigin::Claimed);
         path.ask(at(0), [1; 8], PATIENCE);
         path.on_challenge_sent(at(0), PAUSE, false);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn every_challenge_is_answered_within_bounds() {
+    fn path_challenge_of_the_peer_is_answered_within_bounds() {
         let mut path = Validation::new(AddressOrigin::Known);
         for byte in [1, 2, 1, 3] {
             path.answer([byte; 8]);

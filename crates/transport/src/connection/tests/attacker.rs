@@ -1,7 +1,7 @@
 //! A peer with the real keys that sends whatever it is told to.
 
+use equic_wire::Writer;
 use equic_wire::frame::Frame;
-use equic_wire::{TransportErrorCode, Writer};
 
 use super::network::{Faults, Network};
 use super::*;
@@ -167,13 +167,30 @@ impl Attacker {
     }
 
     #[track_caller]
-    pub(super) fn assert_closed(&mut self, code: TransportErrorCode) {
+    pub(super) fn assert_closed(&mut self, violation: Violation) {
+        self.assert_closed_for(violation);
+    }
+
+    /// The victim has closed for this violation or condition.
+    #[track_caller]
+    pub(super) fn assert_closed_for(&mut self, why: impl Into<Failure>) {
+        let expected = CloseReason::Local(why.into().into());
         let events = self.events();
-        let found = events.iter().any(|event| {
-            matches!(event, Event::Closed(CloseReason::Local(error))
-                if !error.application && error.code == code.0.get())
+        let found = events.iter().find_map(|event| match event {
+            Event::Closed(reason) => Some(reason),
+            _ => None,
         });
-        assert!(found, "{code:?} expected: {events:?}");
+        // A frame's error also names its type.
+        let (CloseReason::Local(expected), Some(CloseReason::Local(error))) = (&expected, found)
+        else {
+            panic!("{expected:?} expected: {events:?}")
+        };
+        assert_eq!(
+            (error.code, error.violation),
+            (expected.code, expected.violation),
+            "{events:?}"
+        );
+        assert!(!error.application && error.reason.contains(&expected.reason), "{error}");
     }
 }
 
@@ -217,7 +234,7 @@ impl Connection {
                     frames: space::SentFrames::default(),
                     marked: false,
                     path: key,
-                    brought: false,
+                    nested: false,
                 },
             },
         );

@@ -24,7 +24,7 @@ fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
 /// A path that holds half a megabyte, and a buffer of an eighth of that: it grows, and the path is used up. BBR would
 /// never be through with its start: to the model such a sender has nothing more to send.
 #[test]
-fn a_buffer_smaller_than_what_the_path_holds_does_not_hold_the_stream_up() {
+fn stream_small_buffer_does_not_stall() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let mut network = Network::with(1, path(80, 25 * MS, 1.0), |config| {
             config.congestion = Arc::new(algorithm);
@@ -50,7 +50,7 @@ fn window(network: &Network) -> u64 {
 /// RFC 9002 s.7.8: the first flight of data fills the window, whatever there was to send before it. With
 /// the handshake, 100 KB take three round trips to grow to, then the time to send the rest.
 #[test]
-fn the_first_full_flight_lets_the_window_grow() {
+fn cwnd_grows_with_the_first_full_flight() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let mut network = unhindered(1, path(10, 50 * MS, 1.0), algorithm);
         network.run_until(Duration::from_secs(5), |client, _| client.handshake.is_complete());
@@ -63,7 +63,7 @@ fn the_first_full_flight_lets_the_window_grow() {
 
 /// After a pause as well.
 #[test]
-fn a_full_flight_after_a_pause_lets_the_window_grow() {
+fn cwnd_grows_with_a_full_flight_after_a_pause() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let mut network = unhindered(1, path(10, 50 * MS, 1.0), algorithm);
         network.connect();
@@ -81,7 +81,7 @@ fn a_full_flight_after_a_pause_lets_the_window_grow() {
 /// Bursts that never fill the window do not let it grow, though the pacer holds a part of them back for a
 /// while.
 #[test]
-fn bursts_that_do_not_fill_the_window_leave_it() {
+fn cwnd_does_not_grow_with_small_bursts() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let faults = Faults { delay: 50 * MS, ..Faults::none() };
         let mut network = unhindered(1, faults, algorithm);
@@ -101,7 +101,7 @@ fn bursts_that_do_not_fill_the_window_leave_it() {
 
 /// A queue that overflows takes six datagrams and more at once, and is no black hole (RFC 8899 s.4.3).
 #[test]
-fn a_full_queue_is_no_black_hole() {
+fn mtu_full_queue_is_no_black_hole() {
     let fast = if OPTIMIZED { 1000 } else { 200 };
     let cells = [(10, MS), (100, 5 * MS), (fast, 5 * MS)];
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
@@ -123,7 +123,7 @@ fn a_full_queue_is_no_black_hole() {
 
 /// A true one is left within a few probe timeouts.
 #[test]
-fn a_black_hole_is_left_in_bounded_time() {
+fn mtu_black_hole_is_left_in_bounded_time() {
     let begins = Duration::from_millis(500);
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         for one_way in [5 * MS, 50 * MS] {
@@ -153,7 +153,7 @@ fn a_black_hole_is_left_in_bounded_time() {
 /// round trip times the root of 3 / 2 p (Mathis et al., 1997). Whether what was grown outlasts a reduction
 /// is `reno_keeps_what_it_has_grown_at_a_reduction`'s; here is the figure.
 #[test]
-fn reno_on_a_path_with_loss() {
+fn cwnd_reno_on_a_path_with_loss() {
     let megabytes = if OPTIMIZED { 10 } else { 4 };
     let (seeds, loss, round_trip) = (8, 0.01, 0.1);
     let mut total = Duration::ZERO;
@@ -176,7 +176,7 @@ fn reno_on_a_path_with_loss() {
 /// HyStart++ leaves slow start before a deep queue overflows (RFC 9406 s.4.2): a round more is a quarter
 /// more of a window, and hundreds of packets lost.
 #[test]
-fn hystart_leaves_before_a_deep_queue_overflows() {
+fn cwnd_hystart_ends_slow_start_before_a_deep_queue_overflows() {
     for (megabits, one_way) in [(20, 25 * MS), (50, 10 * MS), (100, 10 * MS)] {
         let mut network = unhindered(1, path(megabits, one_way, 8.0), Algorithm::Cubic);
         network.connect();
@@ -189,7 +189,7 @@ fn hystart_leaves_before_a_deep_queue_overflows() {
 
 /// A packet has a frame in it: an application that writes on to a peer that reads nothing sends nothing.
 #[test]
-fn writing_to_a_full_window_sends_no_packets() {
+fn cwnd_full_sends_no_packets() {
     let mut network = Network::with(1, Faults::none(), |config| {
         (config.streams.stream_window, config.streams.max_stream_window) = (64 << 10, 64 << 10);
     });

@@ -39,7 +39,7 @@ fn stubborn(seed: u64, operation: Operation, word: u64) -> Network {
 
 /// Nothing, as much as can be, none, and one less, which is a moment that never comes.
 #[test]
-fn no_answer_brings_a_connection_to_a_halt() {
+fn hook_answers_do_not_stop_a_connection() {
     for operation in Operation::ALL.iter().filter(|one| !SWALLOWING.contains(one)) {
         let outputs = !operation.describe().outputs.is_empty();
         for word in [0, 1, u64::MAX - 1, u64::MAX] {
@@ -59,7 +59,7 @@ fn no_answer_brings_a_connection_to_a_halt() {
 
 /// And what a hook swallows ends.
 #[test]
-fn what_is_swallowed_ends_by_the_idle_timeout() {
+fn hook_that_swallows_all_ends_by_the_idle_timeout() {
     for operation in SWALLOWING {
         for word in [0, 1, u64::MAX] {
             let mut network = Network::new(2, Faults::none());
@@ -87,7 +87,7 @@ fn with_hook(seed: u64, operation: Operation, word: u64) -> (Network, HookId) {
 
 /// RFC 9002 s.7.2, and everybody sees the window that is in force.
 #[test]
-fn a_window_is_two_datagrams_at_least() {
+fn cwnd_of_a_hook_is_two_datagrams_at_least() {
     let (mut network, hook) = with_hook(3, Operation::CongestionWindow, 0);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let list = seen.clone();
@@ -118,7 +118,7 @@ fn a_window_is_two_datagrams_at_least() {
 
 /// The frequency of acknowledgements requested of the peer follows from the window in force.
 #[test]
-fn acknowledgements_are_asked_for_by_the_window_in_force() {
+fn ack_frequency_follows_the_window_in_force() {
     let (mut network, _) = with_hook(4, Operation::CongestionWindow, 1 << 30);
     echo(&mut network, 200_000);
     assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 32);
@@ -127,10 +127,10 @@ fn acknowledgements_are_asked_for_by_the_window_in_force() {
     assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 1);
 }
 
-/// A second later than usual at most: probe timeouts wait for as long, and a packet or two that are lost must not end in the
-/// idle timeout.
+/// A second later than usual at most: probe timeouts wait for as long, and a packet or two that are lost must not end
+/// in the idle timeout.
 #[test]
-fn acknowledgements_are_not_asked_for_seconds_later() {
+fn ack_frequency_delay_is_bounded() {
     let ten_seconds = 10_000_000_000;
     let (mut network, _) = with_hook(4, Operation::RequestAckFrequency, ten_seconds);
     echo(&mut network, 200_000);
@@ -140,7 +140,7 @@ fn acknowledgements_are_not_asked_for_seconds_later() {
 
 /// As long as a hook wants, but for a second: the next datagram, and the one after that.
 #[test]
-fn what_is_put_off_is_put_off_for_a_second() {
+fn hook_delays_are_limited_to_a_second() {
     for (operation, word) in [(Operation::PaceUntil, u64::MAX - 1), (Operation::HasContent, 0)] {
         let (mut network, _) = with_hook(5, operation, word);
         network.run_until(Duration::from_secs(20), |client, _| client.path().in_flight() == 0);
@@ -164,7 +164,7 @@ fn what_is_put_off_is_put_off_for_a_second() {
 
 /// Neither sooner than a round trip after what was sent, nor never.
 #[test]
-fn probes_are_neither_a_flood_nor_none() {
+fn pto_of_a_hook_is_bounded() {
     for (operation, word, probes) in [
         (Operation::SetTimer, 0, 100..520),
         (Operation::SetTimer, u64::MAX, 3..40),
@@ -191,7 +191,7 @@ fn probes_are_neither_a_flood_nor_none() {
 
 /// A path that is not the active one sends only what probes it.
 #[test]
-fn a_path_that_is_not_active_silences_nobody() {
+fn hook_on_an_inactive_path_does_not_stop_others() {
     for operation in [Operation::SelectPath, Operation::SelectACKPath] {
         let mut network = Network::new(7, Faults::none());
         network.connect();
@@ -213,7 +213,7 @@ fn a_path_that_is_not_active_silences_nobody() {
 
 /// The peer is never kept waiting for longer than it was told (RFC 9000 s.13.2.1).
 #[test]
-fn acknowledgements_come_when_they_must() {
+fn ack_delay_of_a_hook_is_bounded() {
     for (operation, word) in [
         (Operation::AckIsDue, 0),
         (Operation::AckDeadline, u64::MAX),
@@ -231,7 +231,7 @@ fn acknowledgements_come_when_they_must() {
 }
 
 #[test]
-fn datagrams_are_as_large_as_every_path_takes_and_not_larger_than_this_one() {
+fn mtu_of_a_hook_is_bounded_on_every_path() {
     for (word, sizes) in [(0, 1200..=1200), (65_535, 1472..=1472)] {
         let (mut network, _) = with_hook(9, Operation::DatagramSize, word);
         // So much that larger datagrams are looked for.
@@ -246,7 +246,7 @@ fn datagrams_are_as_large_as_every_path_takes_and_not_larger_than_this_one() {
 
 /// Lost data is sent again, whatever a hook says (RFC 9000 s.13.3).
 #[test]
-fn what_is_lost_is_sent_again() {
+fn loss_of_data_is_repaired_whatever_a_hook_says() {
     let mut network = Network::new(10, Faults { loss: 0.2, ..Faults::none() });
     replace(&mut network.client, Operation::SelectRetransmission, all(0));
     network.connect();
@@ -255,7 +255,7 @@ fn what_is_lost_is_sent_again() {
 
 /// The memory that the peer can make us keep stays within the configuration.
 #[test]
-fn limits_are_not_raised_beyond_what_windows_may_be() {
+fn flow_control_limits_of_a_hook_are_bounded() {
     let (mut network, _) = with_hook(11, Operation::WindowUpdate, 1 << 60);
     echo(&mut network, 900_000);
     let config = &network.client.config.streams;
@@ -266,7 +266,7 @@ fn limits_are_not_raised_beyond_what_windows_may_be() {
 
 /// The peer is given no more connection IDs than are configured, whatever it would keep.
 #[test]
-fn no_more_connection_ids_than_are_configured() {
+fn cid_count_of_a_hook_is_bounded() {
     for (answer, given) in [(1, 1), (u64::MAX, 2)] {
         let mut network = Network::with(3, Faults::none(), |config| config.connection_ids = 2);
         network.on_server = Some(Box::new(move |server| {

@@ -1,4 +1,4 @@
-//! The ways of a datagram and of a STREAM frame in `docs/transport.md` are those of the code.
+//! The ways of a datagram and of a STREAM frame in `connection/README.md` are those of the code.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ struct Named {
 
 /// Functions of the list that begins with this line, in its order.
 fn way(title: &str) -> Vec<Named> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/transport.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/connection/README.md");
     let text = std::fs::read_to_string(file).unwrap();
     let (_, list) = text.split_once(&format!("\n{title}\n\n")).expect("the list is there");
     let (list, _) = list.split_once("\n\n").unwrap();
@@ -59,7 +59,8 @@ fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// File and text of a function, from the line with `fn` to its end: formatted code ends it with a brace below its beginning.
+/// File and text of a function, from the line with `fn` to its end: formatted code ends it with a brace below its
+/// beginning.
 fn body<'a>(sources: &'a [(PathBuf, String)], named: &Named) -> (&'a Path, String) {
     let mut bodies = Vec::new();
     for (path, text) in sources {
@@ -126,11 +127,11 @@ fn check(title: &str, least: usize) {
 }
 
 #[test]
-fn a_datagrams_way_in_is_as_documented() {
+fn calls_of_a_received_datagram_are_documented() {
     check("**A datagram's way in:**", 18);
 }
 
 #[test]
-fn a_stream_frames_way_out_is_as_documented() {
+fn calls_of_a_sent_stream_frame_are_documented() {
     check("**A STREAM frame's way out:**", 18);
 }

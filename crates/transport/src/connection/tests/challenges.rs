@@ -38,7 +38,7 @@ fn challenges(numbers: std::ops::Range<u64>) -> Vec<u8> {
 
 /// RFC 9000 s.8.2.2.
 #[test]
-fn challenge_each_one_of_a_packet_is_answered() {
+fn path_challenge_each_one_of_a_packet_is_answered() {
     for count in [1, 2, 3, 20, 64] {
         let mut forger = Forger::new();
         let answered = written(&mut forger.server, RESPONSE);
@@ -52,7 +52,7 @@ fn challenge_each_one_of_a_packet_is_answered() {
 }
 
 #[test]
-fn challenge_each_one_of_several_packets_is_answered() {
+fn path_challenge_each_one_of_several_packets_is_answered() {
     let mut forger = Forger::new();
     let answered = written(&mut forger.server, RESPONSE);
     for numbers in [0..3, 3..4, 4..9] {
@@ -67,7 +67,7 @@ fn challenge_each_one_of_several_packets_is_answered() {
 
 /// However many an attacker puts into a packet, it draws one datagram, and no more is kept.
 #[test]
-fn challenge_flood_draws_one_datagram_for_a_packet() {
+fn path_challenge_flood_draws_one_datagram_for_a_packet() {
     let mut forger = Forger::new();
     let answered = written(&mut forger.server, RESPONSE);
     for turn in 0..20_u64 {
@@ -81,7 +81,7 @@ fn challenge_flood_draws_one_datagram_for_a_packet() {
 
 /// RFC 9000 s.8.2.1: "unpredictable data in every PATH_CHALLENGE frame".
 #[test]
-fn challenge_goes_again_with_other_data() {
+fn path_challenge_goes_again_with_other_data() {
     let mut forger = Forger::new();
     let asked = written(&mut forger.server, CHALLENGE);
     for turn in 0..4 {
@@ -98,7 +98,7 @@ fn challenge_goes_again_with_other_data() {
 
 /// RFC 9000 s.8.2.1: a small packet came, so the first challenge is small, too; the second one is not.
 #[test]
-fn challenge_of_1200_bytes_follows_a_smaller_one() {
+fn path_challenge_of_1200_bytes_follows_a_smaller_one() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
     let asked = written(&mut forger.server, CHALLENGE);
@@ -115,7 +115,7 @@ fn challenge_of_1200_bytes_follows_a_smaller_one() {
 }
 
 #[test]
-fn validation_fails_on_a_path_that_carries_no_1200_bytes() {
+fn path_validation_fails_on_a_path_that_carries_no_1200_bytes() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
     // The new path takes small datagrams alone. The old one goes on to work.
@@ -131,7 +131,7 @@ fn validation_fails_on_a_path_that_carries_no_1200_bytes() {
 
 /// RFC 9000 s.9.5: who probes before it moves does not want its networks to be linked.
 #[test]
-fn challenge_from_a_new_address_is_answered_under_another_connection_id() {
+fn path_challenge_from_a_new_address_is_answered_under_another_connection_id() {
     let mut forger = Forger::new();
     let (new, before) = (address("203.0.113.200:7"), forger.server.path().remote_id());
     let probe = [challenges(0..1), vec![0; 1150]].concat();
@@ -157,7 +157,7 @@ fn challenge_from_a_new_address_is_answered_under_another_connection_id() {
 
 /// Paths that come and go all the time use up no connection ID for good.
 #[test]
-fn challenge_from_many_addresses_leaves_connection_ids_for_the_next() {
+fn path_challenge_from_many_addresses_leaves_connection_ids_for_the_next() {
     let mut forger = Forger::new();
     for host in 1..=60 {
         let probe = [challenges(0..1), vec![0; 1150]].concat();
@@ -186,7 +186,7 @@ fn with_preferred() -> Network {
 
 /// RFC 9000 s.9.6.2.
 #[test]
-fn preferred_address_is_not_moved_to_before_it_is_validated() {
+fn migration_to_a_preferred_address_waits_for_validation() {
     let preferred = address(PREFERRED).ip();
     let mut network = with_preferred();
     network.connect();
@@ -205,7 +205,7 @@ fn preferred_address_is_not_moved_to_before_it_is_validated() {
 
 /// A copy of a client's packet is sent to the preferred address by somebody else: the server asks, and stays.
 #[test]
-fn preferred_address_is_not_moved_to_for_a_copied_packet() {
+fn migration_to_a_preferred_address_not_for_a_copied_packet() {
     let mut network = with_preferred();
     network.client.preferred_address = None;
     network.run_until(Duration::from_secs(5), |client, _| {

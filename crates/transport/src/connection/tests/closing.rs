@@ -12,6 +12,7 @@ use super::network::Act;
 use super::versions::{V1, V2, no_version_2, speaking};
 use super::*;
 use crate::connection::space::SpaceId;
+use crate::violation::Failure;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -23,6 +24,10 @@ type Make<'a> = &'a dyn Fn() -> Network;
 
 /// What ends the connection at one end.
 type End = fn(&mut Connection, Timestamp);
+
+fn internal(reason: &str) -> Failure {
+    Failure::internal(TransportErrorCode::INTERNAL_ERROR, reason)
+}
 
 fn close(end: &mut Connection, now: Timestamp) {
     end.close(now, VarInt::from_u32(7), "done");
@@ -128,20 +133,30 @@ fn networks() -> Vec<(&'static str, MakeNetwork)> {
     ]
 }
 
-/// On a network that loses nothing the peer is told, with the application's code as soon as it can read 1-RTT packets, and
-/// with APPLICATION_ERROR before (RFC 9000 s.10.2.3).
+/// On a network that loses nothing the peer is told, with the application's code as soon as it can read 1-RTT
+/// packets, and with APPLICATION_ERROR before (RFC 9000 s.10.2.3).
 #[test]
-fn closing_by_the_application_before_every_call() {
+fn close_by_the_application_before_every_call() {
     for (what, make) in networks() {
         for side in [Side::Client, Side::Server] {
             let calls = at_every_call(&*make, side, close, |network, call| {
                 let (here, there) = if side == Side::Client { (0, 1) } else { (1, 0) };
                 let closed = network.closed();
                 let context = || format!("{what}, {side:?}, call {call}: {}", network.describe());
-                let own = ConnectionError { application: true, code: 7, reason: "done".into() };
+                let own = ConnectionError {
+                    application: true,
+                    code: 7,
+                    reason: "done".into(),
+                    violation: None,
+                };
                 assert_eq!(closed[here], Some(CloseReason::Local(own.clone())), "{}", context());
                 let code = TransportErrorCode::APPLICATION_ERROR.0.get();
-                let early = ConnectionError { application: false, code, reason: String::new() };
+                let early = ConnectionError {
+                    application: false,
+                    code,
+                    reason: String::new(),
+                    violation: None,
+                };
                 let confirmed =
                     network.events.iter().all(|events| events.contains(&Event::Confirmed));
                 match &closed[there] {
@@ -159,9 +174,9 @@ fn closing_by_the_application_before_every_call() {
 
 /// By an error of the transport, by a stateless reset or the idle timeout, and by silence of the other end.
 #[test]
-fn closing_for_other_reasons_before_every_call() {
+fn close_for_other_reasons_before_every_call() {
     let ends: [(&str, End); 4] = [
-        ("an error", |end, now| end.fail(now, TransportErrorCode::INTERNAL_ERROR, "test")),
+        ("an error", |end, now| end.fail(now, internal("test"))),
         ("a stateless reset", |end, now| end.drain(now, CloseReason::StatelessReset)),
         ("the idle timeout", |end, _| end.forget(CloseReason::IdleTimeout)),
         ("the peer", |end, now| {
@@ -190,7 +205,7 @@ fn closing_for_other_reasons_before_every_call() {
 
 /// Datagrams are lost and come late and twice.
 #[test]
-fn closing_on_bad_networks_before_every_call() {
+fn close_on_bad_networks_before_every_call() {
     for seed in 0..6 {
         let make = || Network::new(seed, bad(seed));
         for side in [Side::Client, Side::Server] {
@@ -207,10 +222,10 @@ fn closing_on_bad_networks_before_every_call() {
     }
 }
 
-/// A server that says HANDSHAKE_DONE together with its first flight: the client discards the keys of Initial and Handshake
-/// packets with its own Finished unsent.
+/// A server that says HANDSHAKE_DONE together with its first flight: the client discards the keys of Initial and
+/// Handshake packets with its own Finished unsent.
 #[test]
-fn closing_after_a_handshake_that_the_peer_confirms_too_early() {
+fn close_after_a_handshake_that_the_peer_confirms_too_early() {
     let mut early = 0;
     for call in 0.. {
         let mut network = Network::new(1, Faults::none());
@@ -236,10 +251,10 @@ fn closing_after_a_handshake_that_the_peer_confirms_too_early() {
     assert!(early > 0, "it is confirmed too early now and then");
 }
 
-/// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may hold back acknowledgements.
-/// A peer that declares a long delay does not have its ended connections kept for as long.
+/// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may hold back
+/// acknowledgements. A peer that declares a long delay does not have its ended connections kept for as long.
 #[test]
-fn closing_counts_a_second_of_the_peers_delay_at_most() {
+fn close_counts_a_second_of_the_peers_delay_at_most() {
     let delay = Duration::from_millis(16_383);
     let mut network = Network::with(1, Faults::none(), |config| config.max_ack_delay = delay);
     network.connect();
@@ -255,7 +270,7 @@ fn closing_counts_a_second_of_the_peers_delay_at_most() {
 }
 
 #[test]
-fn closing_and_draining_last_for_three_probe_timeouts() {
+fn close_and_draining_last_for_three_ptos() {
     let delay = Duration::from_millis(400);
     let mut network = Network::with(1, Faults::none(), |config| config.max_ack_delay = delay);
     network.connect();

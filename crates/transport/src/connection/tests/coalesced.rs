@@ -13,7 +13,7 @@ use crate::crypto::testing::configs;
 /// A server's first flight in datagrams of every size, with IDs of 20 bytes: what loss detection believes
 /// to be sent was sent, whatever has no room behind it.
 #[test]
-fn a_packet_without_room_takes_none_with_it() {
+fn packet_coalesced_without_room_keeps_its_frames() {
     for size in 150..450 {
         let (client_tls, server_tls) = configs();
         let transport = Arc::new(TransportConfig { grease: false, ..TransportConfig::default() });
@@ -51,10 +51,10 @@ fn a_packet_without_room_takes_none_with_it() {
     }
 }
 
-/// An application that closes as soon as it hears that the handshake is complete, before anything more was sent: the peer's
-/// handshake is complete, too, and it hears of the end with the application's code.
+/// An application that closes as soon as it hears that the handshake is complete, before anything more was sent: the
+/// peer's handshake is complete, too, and it hears of the end with the application's code.
 #[test]
-fn who_closes_at_once_sends_the_last_flight_before() {
+fn close_at_once_sends_the_last_flight_before() {
     for closes in [Side::Client, Side::Server] {
         let (client_tls, server_tls) = configs();
         let transport = Arc::new(TransportConfig::default());
@@ -82,7 +82,8 @@ fn who_closes_at_once_sends_the_last_flight_before() {
             let all = std::iter::from_fn(|| end.poll_event());
             all.filter(|event| !matches!(event, Event::Stream(_))).collect::<Vec<_>>()
         };
-        let error = ConnectionError { application: true, code: 7, reason: String::new() };
+        let error =
+            ConnectionError { application: true, code: 7, reason: String::new(), violation: None };
         assert!(events(&mut here).contains(&Event::Closed(CloseReason::Local(error.clone()))));
         let heard = events(&mut there);
         assert!(

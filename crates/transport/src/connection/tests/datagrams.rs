@@ -1,5 +1,6 @@
 //! Unreliable datagrams (RFC 9221).
 
+use super::handshake::violation;
 use super::network::{Faults, Network};
 use super::*;
 
@@ -19,7 +20,7 @@ fn drain(connection: &mut Connection) -> Vec<u32> {
 }
 
 #[test]
-fn datagrams_arrive_once_or_are_counted_as_lost() {
+fn datagram_frames_arrive_once_or_are_counted_as_lost() {
     for loss in [0.0, 0.2] {
         let mut network = Network::new(1, Faults { loss, ..Faults::none() });
         network.connect();
@@ -51,7 +52,7 @@ fn datagrams_arrive_once_or_are_counted_as_lost() {
 }
 
 #[test]
-fn who_does_not_read_keeps_the_newest() {
+fn datagram_frames_that_are_not_read_drop_the_oldest() {
     let buffer = 20_000;
     let set = |config: &mut TransportConfig| config.datagram_receive_buffer = buffer;
     let mut network = Network::with(1, Faults::none(), set);
@@ -80,7 +81,7 @@ fn who_does_not_read_keeps_the_newest() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn datagram_frame_that_does_not_fit_is_refused() {
     let mut network = Network::new(1, Faults::none());
     let before = network.client.send_datagram(vec![1]);
     assert_eq!(before, Err(DatagramError::Unsupported), "nobody has said yes yet");
@@ -101,7 +102,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn room_for_datagrams_is_told() {
+fn datagram_send_buffer_room_is_reported() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let mut count = 0;
@@ -117,7 +118,7 @@ fn room_for_datagrams_is_told() {
 
 /// RFC 9221 s.3: neither without consent nor beyond it.
 #[test]
-fn datagrams_beyond_what_was_declared_end_the_connection() {
+fn datagram_frame_beyond_the_limit_closes_the_connection() {
     for buffer in [0, 100] {
         let set = |config: &mut TransportConfig| config.datagram_receive_buffer = buffer;
         let mut network = Network::with(1, Faults::none(), set);
@@ -127,15 +128,14 @@ fn datagrams_beyond_what_was_declared_end_the_connection() {
         network.client.peer.as_mut().unwrap().pretend_max_datagram_frame_size(65_535);
         network.client.send_datagram(vec![0; 100]).unwrap();
         network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
-        let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
         let closed = network.closed();
-        assert!(matches!(&closed[1], Some(CloseReason::Local(e)) if e.code == code), "{closed:?}");
+        assert_eq!(violation(&network, 1), Some(Violation::DatagramSize), "{closed:?}");
     }
 }
 
 /// The path takes less than it did while datagrams wait: those that do not fit are given up.
 #[test]
-fn a_shrunken_path_gives_up_what_does_not_fit() {
+fn datagram_frames_too_large_for_a_shrunken_path_are_dropped() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     echo(&mut network, 50_000);

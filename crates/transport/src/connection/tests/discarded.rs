@@ -1,7 +1,6 @@
 //! Packets that are discarded whatever is in them, and CRYPTO data at a level that is over.
 
 use bytes::Bytes;
-use equic_wire::TransportErrorCode;
 use equic_wire::frame::{Crypto, Frame};
 use rustls::pki_types::ServerName;
 
@@ -80,16 +79,16 @@ fn crypto(offset: u64, data: &[u8]) -> Vec<u8> {
 }
 
 #[track_caller]
-fn assert_violation(end: &Connection) {
+fn assert_violation(end: &Connection, violation: Violation) {
     let close::Closing::Telling { error, .. } = &end.closing else {
         panic!("it is open or drained: {:?}", end.closing)
     };
-    assert_eq!(error.code, TransportErrorCode::PROTOCOL_VIOLATION.0.get(), "{error}");
+    assert_eq!(error.violation, Some(violation), "{error}");
 }
 
 /// RFC 9000 s.7.2, at both ends, for all long headers whose keys are there.
 #[test]
-fn scid_of_another_than_the_peer_is_discarded() {
+fn cid_source_of_another_than_the_peer_is_discarded() {
     let other = ConnectionId::cut(&[0x77; 8]);
     for space in [SpaceId::Initial, SpaceId::Handshake] {
         for to in [Side::Client, Side::Server] {
@@ -137,7 +136,7 @@ fn initial_with_a_token_is_discarded_by_a_client() {
 
 /// RFC 9001 s.4.1.3: data beyond what TLS has read closes the connection; what it has read may come again.
 #[test]
-fn crypto_of_a_level_that_is_over_is_no_message() {
+fn crypto_of_an_old_level_is_a_violation() {
     for to in [Side::Client, Side::Server] {
         for (offset, data, violation) in
             [(0, &[1; 4][..], false), (60_000, &[1; 4], true), (0, &[1; 900], true)]
@@ -149,7 +148,7 @@ fn crypto_of_a_level_that_is_over_is_no_message() {
             let offset = if data.len() > 4 { read.read_offset() - 4 } else { offset };
             deliver(&mut end, now, &mut from.forge(SpaceId::Initial, &crypto(offset, data)));
             if violation {
-                assert_violation(&end);
+                assert_violation(&end, Violation::CryptoAtOldLevel);
             } else {
                 assert!(!end.closing.is_closed(), "{to:?}");
             }
@@ -158,22 +157,22 @@ fn crypto_of_a_level_that_is_over_is_no_message() {
 }
 
 #[test]
-fn crypto_of_the_handshake_is_over_when_that_is_complete() {
+fn crypto_after_the_handshake_is_a_violation() {
     let (mut client, mut server, now) = until(|client, _| client.is_connected());
     assert!(client.spaces.get(SpaceId::Handshake).is_some());
     let mut keys_of_server = server.forge(SpaceId::Handshake, &crypto(60_000, &[4; 10]));
     deliver(&mut client, now, &mut keys_of_server);
-    assert_violation(&client);
+    assert_violation(&client, Violation::CryptoAtOldLevel);
 }
 
 /// What waits behind a gap when the level ends cannot be read any more.
 #[test]
-fn crypto_that_is_left_over_when_its_level_ends_is_a_violation() {
+fn crypto_left_over_at_the_end_of_a_level_is_a_violation() {
     let (mut client, mut server, now) = server_has_begun();
     deliver(&mut client, now, &mut server.forge(SpaceId::Initial, &crypto(3000, &[1; 10])));
     assert!(!client.closing.is_closed(), "it may be data that comes out of order");
     pass(&mut server, &mut client, now);
-    assert_violation(&client);
+    assert_violation(&client, Violation::CryptoNotConsumed);
 }
 
 /// RFC 9000 s.10.3: "any packet ending in a valid stateless reset token", whatever it begins with.

@@ -3,7 +3,7 @@
 use equic_wire::Writer;
 use equic_wire::params::TransportParameters;
 
-use super::handshake::{LIMIT, bad, code, seeds, with_retry};
+use super::handshake::{LIMIT, bad, seeds, violation, with_retry};
 use super::*;
 use crate::crypto::testing::configs;
 
@@ -50,7 +50,7 @@ fn early_data_takes_one_round_trip() {
 
 /// Sessions of version 2 are kept apart: one of a version is good for that alone (RFC 9369 s.5).
 #[test]
-fn sessions_of_both_versions() {
+fn early_data_sessions_of_both_versions() {
     use super::versions::{V1, V2};
     let (client, mut server) = early_configs();
     let speaking = |versions: &[KnownVersion], sessions_v2: &Option<rustls::client::Resumption>| {
@@ -106,7 +106,7 @@ fn early_data_and_retry() {
 
 /// RFC 9001 s.4.6.2: streams begin anew.
 #[test]
-fn early_data_is_rejected_by_a_server_that_promises_less_now() {
+fn early_data_is_rejected_by_a_server_with_lower_limits() {
     let (client, mut server) = early_configs();
     for seed in seeds(10) {
         visit(&client, &server);
@@ -147,7 +147,7 @@ fn early_data_is_rejected_by_a_server_that_promises_less_now() {
 
 /// RFC 9000 s.7.4.1: whoever takes early data keeps the promises it was sent under.
 #[test]
-fn a_server_that_takes_early_data_and_breaks_its_promises() {
+fn early_data_accepted_with_lower_limits_is_a_violation() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let mut network = Network::between(1, Faults::none(), &client, server);
@@ -163,5 +163,5 @@ fn a_server_that_takes_early_data_and_breaks_its_promises() {
     }));
     network.run_until(LIMIT, |client, _| client.is_drained());
     assert!(network.events[0].contains(&Event::EarlyDataAccepted));
-    assert_eq!(code(&network, 0), Some(TransportErrorCode::PROTOCOL_VIOLATION.0.get()));
+    assert_eq!(violation(&network, 0), Some(Violation::ReducedLimitsAfterEarlyData));
 }

@@ -47,7 +47,7 @@ fn ecn_stays_where_some_marks_arrive() {
 }
 
 #[test]
-fn ecn_is_validated_anew_after_a_migration() {
+fn ecn_is_validated_again_after_a_migration() {
     for (mark, marks) in [(None, true), (Some(all_ce as _), false)] {
         let mut network = Network::new(2, Faults::none());
         network.connect();

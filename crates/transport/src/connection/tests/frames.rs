@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use equic_wire::TransportErrorCode;
+use equic_wire::frame::FrameErrorKind;
 use rustls::pki_types::ServerName;
 
 use super::early::{early_configs, visit};
+use super::handshake::violation;
 use super::operations::{Post, STAMP, Stamps, always, doing, queue, stamp_length, with_stamps};
 use super::*;
 use crate::cid::{IdSource, RESET_KEY_LEN, RandomIds, ResetKey};
@@ -50,7 +51,7 @@ fn writes(
 }
 
 #[test]
-fn no_hook_writes_frames_that_are_not_its_own() {
+fn hook_writes_only_frames_of_its_own() {
     let own = [&STAMP_TYPE[2..], &[7; 8]].concat();
     let own = {
         // Two bytes of type, as they are shortest.
@@ -94,7 +95,7 @@ fn no_hook_writes_frames_that_are_not_its_own() {
 }
 
 #[test]
-fn types_are_declared_and_belong_to_one_hook() {
+fn hook_frame_types_belong_to_one_hook() {
     let mut network = Network::new(2, Faults::none());
     network.connect();
     let client = &mut network.client;
@@ -134,7 +135,7 @@ fn types_are_declared_and_belong_to_one_hook() {
 
 /// One hook for every type is asked for its own, and of others for those that the transport knows.
 #[test]
-fn a_hook_for_all_types_gets_its_own() {
+fn hook_for_all_types_gets_its_own() {
     let mut network = Network::new(3, Faults::none());
     let post = with_stamps(&mut network);
     network.connect();
@@ -156,7 +157,7 @@ fn a_hook_for_all_types_gets_its_own() {
 }
 
 #[test]
-fn a_full_queue_is_ones_own() {
+fn hook_queue_that_is_full_affects_no_other() {
     let mut network = Network::new(4, Faults::none());
     network.connect();
     let queued = Arc::new(Mutex::new(Vec::new()));
@@ -188,7 +189,7 @@ fn a_full_queue_is_ones_own() {
 }
 
 #[test]
-fn every_frame_that_is_queued_is_written() {
+fn hook_frames_that_are_queued_are_all_written() {
     let mut network = Network::new(5, Faults::none());
     let post = with_stamps(&mut network);
     network.connect();
@@ -201,7 +202,7 @@ fn every_frame_that_is_queued_is_written() {
 
 /// A frame for which a packet has too little room left waits for the next one.
 #[test]
-fn a_frame_without_room_goes_into_the_next_packet() {
+fn hook_frame_without_room_goes_into_the_next_packet() {
     const LONG: usize = 300;
     let parse = |bytes: &[u8]| if bytes.len() < LONG { 0 } else { LONG as u64 };
     let taken = Arc::new(Mutex::new(Vec::new()));
@@ -251,7 +252,7 @@ fn a_frame_without_room_goes_into_the_next_packet() {
 
 /// Acknowledged or lost, and that once, whatever probes repeat.
 #[test]
-fn what_became_of_a_frame_is_said_once() {
+fn hook_is_notified_once_of_the_fate_of_a_frame() {
     // A packet has tens of them, so there are some packets to lose.
     let (mut acked, mut lost) = (0, 0);
     for seed in 0..8 {
@@ -291,7 +292,7 @@ fn what_became_of_a_frame_is_said_once() {
 
 /// RFC 9000 s.19.21: what takes the place of ACK frames.
 #[test]
-fn a_silent_frame_is_not_acknowledged() {
+fn hook_frame_that_elicits_no_acknowledgement() {
     let answers = |own: OwnFrame| {
         let mut network = Network::new(8, Faults::none());
         let arrived = Arc::new(Mutex::new(0));
@@ -330,7 +331,7 @@ fn a_silent_frame_is_not_acknowledged() {
 
 /// In Initial packets nothing but what the RFC allows.
 #[test]
-fn own_frames_come_in_1_rtt_packets_alone() {
+fn hook_frames_in_other_than_1_rtt_packets_are_a_violation() {
     let mut network = Network::new(9, Faults::none());
     let post = with_stamps(&mut network);
     network.run_until(Duration::from_secs(1), |client, _| client.keys.has(SpaceId::Handshake));
@@ -341,15 +342,14 @@ fn own_frames_come_in_1_rtt_packets_alone() {
     let now = network.now();
     network.server_mut().handle_datagram(now, arrival, &mut datagram);
     network.run_until(Duration::from_secs(1), |_, server| server.closing.is_closed());
-    let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
     let closed = network.closed();
-    assert!(matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code));
+    assert_eq!(violation(&network, 1), Some(Violation::ExtensionFrameOutsideOneRtt), "{closed:?}");
     assert!(post.lock().unwrap().taken.is_empty());
 }
 
 /// In 0-RTT packets neither: they wait.
 #[test]
-fn own_frames_wait_for_1_rtt_keys() {
+fn hook_frames_wait_for_1_rtt_keys() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let mut network = Network::between(1, Faults::none(), &client, server);
@@ -366,7 +366,7 @@ fn own_frames_wait_for_1_rtt_keys() {
 
 /// Not even where an early packet has as much room as one with a short header, because its sender has no connection ID.
 #[test]
-fn own_frames_are_in_no_early_packet() {
+fn hook_frames_are_in_no_early_packet() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let suite = initial_suite(client.tls.crypto_provider()).unwrap();
@@ -393,7 +393,7 @@ fn own_frames_are_in_no_early_packet() {
 
 /// Hooks are stricter than the RFC, never less; where frames end is not theirs to say.
 #[test]
-fn frames_of_the_rfc_stay_what_they_are() {
+fn hook_does_not_weaken_the_rules_of_frames() {
     let mut network = Network::new(10, Faults::none());
     for operation in [Operation::CheckFrame, Operation::ParseFrame] {
         network.client.attach(always(&[1]), &[AttachPoint::replace(operation)]).unwrap();
@@ -411,13 +411,16 @@ fn frames_of_the_rfc_stay_what_they_are() {
     let now = network.now();
     network.server_mut().handle_datagram(now, arrival, &mut datagram);
     network.run_until(Duration::from_secs(1), |_, server| server.closing.is_closed());
-    let code = TransportErrorCode::PROTOCOL_VIOLATION.0.get();
     let closed = network.closed();
-    assert!(matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code));
+    assert_eq!(
+        violation(&network, 1),
+        Some(Violation::Frame(FrameErrorKind::WrongSender)),
+        "{closed:?}"
+    );
 }
 
 #[test]
-fn places_of_hooks_are_given_again_and_their_names_are_not() {
+fn hook_places_are_reused_and_ids_are_not() {
     let mut network = Network::new(11, Faults::none());
     network.connect();
     let client = &mut network.client;
@@ -438,7 +441,7 @@ fn places_of_hooks_are_given_again_and_their_names_are_not() {
 
 /// An extension that does not do its part takes no connection with it.
 #[test]
-fn a_frame_that_its_hook_does_not_process_is_skipped() {
+fn hook_frame_that_is_not_processed_is_skipped() {
     for fails in [false, true] {
         let mut network = Network::new(5, Faults::none());
         network.on_server = Some(Box::new(move |server| {

@@ -24,7 +24,7 @@ fn upload(ask: bool) -> (u64, Duration) {
 }
 
 #[test]
-fn fewer_acknowledgements_where_the_window_is_large() {
+fn ack_frequency_is_lower_where_the_window_is_large() {
     let (usual, usual_time) = upload(false);
     let (fewer, time) = upload(true);
     assert!(fewer * 2 < usual, "{fewer} of {usual}");
@@ -32,7 +32,7 @@ fn fewer_acknowledgements_where_the_window_is_large() {
 }
 
 #[test]
-fn who_cannot_is_not_asked() {
+fn ack_frequency_is_not_sent_to_a_peer_without_support() {
     let mut network = Network::new(1, Faults::none());
     network.run_until(Duration::from_secs(10), |client, _| client.is_connected());
     network.client.peer.as_mut().unwrap().pretend_no_ack_frequency();
@@ -42,7 +42,7 @@ fn who_cannot_is_not_asked() {
 }
 
 #[test]
-fn requests_that_get_lost_are_made_again_and_old_ones_ignored() {
+fn ack_frequency_requests_that_are_lost_are_sent_again_and_old_ones_ignored() {
     let mut network = Network::new(3, Faults { loss: 0.01, ..Faults::none() });
     network.connect();
     echo(&mut network, 2_000_000);
@@ -65,7 +65,7 @@ fn frequency(sequence: u32, delay_us: u64, threshold: u32) -> Frame<'static> {
 }
 
 #[test]
-fn the_peers_requests_are_obeyed_in_their_order() {
+fn ack_frequency_of_the_peer_is_obeyed_in_order() {
     let mut attacker = Attacker::new(1);
     attacker.send(&[frequency(5, 10_000, 7)]);
     let policy = attacker.victim().acks.policy();
@@ -81,12 +81,12 @@ fn the_peers_requests_are_obeyed_in_their_order() {
 }
 
 #[test]
-fn delays_that_cannot_be_end_the_connection() {
+fn ack_frequency_delay_out_of_range_is_a_violation() {
     // Below our min_ack_delay, and 2^14 ms (s.4).
     for delay in [0, 999, 16_384_000, (1 << 62) - 1] {
         let mut attacker = Attacker::new(1);
         attacker.send(&[frequency(0, delay, 1)]);
-        attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
+        attacker.assert_closed(Violation::AckFrequencyDelay);
     }
     let mut attacker = Attacker::new(1);
     attacker.send(&[frequency(0, 16_383_999, 1)]);
@@ -94,7 +94,7 @@ fn delays_that_cannot_be_end_the_connection() {
 }
 
 #[test]
-fn immediate_acks_are_sent_at_once() {
+fn ack_immediate_is_sent_at_once() {
     let mut attacker = Attacker::new(1);
     attacker.send(&[frequency(0, 1_000_000, 1000)]);
     attacker.wait(Duration::from_secs(2));
@@ -106,7 +106,7 @@ fn immediate_acks_are_sent_at_once() {
 }
 
 #[test]
-fn a_connection_kept_alive_stays() {
+fn idle_keep_alive_keeps_a_connection_open() {
     let set = |config: &mut TransportConfig| config.keep_alive = Duration::from_secs(20);
     let mut network = Network::with(1, Faults::none(), set);
     network.connect();
@@ -122,7 +122,7 @@ fn a_connection_kept_alive_stays() {
 }
 
 #[test]
-fn numbers_are_left_out_and_acknowledging_them_is_fatal() {
+fn packet_number_gaps_are_skipped_and_their_acknowledgement_is_a_violation() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     echo(&mut network, 3_000_000);

@@ -29,6 +29,14 @@ pub(super) fn bad(seed: u64) -> Faults {
     Faults { corruption: 0.0, forged: 0.0, ..Faults::by_chance(seed) }
 }
 
+/// The rule that the other end broke, by what this end says.
+pub(super) fn violation(network: &Network, end: usize) -> Option<Violation> {
+    match &network.closed()[end] {
+        Some(CloseReason::Local(error)) => error.violation,
+        _ => None,
+    }
+}
+
 pub(super) fn code(network: &Network, end: usize) -> Option<u64> {
     match &network.closed()[end] {
         Some(CloseReason::Local(error)) => Some(error.code),
@@ -98,7 +106,7 @@ pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTree
 }
 
 #[test]
-fn a_retry_is_followed() {
+fn retry_is_followed() {
     for seed in seeds(25) {
         let faults = if seed == 0 { Faults::none() } else { bad(seed) };
         let mut network = Network::new(seed, faults);
@@ -111,16 +119,16 @@ fn a_retry_is_followed() {
 }
 
 #[test]
-fn a_retry_that_the_server_does_not_own_up_to() {
+fn retry_that_the_server_does_not_confirm_is_a_violation() {
     let mut network = Network::new(1, Faults::none());
     with_retry(&mut network, false);
     network.run_until(LIMIT, |client, _| client.is_drained());
-    assert_eq!(code(&network, 0), Some(TransportErrorCode::TRANSPORT_PARAMETER_ERROR.0.get()));
+    assert_eq!(violation(&network, 0), Some(Violation::HandshakeConnectionIds));
 }
 
 /// Each is ignored, and the connection comes about with the server that is there.
 #[test]
-fn a_retry_that_is_not_one() {
+fn retry_that_is_forged_is_ignored() {
     type Forge = fn(&[u8], ConnectionId) -> Vec<u8>;
     let forged: [(&str, Forge); 4] = [
         ("a bad tag", |initial, _| {
@@ -157,7 +165,7 @@ fn a_retry_that_is_not_one() {
 }
 
 #[test]
-fn a_second_retry_and_a_late_one_are_ignored() {
+fn retry_second_and_late_ones_are_ignored() {
     let mut network = Network::new(1, Faults::none());
     let tokens = with_retry(&mut network, true);
     let mut honest = network.meddle.take().unwrap();
@@ -189,7 +197,7 @@ fn a_second_retry_and_a_late_one_are_ignored() {
 }
 
 #[test]
-fn tokens_for_the_next_time() {
+fn token_is_kept_for_the_next_connection() {
     for seed in seeds(10) {
         let faults = Faults { loss: 0.2, ..Faults::none() };
         let mut network = Network::new(seed, faults);
@@ -222,7 +230,7 @@ fn tokens_for_the_next_time() {
 }
 
 #[test]
-fn tokens_that_nobody_takes_are_bounded() {
+fn token_queue_is_bounded() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     while network.client.poll_event().is_some() {}
@@ -251,7 +259,7 @@ fn reverse_flights(network: &mut Network) {
 
 /// Packets that come before their keys are kept: nothing has to be sent twice.
 #[test]
-fn a_flight_in_the_wrong_order() {
+fn handshake_flight_in_the_wrong_order() {
     let mut network = Network::new(1, Faults::none());
     reverse_flights(&mut network);
     let calls = operations::Calls::default();
@@ -283,7 +291,7 @@ pub(super) fn watch_beginnings(calls: &operations::Calls) {
 }
 
 #[test]
-fn packets_without_keys_are_bounded() {
+fn handshake_packets_without_keys_are_bounded() {
     let mut network = Network::new(1, Faults::none());
     let scid = network.client.ids.scid();
     for number in 0..100u8 {
@@ -308,7 +316,7 @@ fn packets_without_keys_are_bounded() {
 /// A probe carries the ClientHello, whatever went before it: a server that has not seen that can do
 /// nothing with a PING (RFC 9002 s.6.2.4).
 #[test]
-fn probes_before_an_answer_carry_the_client_hello() {
+fn pto_probe_before_an_answer_has_the_client_hello() {
     let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
     let calls = operations::Calls::default();
     operations::watch_all(&mut network.client, &calls);
@@ -325,7 +333,7 @@ fn probes_before_an_answer_carry_the_client_hello() {
 
 /// A packet that cannot be opened proves nothing, and its Source Connection ID is not taken up either.
 #[test]
-fn a_damaged_first_packet_names_nobody() {
+fn handshake_damaged_first_packet_sets_no_connection_id() {
     let mut network = Network::new(1, Faults::none());
     let mut first = true;
     network.meddle = Some(Box::new(move |to_server, bytes| {

@@ -3,10 +3,10 @@
 use super::*;
 use crate::congestion::{Share, SharedWindow};
 
-/// What is held back are packets that count toward bytes in flight: the peer's are acknowledged all the same, and once it
-/// is its turn a connection sends what has waited.
+/// What is held back are packets that count toward bytes in flight: the peer's are acknowledged all the same, and
+/// once it is its turn a connection sends what has waited.
 #[test]
-fn acknowledgements_go_and_data_waits_for_its_turn() {
+fn ack_is_sent_while_data_waits_for_its_turn() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     network.wait(100 * MS);
@@ -34,10 +34,10 @@ fn acknowledgements_go_and_data_waits_for_its_turn() {
     assert_eq!(network.client.read(from_server, &mut buffer).unwrap(), ReadOutcome::Bytes(5000));
 }
 
-/// A connection that is new on a path which others have used up begins with their datagrams and a turn's worth of data; one that
-/// has seen a loss does not.
+/// A connection that is new on a path which others have used up begins with their datagrams and a turn's worth of
+/// data; one that has seen a loss does not.
 #[test]
-fn who_is_new_on_a_path_learns_from_the_others() {
+fn cwnd_shared_is_known_to_a_new_member() {
     for lossy in [false, true] {
         let mut network = Network::new(1, Faults::none());
         network.connect();
@@ -66,7 +66,7 @@ fn who_is_new_on_a_path_learns_from_the_others() {
 
 /// Who has nothing to send does not wait for a turn, nor does who is held back by its own window.
 #[test]
-fn who_would_send_nothing_is_not_held_back() {
+fn cwnd_shared_does_not_hold_back_an_idle_member() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     network.wait(100 * MS);
@@ -80,10 +80,10 @@ fn who_would_send_nothing_is_not_held_back() {
     assert!(!network.server().is_held_back());
 }
 
-/// What is in flight counts until it is acknowledged, or nothing is heard of the peer any more: the others do not wait for
-/// one that is gone.
+/// What is in flight counts until it is acknowledged, or nothing is heard of the peer any more: the others do not
+/// wait for one that is gone.
 #[test]
-fn a_peer_that_is_silent_takes_nothing_of_the_shared_window() {
+fn cwnd_shared_is_not_used_by_a_silent_peer() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     network.wait(100 * MS);

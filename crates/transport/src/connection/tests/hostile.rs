@@ -2,8 +2,8 @@
 //! to stay, what is sent stays in proportion, and the connection goes on or ends with the right error.
 
 use equic_wire::frame::{
-    AckRange, Crypto, Frame, NewConnectionId, PathNewConnectionId, ResetStream, StopSending,
-    Stream, StreamLimit, write_ack,
+    AckRange, Crypto, Frame, FrameErrorKind, NewConnectionId, PathNewConnectionId, ResetStream,
+    StopSending, Stream, StreamLimit, write_ack,
 };
 use equic_wire::{PacketNumber, PathId, ResetToken, StreamCount, Writer};
 
@@ -42,7 +42,7 @@ fn piece(id: StreamId, offset: u64, data: &[u8], fin: bool) -> Frame<'_> {
 }
 
 #[test]
-fn gaps_in_streams() {
+fn stream_gaps_are_bounded() {
     let mut attacker = Attacker::new(1);
     // One stream: every other byte, from the top down, which merges nothing.
     for offset in (0..20_000u64).rev().step_by(2) {
@@ -62,7 +62,7 @@ fn gaps_in_streams() {
 }
 
 #[test]
-fn streams_in_single_bytes() {
+fn stream_of_single_bytes_is_bounded() {
     let mut attacker = Attacker::new(1);
     let id = stream(Direction::Bidirectional, 0);
     for packet in 0..200u64 {
@@ -79,7 +79,7 @@ fn streams_in_single_bytes() {
 }
 
 #[test]
-fn empty_stream_frames() {
+fn stream_frames_that_are_empty_are_bounded() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
     for round in 0..200 {
@@ -93,11 +93,11 @@ fn empty_stream_frames() {
     let memory = attacker.victim().memory();
     assert!(memory < before + 100 * 1024 + 8192, "{before} {memory}");
     attacker.send(&[piece(stream(Direction::Bidirectional, 100), 0, &[], false)]);
-    attacker.assert_closed(TransportErrorCode::STREAM_LIMIT_ERROR);
+    attacker.assert_closed(Violation::StreamLimit);
 }
 
 #[test]
-fn crypto_in_tiny_pieces_far_apart() {
+fn crypto_in_tiny_pieces_far_apart_is_bounded() {
     let mut attacker = Attacker::on_client(1);
     for offset in (2..60_000u64).step_by(2) {
         let frame = Frame::Crypto(Crypto::new(varint(offset), &[1]).unwrap());
@@ -110,22 +110,22 @@ fn crypto_in_tiny_pieces_far_apart() {
 
 /// RFC 9000 s.7.5.
 #[test]
-fn crypto_beyond_its_buffer() {
+fn crypto_beyond_its_buffer_is_a_violation() {
     for offset in [1 << 20, 1 << 40, (1 << 62) - 2] {
         let mut attacker = Attacker::on_client(1);
         attacker.send(&[Frame::Crypto(Crypto::new(varint(offset), &[1]).unwrap())]);
-        attacker.assert_closed(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED);
+        attacker.assert_closed(Violation::CryptoBufferExceeded);
     }
 }
 
 #[test]
-fn tls_messages_after_the_handshake() {
+fn crypto_after_the_handshake_is_refused() {
     // RFC 8446 s.6.2: a client has none to send; unexpected_message is 10.
     let mut attacker = Attacker::new(7);
     let alpn = attacker.victim().alpn().map(<[u8]>::to_vec);
     assert!(alpn.is_some(), "what was agreed on is known still");
     attacker.send(&[Frame::Crypto(Crypto::new(varint(0), &[24, 0, 0, 1, 0]).unwrap())]);
-    attacker.assert_closed(TransportErrorCode::crypto(10));
+    attacker.assert_closed(Violation::Tls(10));
     assert_eq!(attacker.victim().alpn().map(<[u8]>::to_vec), alpn);
 }
 
@@ -137,7 +137,7 @@ fn new_id(sequence: u64, retire_prior_to: u64) -> Frame<'static> {
 }
 
 #[test]
-fn connection_ids_that_come_and_go() {
+fn cid_churn_of_the_peer_is_bounded() {
     // It never hears that they are retired: there is an end to what is owed.
     let mut attacker = Attacker::new(1);
     attacker.listens = false;
@@ -149,7 +149,7 @@ fn connection_ids_that_come_and_go() {
         assert!(count < 200, "without end");
         assert!(attacker.victim().memory() < before + 32 * 1024);
     }
-    attacker.assert_closed(TransportErrorCode::CONNECTION_ID_LIMIT_ERROR);
+    attacker.assert_closed(Violation::UnacknowledgedRetirements);
     // It hears and acknowledges: for ever, and for nothing.
     let mut attacker = Attacker::new(1);
     for number in 0..500u64 {
@@ -157,7 +157,7 @@ fn connection_ids_that_come_and_go() {
         id[..8].copy_from_slice(&(number + 77).to_be_bytes());
         let id = ConnectionId::cut(&id);
         attacker.own.ids.local.issue(id, ResetToken([number as u8; 16]));
-        let new = attacker.own.ids.local.next_to_tell().unwrap();
+        let new = attacker.own.ids.local.next_to_announce().unwrap();
         let sequence = varint(new.sequence);
         let frame = NewConnectionId::new(sequence, sequence, new.id, new.token).unwrap();
         attacker.send(&[Frame::NewConnectionId(frame)]);
@@ -168,11 +168,11 @@ fn connection_ids_that_come_and_go() {
     // More than we keep.
     let mut attacker = Attacker::new(1);
     attacker.send(&(1..10).map(|sequence| new_id(100 + sequence, 0)).collect::<Vec<_>>());
-    attacker.assert_closed(TransportErrorCode::CONNECTION_ID_LIMIT_ERROR);
+    attacker.assert_closed(Violation::ConnectionIdLimit);
 }
 
 #[test]
-fn our_connection_ids_retired_as_fast_as_they_come() {
+fn cid_retirement_of_the_peer_is_bounded() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
     for sequence in 1..1000 {
@@ -188,11 +188,11 @@ fn our_connection_ids_retired_as_fast_as_they_come() {
     assert!(memory < before + 64 * 1024, "{before} {memory}");
     // One that was never given.
     attacker.send(&[Frame::RetireConnectionId(varint(1 << 40))]);
-    attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
+    attacker.assert_closed(Violation::RetiredUnissuedId);
 }
 
 #[test]
-fn floods_of_path_challenges_pings_and_requests() {
+fn memory_floods_of_path_challenges_pings_and_requests() {
     let frames: [fn(u64) -> Frame<'static>; 4] = [
         |number| Frame::PathChallenge(number.to_be_bytes()),
         |_| Frame::Ping,
@@ -221,7 +221,7 @@ fn floods_of_path_challenges_pings_and_requests() {
 /// Whoever acknowledges nothing does not make us remember all we said: acknowledgements alone need
 /// none, and what does is sent again instead of being kept.
 #[test]
-fn a_peer_that_never_acknowledges() {
+fn ack_that_never_comes_is_bounded() {
     let mut attacker = Attacker::new(1);
     attacker.listens = false;
     attacker.victim().ping();
@@ -251,11 +251,11 @@ fn acknowledge(attacker: &mut Attacker, ranges: impl Iterator<Item = (u64, u64)>
 
 /// RFC 9000 s.21.4: it acknowledges what it has not received, to be sent more.
 #[test]
-fn optimistic_acknowledgements() {
+fn ack_of_unsent_packets_is_a_violation() {
     let mut attacker = Attacker::new(1);
     let next = attacker.victim().spaces.data().numbers.next();
     acknowledge(&mut attacker, [(0, next + 5)].into_iter());
-    attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
+    attacker.assert_closed(Violation::AckOfUnsentPacket);
     // It guesses well, and is found out by a number that was left out.
     let mut attacker = Attacker::new(2);
     attacker.listens = false;
@@ -270,11 +270,11 @@ fn optimistic_acknowledgements() {
         rounds += 1;
         assert!(rounds < 100, "it is believed");
     }
-    attacker.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION);
+    attacker.assert_closed(Violation::AckOfUnsentPacket);
 }
 
 #[test]
-fn acknowledgements_of_very_many_ranges() {
+fn ack_of_very_many_ranges_is_bounded() {
     let mut attacker = Attacker::new(1);
     attacker.listens = false;
     let id = attacker.victim().open(Direction::Unidirectional).unwrap();
@@ -303,7 +303,7 @@ fn acknowledgements_of_very_many_ranges() {
 
 /// Thousands of streams opened and given up at once ("rapid reset").
 #[test]
-fn streams_opened_and_reset() {
+fn stream_opened_and_reset_is_bounded() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
     let (mut accepted, mut index, mut rounds) = (0, 0, 0);
@@ -343,11 +343,11 @@ fn streams_opened_and_reset() {
         let (error_code, final_size) = (VarInt::ZERO, VarInt::ZERO);
         attacker.send(&[Frame::ResetStream(ResetStream { stream_id, error_code, final_size })]);
     }
-    attacker.assert_closed(TransportErrorCode::STREAM_LIMIT_ERROR);
+    attacker.assert_closed(Violation::StreamLimit);
 }
 
 #[test]
-fn limits_as_high_as_can_be_written() {
+fn flow_control_limits_as_high_as_possible() {
     let mut attacker = Attacker::new(1);
     let most = VarInt::MAX;
     let id = attacker.victim().open(Direction::Bidirectional).unwrap();
@@ -371,7 +371,7 @@ fn limits_as_high_as_can_be_written() {
 }
 
 #[test]
-fn an_application_that_never_reads() {
+fn flow_control_if_the_application_never_reads() {
     let mut attacker = Attacker::new(1);
     let window = TransportConfig::default().streams;
     let (mut total, data) = (0, [9; 1024]);
@@ -391,11 +391,11 @@ fn an_application_that_never_reads() {
     attacker.assert_open();
     assert!(attacker.victim().memory() < most());
     attacker.send(&[piece(stream(Direction::Unidirectional, 50), 0, &[1], false)]);
-    attacker.assert_closed(TransportErrorCode::FLOW_CONTROL_ERROR);
+    attacker.assert_closed(Violation::FlowControl);
 }
 
 #[test]
-fn an_application_that_reads_byte_by_byte() {
+fn flow_control_if_the_application_reads_byte_by_byte() {
     let mut attacker = Attacker::new(1);
     let id = stream(Direction::Unidirectional, 0);
     for offset in (0..200 * 1024u64).step_by(1024) {
@@ -413,7 +413,7 @@ fn an_application_that_reads_byte_by_byte() {
 }
 
 #[test]
-fn keys_updated_without_end() {
+fn key_update_without_end_is_bounded() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
     let mut updates = 0;
@@ -430,7 +430,7 @@ fn keys_updated_without_end() {
 }
 
 #[test]
-fn datagrams_that_nobody_can_open() {
+fn memory_of_packets_that_cannot_be_opened_is_bounded() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
     let id = attacker.victim().ids.local.iter().next().unwrap();
@@ -454,7 +454,7 @@ fn datagrams_that_nobody_can_open() {
 
 /// RFC 10069 s.2: nobody may use its frames unless both endpoints have declared initial_max_path_id, and we do not.
 #[test]
-fn frames_of_multipath_that_was_not_negotiated() {
+fn multipath_frames_without_negotiation_are_a_violation() {
     let payloads: [&[u8]; 9] = [
         &[0x3e, 0, 0, 0, 0, 0],
         &[0x3f, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -473,9 +473,9 @@ fn frames_of_multipath_that_was_not_negotiated() {
     for payload in payloads {
         let mut attacker = Attacker::new(1);
         attacker.send_raw(SpaceId::DATA, payload);
-        attacker.assert_closed(TransportErrorCode::FRAME_ENCODING_ERROR);
+        attacker.assert_closed(Violation::Frame(FrameErrorKind::UnknownType));
     }
     let mut attacker = Attacker::new(1);
     attacker.send(&[Frame::PathNewConnectionId(new)]);
-    attacker.assert_closed(TransportErrorCode::FRAME_ENCODING_ERROR);
+    attacker.assert_closed(Violation::Frame(FrameErrorKind::UnknownType));
 }

@@ -78,7 +78,7 @@ fn crypto(offset: u64, data: &[u8]) -> Frame<'_> {
 }
 
 #[test]
-fn a_first_flight_is_answered_in_proportion() {
+fn anti_amplification_of_a_first_flight() {
     let mut start = Start::new();
     let sent = start.client.poll_transmit(Timestamp::START, &mut start.buffer).unwrap();
     let mut first = start.buffer[..sent.size].to_vec();
@@ -93,7 +93,7 @@ fn a_first_flight_is_answered_in_proportion() {
 }
 
 #[test]
-fn initial_packets_of_pings_and_rubbish() {
+fn initial_packets_of_pings_and_garbage() {
     let mut start = Start::new();
     let before = start.server.memory();
     for number in 0..2000u32 {
@@ -110,7 +110,7 @@ fn initial_packets_of_pings_and_rubbish() {
 }
 
 #[test]
-fn initial_crypto_in_pieces_that_never_fit() {
+fn crypto_of_initial_packets_in_pieces_that_never_fit() {
     let mut start = Start::new();
     let before = start.server.memory();
     for offset in (1..60_000u64).step_by(2) {
@@ -124,7 +124,7 @@ fn initial_crypto_in_pieces_that_never_fit() {
 }
 
 #[test]
-fn initial_crypto_beyond_its_buffer_or_of_rubbish() {
+fn crypto_of_initial_packets_beyond_its_buffer_or_garbage() {
     for (offset, data) in [(1 << 40, &[1][..]), (0, &[0xff; 1000]), (0, &[0; 1000])] {
         let mut start = Start::new();
         let mut datagram = start.initial(&[crypto(offset, data)]);
@@ -143,7 +143,7 @@ fn initial_crypto_beyond_its_buffer_or_of_rubbish() {
 }
 
 #[test]
-fn a_hello_without_end_is_ended() {
+fn crypto_client_hello_without_end() {
     // A ClientHello of 16 MB, says its header.
     let mut start = Start::new();
     let mut offset = 0;

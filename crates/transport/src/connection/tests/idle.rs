@@ -8,7 +8,7 @@ fn places(connection: &Connection) -> usize {
 }
 
 #[test]
-fn what_a_handshake_took_goes_with_it() {
+fn memory_of_the_handshake_is_released() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     network.wait(Duration::from_secs(1));
@@ -19,7 +19,7 @@ fn what_a_handshake_took_goes_with_it() {
 }
 
 #[test]
-fn what_a_transfer_took_goes_when_nothing_is_in_flight_any_more() {
+fn memory_of_a_transfer_is_released_when_nothing_is_in_flight() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     send_one_way(&mut network, 1 << 20);
@@ -38,7 +38,7 @@ fn what_a_transfer_took_goes_when_nothing_is_in_flight_any_more() {
 }
 
 #[test]
-fn a_connection_in_use_keeps_its_memory() {
+fn memory_of_a_connection_in_use_is_kept() {
     let faults = Faults { delay: MS, ..Faults::none() };
     let mut network = Network::new(1, faults);
     network.connect();
@@ -54,7 +54,7 @@ fn a_connection_in_use_keeps_its_memory() {
 
 /// Of the bytes that an idle connection takes most are its own: whatever is for few of them is in a box.
 #[test]
-fn the_connection_itself_is_small() {
+fn memory_of_the_connection_itself_is_small() {
     // Without packet protection both kinds of keys have to fit.
     let most = if cfg!(feature = "null-crypto") { 3_160 } else { 3_040 };
     assert!(size_of::<Connection>() <= most, "{}", size_of::<Connection>());

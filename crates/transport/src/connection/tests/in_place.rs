@@ -46,7 +46,7 @@ impl Hook for Places {
 }
 
 #[test]
-fn bytes_of_calls_are_those_of_the_datagram() {
+fn calls_have_the_bytes_of_the_datagram() {
     let mut network = Network::new(1, Faults::none());
     let post = with_stamps(&mut network);
     network.connect();

@@ -29,7 +29,7 @@ fn connect(mut network: Network) -> (Duration, Vec<usize>) {
 }
 
 #[test]
-fn a_client_hello_of_two_datagrams_is_answered_in_one_flight() {
+fn handshake_client_hello_of_two_datagrams_is_answered_in_one_flight() {
     let (classic, one) = connect(network(CLASSIC, CLASSIC));
     assert_eq!(one.len(), 1, "{one:?}");
     // With the hybrid alone, at both ends: it is what they agree on.
@@ -41,7 +41,7 @@ fn a_client_hello_of_two_datagrams_is_answered_in_one_flight() {
 
 /// The key share of X25519 goes beside that of the hybrid.
 #[test]
-fn who_does_not_know_the_hybrid_needs_no_second_client_hello() {
+fn handshake_server_without_the_hybrid_needs_no_second_client_hello() {
     let (classic, _) = connect(network(CLASSIC, CLASSIC));
     let (server_without, two) = connect(network(HYBRID, CLASSIC));
     assert_eq!((server_without, two.len()), (classic, 2));
@@ -51,14 +51,14 @@ fn who_does_not_know_the_hybrid_needs_no_second_client_hello() {
 
 /// What would be missed if it were answered in one: a server that knows no group of which the client sent a share.
 #[test]
-fn a_group_without_a_key_share_takes_another_round_trip() {
+fn handshake_group_without_a_key_share_takes_another_round_trip() {
     let (classic, _) = connect(network(CLASSIC, CLASSIC));
     let (again, _) = connect(network(HYBRID, &[SECP256R1]));
     assert_eq!(again, classic * 2);
 }
 
 #[test]
-fn the_second_datagram_may_come_first() {
+fn handshake_second_datagram_may_come_first() {
     let (classic, _) = connect(network(CLASSIC, CLASSIC));
     let mut turned = network(HYBRID, HYBRID);
     let mut held: Option<Vec<u8>> = None;
@@ -78,7 +78,7 @@ fn the_second_datagram_may_come_first() {
 
 /// The part that was lost comes again by a probe timeout.
 #[test]
-fn either_datagram_may_be_lost() {
+fn handshake_either_datagram_may_be_lost() {
     for lost in [0, 1] {
         let mut network = network(HYBRID, HYBRID);
         let mut seen = 0;

@@ -47,7 +47,7 @@ fn count_sent(network: &mut Network, to_server: bool, long: bool) -> Arc<Mutex<u
 
 /// Both send, so either may be first; some packets get lost, others are late.
 #[test]
-fn keys_are_updated_before_they_wear_out() {
+fn key_update_before_the_confidentiality_limit() {
     let late = Duration::from_millis(2);
     let bad = Faults { loss: 0.05, duplication: 0.05, jitter: late, ..Faults::none() };
     // Each packet that overtakes another is acknowledged at once and has a small one follow, so hundreds go
@@ -71,7 +71,7 @@ fn keys_are_updated_before_they_wear_out() {
 
 /// One end alone has a limit, and sends much: it is the one that updates, the other follows.
 #[test]
-fn either_end_updates_its_keys() {
+fn key_update_by_either_end() {
     for limited_end in [Side::Client, Side::Server] {
         let (client_tls, server_tls) = configs();
         let transport = |side| {
@@ -111,7 +111,7 @@ fn either_end_updates_its_keys() {
 
 /// RFC 9001 s.6.5: three PTOs between two updates, where there is time.
 #[test]
-fn updates_are_not_hurried() {
+fn key_update_is_not_hurried() {
     let mut network = limited(5, Faults::none(), 2000, 1 << 20);
     network.connect();
     let mut last = None;
@@ -129,7 +129,7 @@ fn updates_are_not_hurried() {
 }
 
 #[test]
-fn a_hook_puts_an_update_off_and_no_more() {
+fn key_update_is_deferred_by_a_hook_within_bounds() {
     let mut network = limited(6, Faults::none(), FEW, SMALL);
     network.connect();
     let refuse = doing(|_, _, outputs| {
@@ -146,7 +146,7 @@ fn a_hook_puts_an_update_off_and_no_more() {
 
 /// The peer hears everything and acknowledges nothing.
 #[test]
-fn a_peer_that_acknowledges_nothing_ends_it() {
+fn key_update_without_acknowledgements_ends_the_connection() {
     let mut network = limited(7, Faults::none(), FEW, 8 << 20);
     network.connect();
     let start = network.client.spaces.data().numbers.next();
@@ -172,7 +172,7 @@ fn a_peer_that_acknowledges_nothing_ends_it() {
 }
 
 #[test]
-fn without_confirmation_keys_end() {
+fn key_update_without_confirmation_ends_the_connection() {
     let mut network = limited(8, Faults::none(), FEW, 8 << 20);
     // HANDSHAKE_DONE is not looked at.
     let ignore = doing(|_, _, outputs| {
@@ -196,7 +196,7 @@ fn without_confirmation_keys_end() {
 
 /// Keys of Initial packets are never updated.
 #[test]
-fn initial_keys_end_too() {
+fn keys_of_initial_packets_have_limits() {
     let mut network = limited(9, Faults { loss: 1.0, ..Faults::none() }, 4, SMALL);
     network.run_until(Duration::from_secs(100), |client, _| client.is_drained());
     let [client, _] = network.closed();
@@ -206,7 +206,7 @@ fn initial_keys_end_too() {
 
 /// An end with a limit of forgeries, at which packets are forged that look like its peer's, of every kind.
 #[test]
-fn forgeries_of_all_keys_count_together() {
+fn keys_integrity_limit_counts_all_keys_together() {
     let mut network = Network::with(10, Faults::none(), |config| {
         config.key_limits.forged_packets = 10;
     });

@@ -32,9 +32,10 @@ fn bbr_keeps_its_rate_when_timers_are_late() {
     }
 }
 
-/// On a busy machine more than three PTOs can go by between the application's close and the next look at the connection.
+/// On a busy machine more than three PTOs can go by between the application's close and the next look at the
+/// connection.
 #[test]
-fn who_comes_late_to_a_close_tells_the_peer_of_it() {
+fn close_with_a_late_timer_still_informs_the_peer() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let mut now = network.now();
@@ -51,15 +52,16 @@ fn who_comes_late_to_a_close_tells_the_peer_of_it() {
     let remote = network.client.remote_address();
     let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
     network.client.handle_datagram(now, arrival, &mut buffer[..sent.size]);
-    let expected = ConnectionError { application: true, code: 7, reason: "done".into() };
+    let expected =
+        ConnectionError { application: true, code: 7, reason: "done".into(), violation: None };
     let events: Vec<Event> = std::iter::from_fn(|| network.client.poll_event()).collect();
     assert!(events.contains(&Event::Closed(CloseReason::Peer(expected))), "{events:?}");
 }
 
-/// Who was late has perhaps not read what the peer sent meanwhile, and the peer, which had no CPU either, not what it was told: a
-/// packet of its is answered with the close, not with a stateless reset.
+/// Who was late has perhaps not read what the peer sent meanwhile, and the peer, which had no CPU either, not what it
+/// was told: a packet of its is answered with the close, not with a stateless reset.
 #[test]
-fn who_is_late_knows_a_closed_connection_for_longer() {
+fn close_with_a_late_timer_lasts_longer() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let mut now = network.now();
@@ -85,7 +87,7 @@ fn who_is_late_knows_a_closed_connection_for_longer() {
 
 /// Where nothing can be sent, a closed connection is forgotten all the same.
 #[test]
-fn who_cannot_tell_of_a_close_forgets_it() {
+fn close_that_cannot_be_sent_is_forgotten() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let now = network.now();

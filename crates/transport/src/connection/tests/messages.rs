@@ -44,7 +44,7 @@ fn attach(connection: &mut Connection, breaks: usize) -> (HookId, Arc<Mutex<Vec<
 }
 
 #[test]
-fn a_timer_of_its_own() {
+fn hook_timer_runs() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let (first, ticks) = attach(&mut network.client, usize::MAX);
@@ -62,7 +62,7 @@ fn a_timer_of_its_own() {
 
 /// Who looks on at its own beginning is not asked to stand in for it.
 #[test]
-fn a_hook_begins_where_it_is_attached() {
+fn hook_starts_when_it_is_attached() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let begin = AttachPoint::replace(Operation::InitOpaqueData);
@@ -86,7 +86,7 @@ fn a_hook_begins_where_it_is_attached() {
 }
 
 #[test]
-fn a_timer_is_no_sooner_than_it_may_be() {
+fn hook_timer_has_a_minimum() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let ticks = Arc::<Mutex<u32>>::default();
@@ -104,7 +104,7 @@ fn a_timer_is_no_sooner_than_it_may_be() {
 }
 
 #[test]
-fn messages_go_both_ways() {
+fn hook_messages_go_both_ways() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let (id, _) = attach(&mut network.client, usize::MAX);
@@ -134,7 +134,7 @@ fn messages_go_both_ways() {
 }
 
 #[test]
-fn a_window_is_set() {
+fn hook_sets_a_window() {
     for (algorithm, can) in
         [(Algorithm::NewReno, true), (Algorithm::Cubic, true), (Algorithm::Bbr, false)]
     {

@@ -12,7 +12,7 @@ fn address(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn a_nat_that_rebinds_is_followed() {
+fn migration_by_nat_rebinding_is_followed() {
     for new in ["198.51.100.1:5544", "203.0.113.7:4433"] {
         let mut network = Network::new(1, Faults::none());
         network.connect();
@@ -29,7 +29,7 @@ fn a_nat_that_rebinds_is_followed() {
 }
 
 #[test]
-fn a_nat_that_rebinds_all_the_time_with_loss() {
+fn migration_by_continuous_nat_rebinding_with_loss() {
     for seed in 0..15 {
         let faults = Faults { loss: 0.1, jitter: Duration::from_millis(30), ..Faults::none() };
         let mut network = Network::new(seed, faults);
@@ -46,7 +46,7 @@ fn a_nat_that_rebinds_all_the_time_with_loss() {
 }
 
 #[test]
-fn a_client_migrates_with_another_connection_id() {
+fn migration_uses_another_connection_id() {
     let mut network = Network::new(2, Faults::none());
     network.connect();
     let early = Network::new(2, Faults::none()).client.migrate(Timestamp::START, None);
@@ -77,7 +77,7 @@ fn a_client_migrates_with_another_connection_id() {
 }
 
 #[test]
-fn a_server_may_forbid_it_and_follows_nats_anyway() {
+fn migration_that_is_disabled_still_follows_nat_rebinding() {
     let mut network = Network::with(3, Faults::none(), |config| config.allow_migration = false);
     network.connect();
     let now = network.now();
@@ -89,7 +89,7 @@ fn a_server_may_forbid_it_and_follows_nats_anyway() {
 /// RFC 9000 s.9.3.1, s.9.3.2: nobody answers from the new address; what an attacker gets there is
 /// bounded, and the connection goes on where the peer is.
 #[test]
-fn a_copied_packet_moves_nothing_for_good() {
+fn migration_by_a_copied_packet_does_not_last() {
     let mut network = Network::new(4, Faults::none());
     network.connect();
     echo(&mut network, 20_000);
@@ -114,7 +114,7 @@ fn a_copied_packet_moves_nothing_for_good() {
 }
 
 #[test]
-fn a_client_goes_where_its_server_would_rather_be() {
+fn migration_to_the_preferred_address() {
     let preferred = "192.0.2.99:443";
     for reachable in [true, false] {
         let addresses = PreferredAddresses { ipv4: Some(preferred.parse().unwrap()), ipv6: None };
@@ -140,7 +140,7 @@ fn a_client_goes_where_its_server_would_rather_be() {
 
 /// RFC 9000 s.9.6.1: of the family that the client came over, written as its socket writes it.
 #[test]
-fn the_preferred_address_is_of_the_family_in_use() {
+fn migration_to_the_preferred_address_of_the_family_in_use() {
     let cases = [
         ("192.0.2.1:443", Some("192.0.2.99:4433")),
         ("[::ffff:192.0.2.1]:443", Some("[::ffff:192.0.2.99]:4433")),
@@ -167,7 +167,7 @@ fn the_preferred_address_is_of_the_family_in_use() {
 /// A packet comes from a new address and ends, by the PATH_RESPONSE in it, the path that it made: nobody is followed
 /// there, and what it asks there is not answered.
 #[test]
-fn a_path_that_ends_in_the_packet_that_made_it_is_not_followed() {
+fn migration_to_a_path_that_ends_in_its_first_packet() {
     let mut network = Network::new(11, Faults::none());
     network.connect();
     echo(&mut network, 20_000);
@@ -195,7 +195,7 @@ fn a_path_that_ends_in_the_packet_that_made_it_is_not_followed() {
 }
 
 #[test]
-fn strangers_make_no_paths() {
+fn migration_by_packets_without_keys_makes_no_paths() {
     let mut network = Network::new(6, Faults::none());
     network.connect();
     let now = network.now();
@@ -209,8 +209,8 @@ fn strangers_make_no_paths() {
     echo(&mut network, 1000);
 }
 
-/// A server that has taken two packets, of which the first came late from another address: that is a path, and none to go to. It has a PATH_RESPONSE to
-/// send there, and has to acknowledge at home. And what time it is.
+/// A server that has taken two packets, of which the first came late from another address: that is a path, and none
+/// to go to. It has a PATH_RESPONSE to send there, and has to acknowledge at home. And what time it is.
 fn with_an_answer_to_a_stranger() -> (Connection, SocketAddr, Timestamp) {
     let mut network = Network::new(7, Faults::none());
     network.connect();
@@ -256,10 +256,10 @@ fn sent_within(
     sent
 }
 
-/// An address that claims to be the peer's and has credit for less than a packet (RFC 9000 s.8.1) holds up nothing that is due elsewhere, and no
-/// timer runs without an end.
+/// An address that claims to be the peer's and has credit for less than a packet (RFC 9000 s.8.1) holds up nothing
+/// that is due elsewhere, and no timer runs without an end.
 #[test]
-fn credit_for_less_than_a_packet_holds_up_nothing() {
+fn anti_amplification_credit_below_a_packet_blocks_nothing() {
     for left in 0..100 {
         let (mut server, stranger, now) = with_an_answer_to_a_stranger();
         let path = server.paths.iter_mut().find(|path| path.remote() == stranger).unwrap();
@@ -272,9 +272,10 @@ fn credit_for_less_than_a_packet_holds_up_nothing() {
     }
 }
 
-/// Whatever else keeps an address that is validated from being sent to, here a hook, what is due at home goes there in its time.
+/// Whatever else keeps an address that is validated from being sent to, here a hook, what is due at home goes there
+/// in its time.
 #[test]
-fn a_path_that_sends_nothing_holds_up_nothing() {
+fn path_that_sends_nothing_blocks_nothing() {
     let (mut server, stranger, now) = with_an_answer_to_a_stranger();
     let elsewhere = server.paths.iter().find(|path| path.remote() == stranger).unwrap().key();
     let refuse = doing(move |_, call, outputs| {

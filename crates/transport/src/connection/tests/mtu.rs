@@ -10,7 +10,7 @@ fn largest(network: &Network, to_server: bool) -> usize {
 }
 
 #[test]
-fn a_handshake_and_a_small_exchange_send_no_probe() {
+fn mtu_small_exchange_sends_no_probe() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     for _ in 0..3 {
@@ -22,7 +22,7 @@ fn a_handshake_and_a_small_exchange_send_no_probe() {
 }
 
 #[test]
-fn who_has_much_to_send_sends_a_probe_and_loses_nothing() {
+fn mtu_probe_of_a_long_transfer_loses_nothing() {
     for size in [60_000, 100_000, 1_000_000] {
         let mut network = Network::new(1, Faults::none());
         network.connect();
@@ -36,7 +36,7 @@ fn who_has_much_to_send_sends_a_probe_and_loses_nothing() {
 }
 
 #[test]
-fn many_small_exchanges_are_much_together() {
+fn mtu_probe_after_many_small_exchanges() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let mut count = 0;
@@ -49,7 +49,7 @@ fn many_small_exchanges_are_much_together() {
 }
 
 #[test]
-fn who_sends_datagrams_hears_what_the_path_takes() {
+fn mtu_of_the_path_is_reported_to_senders_of_datagrams() {
     for too_large in [false, true] {
         let mut network = Network::new(1, Faults::none());
         network.connect();
@@ -64,7 +64,7 @@ fn who_sends_datagrams_hears_what_the_path_takes() {
 }
 
 #[test]
-fn a_path_that_is_moved_to_is_asked_anew() {
+fn mtu_is_probed_again_after_a_migration() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     echo(&mut network, 100_000);

@@ -17,7 +17,7 @@ fn network(seed: u64, faults: Faults) -> Network {
 }
 
 #[test]
-fn round_trips_are_those_of_tls() {
+fn null_crypto_round_trips_are_those_of_tls() {
     let (mut with, mut without) = (Network::new(1, Faults::none()), network(1, Faults::none()));
     let took = |network: &mut Network| {
         network.connect();
@@ -37,7 +37,7 @@ fn round_trips_are_those_of_tls() {
 }
 
 #[test]
-fn everything_arrives_over_bad_networks_without_protection() {
+fn null_crypto_loss_and_reordering_lose_no_data() {
     for seed in 0..cases(200) {
         let mut network = network(seed, Faults { rebind: None, ..Faults::by_chance(seed) });
         network.connect();
@@ -47,7 +47,7 @@ fn everything_arrives_over_bad_networks_without_protection() {
 }
 
 #[test]
-fn a_large_certificate_waits_for_the_address_to_be_validated() {
+fn null_crypto_large_certificate_waits_for_address_validation() {
     let took = |certificate| {
         let mut crypto = crypto();
         crypto.sizes.certificate = certificate;
@@ -62,7 +62,7 @@ fn a_large_certificate_waits_for_the_address_to_be_validated() {
 }
 
 #[test]
-fn a_large_hello_takes_two_datagrams() {
+fn null_crypto_large_client_hello_takes_two_datagrams() {
     let mut crypto = crypto();
     crypto.sizes.client_hello = 1_700;
     let config = InsecureNullConfig::new(crypto);
@@ -74,7 +74,7 @@ fn a_large_hello_takes_two_datagrams() {
 }
 
 #[test]
-fn no_protocol_in_common_is_said_with_the_alert() {
+fn null_crypto_no_common_alpn_is_an_alert() {
     let mut other = crypto();
     other.alpn_protocols = vec![b"another".to_vec()];
     let (client, server) = (InsecureNullConfig::new(crypto()), InsecureNullConfig::new(other));
@@ -89,7 +89,7 @@ fn no_protocol_in_common_is_said_with_the_alert() {
 }
 
 #[test]
-fn keys_that_are_none_are_updated_as_others_are() {
+fn null_crypto_key_update() {
     let mut network = network(1, Faults::none());
     network.connect();
     for updates in 1..=5 {
@@ -102,7 +102,7 @@ fn keys_that_are_none_are_updated_as_others_are() {
 }
 
 #[test]
-fn damaged_and_forged_packets_are_not_taken() {
+fn null_crypto_damaged_and_forged_packets_are_dropped() {
     let faults = Faults { corruption: 0.3, forged: 0.3, ..Faults::none() };
     let mut network = network(1, faults);
     network.connect();
@@ -111,7 +111,7 @@ fn damaged_and_forged_packets_are_not_taken() {
 }
 
 #[test]
-fn early_data_goes_with_a_session_and_under_the_same_promises() {
+fn null_crypto_early_data_needs_a_session_and_its_limits() {
     let mut server = crypto();
     server.early_data = true;
     let server = InsecureNullConfig::new(server);
@@ -139,7 +139,7 @@ fn early_data_goes_with_a_session_and_under_the_same_promises() {
 }
 
 #[test]
-fn a_configuration_with_tls_has_it_whatever_versions_it_names() {
+fn null_crypto_is_not_used_with_tls_versions() {
     let null = KnownVersion::NullCrypto;
     for versions in [vec![null], vec![null, KnownVersion::V1], vec![KnownVersion::V1, null]] {
         let mut network = Network::with(1, Faults::none(), |config| {
@@ -161,10 +161,10 @@ fn a_configuration_with_tls_has_it_whatever_versions_it_names() {
     assert!(matches!(made, Err(StartError::OtherVersion(KnownVersion::NullCrypto))));
 }
 
-/// Datagrams that are asked for together are those that come one by one, byte for byte, at whatever moment acknowledgements,
-/// losses, window updates and key updates fall; and with the long way of both ends as well.
+/// Datagrams that are asked for together are those that come one by one, byte for byte, at whatever moment
+/// acknowledgements, losses, window updates and key updates fall; and with the long way of both ends as well.
 #[test]
-fn datagrams_are_the_same_one_by_one_and_together() {
+fn null_crypto_batches_equal_single_datagrams() {
     let mut total = 0;
     for seed in 0..cases(60) {
         let outcome = |together, long| {
@@ -246,7 +246,7 @@ const CAME_TO: &str = "the run came to ";
 
 /// The other process's part of a test; without `EQUIC_NULL_RUN` it is an empty test.
 #[test]
-fn one_run() {
+fn null_crypto_one_run() {
     if let Ok(name) = std::env::var(RUN) {
         // The harness has begun a line.
         println!("\n{CAME_TO}{}", run(&name));
@@ -255,7 +255,7 @@ fn one_run() {
 
 fn elsewhere(name: &str) -> String {
     let this = std::env::current_exe().expect("a test has a path");
-    let test = "connection::tests::null::one_run";
+    let test = "connection::tests::null::null_crypto_one_run";
     let output = Command::new(this)
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(RUN, name)
@@ -270,7 +270,7 @@ fn elsewhere(name: &str) -> String {
 /// in memory, hash seeds, the clock or another source of chance. With TLS, whose bytes are the provider's,
 /// every size and time.
 #[test]
-fn the_same_seed_gives_the_same_bytes_in_another_process() {
+fn determinism_same_seed_gives_the_same_bytes_in_another_process() {
     for name in ["clean:1", "lossy:1", "lossy:2", "tls:1", "tls:2"] {
         let first = elsewhere(name);
         assert_eq!(first, elsewhere(name), "{name}");
@@ -283,7 +283,7 @@ fn the_same_seed_gives_the_same_bytes_in_another_process() {
 /// first is padded; the server's has a certificate of 2,400 bytes in three datagrams, as many as it may
 /// send; then come the client's Finished, the server's confirmation, and the first search for the MTU.
 #[test]
-fn the_first_datagrams_are_as_ever() {
+fn null_crypto_first_datagrams_are_unchanged() {
     let run = run("clean:1");
     let (_, shape) = run.split_once(", ").unwrap();
     let flights =

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use equic_wire::frame::FrameErrorKind;
 use equic_wire::{Reader, Writer};
+
+use super::handshake::violation;
 
 use super::*;
 use crate::operation::{
@@ -194,7 +197,7 @@ pub(super) fn queue(
 }
 
 #[test]
-fn every_operation_is_called_and_can_be_watched() {
+fn hook_can_watch_every_operation() {
     let calls = Calls::default();
     let faults = Faults { loss: 0.15, jitter: Duration::from_millis(40), ..Faults::none() };
     for (seed, faults) in [(1, Faults::none()), (2, faults)] {
@@ -282,7 +285,7 @@ fn challenge_and_retire(network: &mut Network) {
 }
 
 #[test]
-fn frames_that_only_hooks_know_get_there() {
+fn hook_frames_arrive() {
     let faults = Faults { loss: 0.2, ..Faults::none() };
     let mut network = Network::new(5, faults);
     let post = with_stamps(&mut network);
@@ -298,7 +301,7 @@ fn frames_that_only_hooks_know_get_there() {
 
 /// The hook writes the frame or does not: frames that it queues meanwhile are for another packet.
 #[test]
-fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
+fn hook_that_queues_frames_while_writing_is_bounded() {
     for writes in [true, false] {
         let mut network = Network::new(5, Faults::none());
         network.connect();
@@ -340,21 +343,18 @@ fn a_hook_that_queues_frames_while_it_writes_one_does_not_go_on_for_ever() {
 }
 
 #[test]
-fn an_unknown_frame_without_a_hook_ends_the_connection() {
+fn frame_of_an_unknown_type_is_a_violation() {
     let mut network = Network::new(5, Faults::none());
     let post = Arc::default();
     queue(&mut network, &post, 0..1);
     network.run_until(Duration::from_secs(60), |_, server| server.is_drained());
-    let code = TransportErrorCode::FRAME_ENCODING_ERROR.0.get();
     let closed = network.closed();
-    assert!(
-        matches!(&closed[1], Some(CloseReason::Local(error)) if error.code == code),
-        "{closed:?}"
-    );
+    let unknown = Violation::Frame(FrameErrorKind::UnknownType);
+    assert_eq!(violation(&network, 1), Some(unknown), "{closed:?}");
 }
 
 #[test]
-fn replaced_operations_are_replaced() {
+fn hook_replaces_operations() {
     // Acknowledgements wait for a hundred packets and 20 ms, and the sender does not mind.
     let acks = |policy: Option<&'static [u64]>| {
         // Packets come one by one, and nobody asks for fewer acknowledgements of them.
@@ -425,7 +425,7 @@ fn replaced_operations_are_replaced() {
 }
 
 #[test]
-fn the_schedule_of_streams_can_be_replaced() {
+fn hook_replaces_the_stream_schedule() {
     let mut network = Network::new(7, Faults::none());
     network.connect();
     let ids: Vec<StreamId> =
@@ -461,7 +461,7 @@ fn the_schedule_of_streams_can_be_replaced() {
 }
 
 #[test]
-fn a_hook_that_fails_is_taken_off() {
+fn hook_that_fails_is_detached() {
     let mut network = Network::new(8, Faults::none());
     let hook = doing(|_, _, _| Err(HookError("broken".into())));
     let failing =
@@ -481,7 +481,7 @@ fn a_hook_that_fails_is_taken_off() {
 /// One that watches and fails is off at once, however often it was to be called, and those around it are
 /// called, each as often as it wished.
 #[test]
-fn a_hook_that_fails_keeps_no_other_from_being_called() {
+fn hook_that_fails_does_not_affect_others() {
     struct Watcher(u8, Arc<Mutex<Vec<u8>>>);
 
     impl Watcher {
@@ -523,7 +523,7 @@ fn a_hook_that_fails_keeps_no_other_from_being_called() {
 
 /// Whatever a hook answers, and to whatever question, nothing panics and nothing goes on for ever.
 #[test]
-fn no_answer_breaks_a_connection_from_within() {
+fn hook_answers_keep_invariants() {
     let answers: [&'static [u64]; 4] = [&[0; 8], &[1; 8], &[u64::MAX; 8], &[1200; 8]];
     for operation in Operation::ALL {
         for words in answers {

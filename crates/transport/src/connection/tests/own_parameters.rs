@@ -42,7 +42,7 @@ fn parameter(number: u16, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn both_ends_write_parameters_and_hear_the_peers() {
+fn param_of_hooks_are_exchanged() {
     let (at_client, at_server) = (Heard::default(), Heard::default());
     let mut network = Network::new(1, Faults::none());
     let ours = [parameter(0x1234, b"client"), parameter(0x1236, b"")].concat();
@@ -64,7 +64,7 @@ fn both_ends_write_parameters_and_hear_the_peers() {
 
 /// Whatever a hook writes that is not its own costs it its place, and nothing of it is declared.
 #[test]
-fn what_is_not_its_own_is_refused() {
+fn param_of_another_owner_is_refused() {
     let known = vec![0x04, 1, 0];
     let standard = parameter(0x3e, b"")[..].to_vec();
     let reserved = parameter(31 * 10 + 27, b"");
@@ -85,7 +85,7 @@ fn what_is_not_its_own_is_refused() {
 
 /// After the first packet, and of a hook that another brought, nothing is asked for.
 #[test]
-fn it_is_too_late_once_the_peer_has_heard() {
+fn param_cannot_change_after_it_was_sent() {
     let heard = Heard::default();
     let mut network = Network::new(1, Faults::none());
     network.connect();
@@ -107,7 +107,7 @@ fn it_is_too_late_once_the_peer_has_heard() {
 
 /// A client that could send early data still connects, and what it writes before the handshake arrives once.
 #[test]
-fn a_session_of_tls_that_is_begun_anew_still_connects() {
+fn param_survives_a_restart_of_tls() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let heard = Heard::default();

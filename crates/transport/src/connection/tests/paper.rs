@@ -55,7 +55,7 @@ fn write_own_frames(connection: &mut Connection, asked: &Arc<Mutex<BTreeSet<&'st
 
 /// A connection asks whoever replaces one of them, and goes on as ever when that leaves it to the default.
 #[test]
-fn the_papers_operations_are_called_and_can_be_replaced() {
+fn hook_operations_of_the_paper_can_be_replaced() {
     let asked: Arc<Mutex<BTreeSet<&str>>> = Arc::default();
     let post: Arc<Mutex<Post>> = Arc::default();
     let mut network = Network::new(11, Faults { loss: 0.1, ..Faults::none() });

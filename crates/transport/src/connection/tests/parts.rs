@@ -1,10 +1,10 @@
-//! The table of a connection's parts in `docs/transport.md` says what is there.
+//! The table of a connection's parts in `connection/README.md` names its fields and files.
 
 use std::path::{Path, PathBuf};
 
 /// Rows of the table, by cells.
 fn rows() -> Vec<Vec<String>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/transport.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/connection/README.md");
     let text = std::fs::read_to_string(file).unwrap();
     let table = text.lines().skip_while(|line| !line.starts_with("| field | part |")).skip(2);
     let table = table.take_while(|line| line.starts_with('|'));
@@ -33,7 +33,7 @@ fn is_tested(path: &Path) -> bool {
 }
 
 #[test]
-fn every_field_is_in_one_row() {
+fn parts_list_every_field_once() {
     let source = include_str!("../mod.rs");
     let fields = source.split_once("\npub struct Connection {\n").unwrap().1;
     let fields = fields.split_once("\n}").unwrap().0.lines().map(str::trim);
@@ -49,11 +49,11 @@ fn every_field_is_in_one_row() {
     fields.sort();
     named.sort();
     assert!(fields.len() > 20, "{fields:?}");
-    assert_eq!(named, fields, "fields of `Connection`, and those in docs/transport.md");
+    assert_eq!(named, fields, "fields of `Connection`, and those in src/connection/README.md");
 }
 
 #[test]
-fn files_of_the_table_are_there() {
+fn parts_name_existing_files() {
     for row in rows() {
         let [_, part, _, changes, tests] = &row[..] else { panic!("not five cells: {row:?}") };
         let names = |cell| quoted(cell).into_iter().filter(|name| name.contains(['.', '/']));
@@ -98,7 +98,7 @@ fn texts(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn fields_of_parts_are_private() {
+fn parts_keep_their_fields_private() {
     let mut seen = 0;
     for row in rows() {
         let names = quoted(&row[1]);

@@ -66,7 +66,7 @@ fn forged(datagram: &[u8], rng: &mut StdRng) -> Vec<u8> {
 
 /// Of datagrams that come one after the other those whose data fits into a page that is there are not copied.
 #[test]
-fn data_is_decrypted_to_where_it_is_read() {
+fn in_place_decryption_into_the_stream_buffer() {
     let mut ends = Ends::new(1);
     let id = ends.client.open(Direction::Unidirectional).unwrap();
     let data: Vec<u8> = (0..60_000).map(byte).collect();
@@ -89,10 +89,10 @@ fn data_is_decrypted_to_where_it_is_read() {
     assert!(read == data);
 }
 
-/// What does not open, what came before and what is of another stream leaves what waits to be read as it is, in whatever order it comes,
-/// and takes no memory.
+/// What does not open, what came before and what is of another stream leaves what waits to be read as it is, in
+/// whatever order it comes, and takes no memory.
 #[test]
-fn nothing_else_touches_what_waits() {
+fn in_place_decryption_leaves_waiting_data_unchanged() {
     let (mut placed, mut forgeries) = (0, 0);
     for seed in 0..cases(40) {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -154,7 +154,8 @@ fn nothing_else_touches_what_waits() {
     assert!(placed > 20 && forgeries > 20, "{placed} {forgeries}");
 }
 
-/// Reads some of one of the streams, with its memory or without; what was taken with it is looked at and given back later.
+/// Reads some of one of the streams, with its memory or without; what was taken with it is looked at and given back
+/// later.
 fn read_some(
     server: &mut Connection,
     rng: &mut StdRng,
@@ -189,7 +190,7 @@ fn read_some(
 
 /// Whoever forges packets makes a connection keep no memory.
 #[test]
-fn what_does_not_open_takes_no_memory() {
+fn in_place_decryption_that_fails_takes_no_memory() {
     let mut ends = Ends::new(1);
     let id = ends.client.open(Direction::Unidirectional).unwrap();
     ends.client.write(id, &[7; 20_000]).unwrap();

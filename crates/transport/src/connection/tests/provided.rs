@@ -82,7 +82,7 @@ fn connected() -> Network {
 }
 
 #[test]
-fn a_hook_calls_what_another_defines() {
+fn hook_calls_another_hook() {
     let mut network = connected();
     let client = &mut network.client;
     assert_eq!(asks(client, "sum", 100), (None, 0), "nobody has it");
@@ -98,7 +98,7 @@ fn a_hook_calls_what_another_defines() {
 }
 
 #[test]
-fn calls_end() {
+fn hook_calls_have_a_depth_limit() {
     // In a circle: who runs is not called.
     let mut network = connected();
     let client = &mut network.client;
@@ -117,7 +117,7 @@ fn calls_end() {
 }
 
 #[test]
-fn who_fails_in_a_call_is_taken_off_alone() {
+fn hook_that_fails_in_a_call_is_detached_alone() {
     let mut network = connected();
     let client = &mut network.client;
     let caller = attach(client, sums("caller", Some("broken")));
@@ -138,7 +138,7 @@ fn who_fails_in_a_call_is_taken_off_alone() {
 
 /// A hook that panics takes all hooks along, those among them that it might have called.
 #[test]
-fn after_a_panic_nobody_is_left_to_be_called() {
+fn hook_panic_detaches_all_hooks() {
     let mut network = connected();
     let client = &mut network.client;
     attach(client, sums("sum", None));
@@ -156,7 +156,7 @@ fn after_a_panic_nobody_is_left_to_be_called() {
 
 /// A peer's plugin does not get at the application's own, nor these at a peer's.
 #[test]
-fn hooks_that_were_brought_are_apart() {
+fn hook_of_another_hook_is_isolated() {
     let mut network = connected();
     let client = &mut network.client;
     let (id, _) = brings(client, |host, _| {

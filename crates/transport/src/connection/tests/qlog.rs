@@ -195,7 +195,7 @@ fn check(network: &Network, logs: &[(Shared, Shared); 2]) -> [Vec<Value>; 2] {
 }
 
 #[test]
-fn logs_of_bad_networks_are_valid_and_agree_with_the_counters() {
+fn qlog_of_bad_networks_is_valid_and_agrees_with_the_counters() {
     let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
         Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
         Err(_) => (0..12).collect(),
@@ -220,7 +220,7 @@ fn logs_of_bad_networks_are_valid_and_agree_with_the_counters() {
 
 /// Whoever watches changes nothing.
 #[test]
-fn a_log_has_no_influence() {
+fn qlog_does_not_change_the_run() {
     let (mut network, _) = logged(3, Faults::by_chance(3), Algorithm::Cubic);
     let mut silent = Network::new(3, Faults::by_chance(3));
     for network in [&mut network, &mut silent] {
@@ -232,7 +232,7 @@ fn a_log_has_no_influence() {
 
 /// Every event that there is happens.
 #[test]
-fn all_events() {
+fn qlog_has_all_events() {
     let faults = Faults { rate: Some(1_000_000), loss: 0.01, ..Faults::none() };
     let (mut network, logs) = logged(2, faults, Algorithm::NewReno);
     network.connect();
@@ -318,7 +318,7 @@ fn all_events() {
 
 /// Old, new: each part of a stream goes from state to state without a gap.
 #[test]
-fn streams_go_from_state_to_state() {
+fn qlog_stream_states() {
     let (mut network, logs) = logged(1, Faults::none(), Algorithm::Cubic);
     network.connect();
     echo(&mut network, 10_000);
@@ -358,7 +358,7 @@ fn text(shared: &Shared) -> String {
 
 /// A Retry packet has no number and no frames, and is a packet all the same; its token is not told.
 #[test]
-fn a_retry_is_logged() {
+fn qlog_retry() {
     let mut network = Network::new(1, Faults::none());
     with_retry(&mut network, true);
     let logs = log_both(&mut network);
@@ -384,7 +384,7 @@ fn list(versions: &[Version]) -> Value {
 }
 
 #[test]
-fn a_version_negotiation_packet_is_logged() {
+fn qlog_version_negotiation() {
     const OFFER: &[Version] = &[Version(0x1a2a_3a4a), Version::V1];
     let mut network = speaking(1, Faults::none(), &[V2, V1], None, &[V1]);
     no_version_2(&mut network, OFFER);
@@ -405,7 +405,7 @@ fn a_version_negotiation_packet_is_logged() {
 }
 
 #[test]
-fn no_version_in_common_is_logged() {
+fn qlog_no_common_version() {
     let mut network = speaking(1, Faults::none(), &[V2], None, &[V1]);
     no_version_2(&mut network, &[Version::V1]);
     let client = Shared::default();
@@ -419,7 +419,7 @@ fn no_version_in_common_is_logged() {
 
 /// Both ends tell in which version they go on (RFC 9368 s.2.3).
 #[test]
-fn an_upgrade_to_version_2_is_logged() {
+fn qlog_upgrade_to_version_2() {
     let mut network = speaking(1, Faults::none(), &[V2, V1], Some(V1), &[V2, V1]);
     let logs = log_both(&mut network);
     network.connect();
@@ -435,7 +435,7 @@ fn an_upgrade_to_version_2_is_logged() {
 
 /// All of it but the stateless reset token, with which anybody could end the connection.
 #[test]
-fn a_preferred_address_is_logged() {
+fn qlog_preferred_address() {
     let addresses = PreferredAddresses {
         ipv4: Some("192.0.2.99:443".parse().unwrap()),
         ipv6: Some("[2001:db8::99]:4433".parse().unwrap()),

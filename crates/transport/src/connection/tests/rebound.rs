@@ -19,7 +19,7 @@ fn rebound_at(time: Duration) -> Network {
 
 /// In the last round trip, from the moment on at which the client has the server's first flight.
 #[test]
-fn handshake_completes_after_a_nat_has_rebound_in_its_last_round_trip() {
+fn handshake_completes_after_a_nat_rebinding_in_its_last_round_trip() {
     for time in 20..=60 {
         let mut network = rebound_at(MS * time);
         let before = network.now();
@@ -54,7 +54,7 @@ fn handshake_stays_at_the_address_of_its_first_packet() {
 /// RFC 9002 s.6.2.4: a server that has the client's Finished discards Handshake packets, so that a probe of these alone
 /// would tell it nothing.
 #[test]
-fn probe_of_the_handshake_takes_application_data_along() {
+fn pto_probe_of_the_handshake_takes_application_data_along() {
     let mut network = Network::new(1, Faults { delay: DELAY, ..Faults::none() });
     network.run_until(Duration::from_secs(1), |client, _| client.is_connected());
     let client = &mut network.client;
@@ -83,7 +83,7 @@ fn probe_of_the_handshake_takes_application_data_along() {
 
 /// The server's handshake may be incomplete for want of what it has sent in the other space.
 #[test]
-fn probe_of_a_server_repeats_initial_and_handshake_together() {
+fn pto_probe_of_a_server_repeats_initial_and_handshake_together() {
     let mut network = Network::new(1, Faults::none());
     network.deliver_only_first_client_datagram();
     network.run_until(Duration::from_secs(5), |_, server| server.stats().packets_received > 0);

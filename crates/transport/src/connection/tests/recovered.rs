@@ -22,7 +22,7 @@ fn message(number: u64, payload: &[u8]) -> Vec<u8> {
 /// A DATAGRAM frame counts once, whether its packet comes after all or not; stream data is there; what closes the
 /// connection, or acknowledges, is passed over.
 #[test]
-fn what_a_hook_recovers_counts_once() {
+fn hook_recovered_packet_counts_once() {
     // The first packet that the server sends is the one with the datagram, not a probe of the datagram size.
     let mut network = Network::with(1, Faults::none(), |config| config.mtu_discovery = false);
     network.connect();
@@ -59,7 +59,7 @@ fn what_a_hook_recovers_counts_once() {
 
 /// What the peer cannot have sent ends the hook, and not the connection.
 #[test]
-fn nonsense_ends_the_hook() {
+fn hook_recovered_garbage_detaches_the_hook() {
     let nonsense: [&[u8]; 4] = [
         // No frame at all; one that is cut short.
         &[],

@@ -61,7 +61,7 @@ pub(super) fn brings(
 const WINDOW: Operation = Operation::CongestionWindow;
 
 #[test]
-fn a_hook_brings_another_and_takes_it_off() {
+fn hook_attaches_and_detaches_another() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let brought = Arc::new(Mutex::new(None));
@@ -85,7 +85,7 @@ fn a_hook_brings_another_and_takes_it_off() {
 }
 
 #[test]
-fn a_hook_is_told_when_one_that_it_brought_fails() {
+fn hook_is_notified_when_one_that_it_attached_fails() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let (id, news) = brings(&mut network.client, |host, _| {
@@ -111,7 +111,7 @@ fn a_hook_is_told_when_one_that_it_brought_fails() {
 }
 
 #[test]
-fn no_more_requests_than_there_may_be() {
+fn hook_requests_are_bounded() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let (id, news) = brings(&mut network.client, |host, _| {
@@ -129,7 +129,7 @@ fn no_more_requests_than_there_may_be() {
 }
 
 #[test]
-fn a_hook_takes_off_none_but_its_own() {
+fn hook_detaches_only_its_own() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let victim = network.client.attach(always(&[2_400]), &[AttachPoint::replace(WINDOW)]).unwrap();
@@ -139,7 +139,7 @@ fn a_hook_takes_off_none_but_its_own() {
 }
 
 #[test]
-fn a_hook_ends_the_connection() {
+fn hook_closes_the_connection() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let code = TransportErrorCode(VarInt::from_u32(0x2f50));
@@ -175,7 +175,7 @@ impl Hook for Reads {
 }
 
 #[test]
-fn parameters_of_extensions_reach_both_ends() {
+fn param_of_extensions_reach_both_ends() {
     let extra = [(0x2f50, b"one".to_vec()), (0x2f50, b"two".to_vec()), (0x04, vec![0])];
     let mut network = Network::with(1, Faults::none(), |config| {
         config.extra_parameters = extra.to_vec();
@@ -195,7 +195,7 @@ fn parameters_of_extensions_reach_both_ends() {
 }
 
 #[test]
-fn a_hook_sees_whether_the_application_waits() {
+fn hook_sees_whether_the_application_waits() {
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -231,7 +231,7 @@ fn arrival(ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static) -> (Ne
 }
 
 #[test]
-fn stream_data_is_held_back_for_a_second_at_most() {
+fn hook_holds_stream_data_back_for_a_second_at_most() {
     let (_, usual) = arrival(|_, _| {});
     let (_, held) = arrival(|host, _| {
         host.hold_streams(Some(host.now() + Duration::from_millis(300))).unwrap();

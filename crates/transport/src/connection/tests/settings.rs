@@ -107,7 +107,7 @@ fn accepted(rng: &mut StdRng) -> (TransportConfig, usize) {
 
 /// The first number is the seed, `EQUIC_SEED` runs it alone.
 #[test]
-fn settings_that_are_accepted_transfer_a_megabyte() {
+fn config_of_every_accepted_value_transfers_a_megabyte() {
     let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
         Ok(seed) => vec![seed.parse().expect("EQUIC_SEED is a number")],
         Err(_) => (0..cases(if OPTIMIZED { 400 } else { 60 })).collect(),
@@ -152,7 +152,7 @@ fn settings_that_are_accepted_transfer_a_megabyte() {
 
 /// Every setting at the end of its range that leaves the least.
 #[test]
-fn settings_at_their_lowest_values_transfer_a_megabyte() {
+fn config_of_the_lowest_values_transfers_a_megabyte() {
     let lowest = |config: &mut TransportConfig| {
         let streams = &mut config.streams;
         for bytes in [
@@ -180,7 +180,7 @@ fn settings_at_their_lowest_values_transfer_a_megabyte() {
 }
 
 #[test]
-fn settings_of_the_largest_datagrams_transfer_a_megabyte() {
+fn config_of_the_largest_datagrams_transfers_a_megabyte() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let mut network = Network::with(1, Faults { mtu: 65_527, ..Faults::none() }, |config| {
             (config.max_mtu, config.initial_mtu) = (65_527, 65_527);

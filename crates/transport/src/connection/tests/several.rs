@@ -7,7 +7,7 @@ use crate::operation::{AttachPoint, Decision, HookError, Operation};
 
 /// A hook that answers what the default would, in the place of all operations that offer that, changes nothing.
 #[test]
-fn the_answer_of_the_default_changes_nothing() {
+fn hook_that_answers_the_default_changes_nothing() {
     let run = |refined: bool| {
         let mut network = Network::new(3, Faults::none());
         let offers = Operation::ALL.iter().filter(|one| one.offers_default());
@@ -26,7 +26,7 @@ fn the_answer_of_the_default_changes_nothing() {
 }
 
 #[test]
-fn the_last_that_was_attached_answers_and_those_before_it_when_it_does_not() {
+fn hook_attached_last_answers_first() {
     const SIZE: Operation = Operation::DatagramSize;
     let mut network = Network::new(1, Faults::none());
     network.connect();
@@ -60,7 +60,7 @@ fn the_last_that_was_attached_answers_and_those_before_it_when_it_does_not() {
 
 /// One that fails in the middle of a chain leaves the others as they are.
 #[test]
-fn one_that_fails_leaves_the_others() {
+fn hook_that_fails_leaves_the_others() {
     const WINDOW: Operation = Operation::CongestionWindow;
     let mut network = Network::new(1, Faults::none());
     network.connect();

@@ -1,5 +1,5 @@
-//! There are short ways for what most packets are. They come to the same as the long ones, which a connection takes when
-//! a hook is attached to an operation that the short ways pass over.
+//! There are short ways for what most packets are. They come to the same as the long ones, which a connection takes
+//! when a hook is attached to an operation that the short ways pass over.
 
 use super::*;
 use crate::operation::{AttachPoint, Hook, Operation};
@@ -43,7 +43,7 @@ fn run(seed: u64, hooked: bool) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
 }
 
 #[test]
-fn both_ways_come_to_the_same_on_bad_networks() {
+fn fast_path_equals_slow_path_on_bad_networks() {
     for seed in 0..cases(60) {
         assert_eq!(run(seed, false), run(seed, true), "seed {seed}");
     }
@@ -51,7 +51,7 @@ fn both_ways_come_to_the_same_on_bad_networks() {
 
 /// What breaks a rule ends the connection in the same way, whichever of a packet's frames it is.
 #[test]
-fn what_is_wrong_with_a_frame_is_found_as_on_the_long_way() {
+fn fast_path_finds_the_same_frame_errors() {
     // In this order: STREAM frames with offset and length.
     let good: &[u8] = &[0x0e, 0x02, 0x00, 0x02, b'o', b'k'];
     let again: &[u8] = &[0x0e, 0x02, 0x01, 0x02, b'k', b'!'];
@@ -100,7 +100,7 @@ fn what_is_wrong_with_a_frame_is_found_as_on_the_long_way() {
 
 /// What is due beside stream data goes first, even if it became due after the datagram that more are asked for behind.
 #[test]
-fn nothing_goes_together_before_an_acknowledgement_that_became_due() {
+fn fast_path_sends_a_due_acknowledgement_first() {
     let outcome = |comes: bool| {
         let mut network = Network::new(5, Faults::none());
         network.connect();
@@ -127,8 +127,9 @@ fn nothing_goes_together_before_an_acknowledgement_that_became_due() {
     assert_eq!(outcome(true), (0, 1));
 }
 
-/// What a server has of a client's datagrams, which it gets one by one or as one message of the system: a spoiled one and one of
-/// another connection are among them, and the last is shorter. Of the answers the sizes: keys are others each time.
+/// What a server has of a client's datagrams, which it gets one by one or as one message of the system: a spoiled one
+/// and one of another connection are among them, and the last is shorter. Of the answers the sizes: keys are others
+/// each time.
 fn taken(several: bool, hooked: bool) -> (Stats, Vec<Event>, Vec<usize>) {
     let mut network = Network::new(3, Faults::none());
     network.connect();
@@ -169,7 +170,7 @@ fn taken(several: bool, hooked: bool) -> (Stats, Vec<Event>, Vec<usize>) {
 }
 
 #[test]
-fn datagrams_of_one_message_are_taken_as_one_by_one() {
+fn fast_path_takes_batches_like_single_datagrams() {
     for hooked in [false, true] {
         let one_by_one = taken(false, hooked);
         let Stats { datagrams_received, packets_dropped, .. } = one_by_one.0;
@@ -181,7 +182,7 @@ fn datagrams_of_one_message_are_taken_as_one_by_one() {
 
 /// Whatever the caller takes for the size of a datagram.
 #[test]
-fn sizes_that_cannot_be_are_no_panic() {
+fn fast_path_survives_impossible_sizes() {
     for segment in [0, 1, 21, 1200, usize::MAX] {
         let mut network = Network::new(3, Faults::none());
         network.connect();

@@ -60,7 +60,7 @@ fn current_id(forger: &Forger) -> Vec<u8> {
 
 /// Whoever sees both networks would link them by the ID.
 #[test]
-fn spare_id_is_needed_to_answer_a_peer_that_uses_another_id() {
+fn cid_spare_is_needed_to_answer_a_peer_that_uses_another_id() {
     for moves in [false, true] {
         let mut forger = without_spares();
         use_another_id(&mut forger);
@@ -88,7 +88,7 @@ fn spare_id_is_needed_to_answer_a_peer_that_uses_another_id() {
 
 /// A NAT has changed the address of a peer that does not know: the server has to go on with the ID.
 #[test]
-fn spare_id_is_not_needed_to_follow_a_nat() {
+fn cid_spare_is_not_needed_for_nat_rebinding() {
     let mut forger = without_spares();
     let current = current_id(&forger);
     let large = [PING, &[0; 1150]].concat();
@@ -103,7 +103,7 @@ fn spare_id_is_not_needed_to_follow_a_nat() {
 
 /// RFC 9000 s.9.5 lets the server keep the ID "while still sending from the same local address".
 #[test]
-fn spare_id_is_needed_to_send_from_another_address_of_the_server() {
+fn cid_spare_is_needed_to_send_from_another_address_of_the_server() {
     let mut forger = without_spares();
     let sent = exchange(&mut forger, OTHER, &[probe(), PING.to_vec()].concat());
     assert!(sent.iter().all(|(to, _)| *to == address(HOME)), "{sent:?}");
@@ -112,7 +112,7 @@ fn spare_id_is_needed_to_send_from_another_address_of_the_server() {
 
 /// Such a peer is recognised by other means, which link its addresses anyway.
 #[test]
-fn spare_id_is_not_needed_for_a_peer_without_ids() {
+fn cid_spare_is_not_needed_for_a_peer_without_ids() {
     let mut forger = without_spares();
     forger.server.ids.remote = RemoteIds::new(ConnectionId::EMPTY, 4);
     use_another_id(&mut forger);
@@ -122,7 +122,7 @@ fn spare_id_is_not_needed_for_a_peer_without_ids() {
 
 /// With spare IDs, each path has its own, whatever ID the peer uses.
 #[test]
-fn spare_id_is_used_where_there_is_one() {
+fn cid_spare_is_used_if_there_is_one() {
     for other in [false, true] {
         let mut forger = Forger::new();
         let current = current_id(&forger);
@@ -138,7 +138,7 @@ fn spare_id_is_used_where_there_is_one() {
 /// The peer retires the ID of a path that is being probed, and gives none in its place: the one that is left
 /// is the current path's.
 #[test]
-fn spare_id_that_is_retired_leaves_the_probed_path_without_one() {
+fn cid_spare_that_is_retired_leaves_the_probed_path_without_one() {
     let mut forger = Forger::new();
     use_another_id(&mut forger);
     exchange(&mut forger, OWN, &probe());

@@ -1,5 +1,5 @@
-//! The last validated address: where a server counts a connection. Packets may come from any address, because anybody can
-//! write any address into one; what is sent to an address is received only by the host that has it.
+//! The last validated address: where a server counts a connection. Packets may come from any address, because anybody
+//! can write any address into one; what is sent to an address is received only by the host that has it.
 
 use super::*;
 use crate::crypto::testing::configs;
@@ -17,7 +17,8 @@ pub(super) fn victim(host: u8) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, host], 4433))
 }
 
-/// A server, and a client that can write any source address into its packets, but receives only what is sent to its own.
+/// A server, and a client that can write any source address into its packets, but receives only what is sent to its
+/// own.
 pub(super) struct Forger {
     pub client: Connection,
     pub server: Connection,
@@ -118,10 +119,10 @@ fn stays_at_home(server: &Connection) {
     assert_eq!(server.validated_address(), Some(address(HOME)));
 }
 
-/// RFC 9000 s.9.3.2: one packet that seems to come from elsewhere, and then nothing. Neither the new address nor the old
-/// one answers.
+/// RFC 9000 s.9.3.2: one packet that seems to come from elsewhere, and then nothing. Neither the new address nor the
+/// old one answers.
 #[test]
-fn validated_address_stays_after_one_forged_packet_and_silence() {
+fn migration_is_reverted_after_one_forged_packet_and_silence() {
     let mut forger = Forger::new();
     forger.forge(victim(1), PING);
     assert_eq!(forger.server.remote_address(), victim(1), "RFC 9000 s.9.3");
@@ -144,7 +145,7 @@ fn validated_address_stays_after_one_forged_packet_and_silence() {
 }
 
 #[test]
-fn validated_address_stays_while_forged_packets_go_on() {
+fn migration_is_reverted_while_forged_packets_go_on() {
     for (victims, pause) in [(1, 100), (1, 1000), (1, 4000), (2, 700), (50, 50), (200, 1100)] {
         let mut forger = Forger::new();
         for turn in 0..200_u32 {
@@ -165,7 +166,7 @@ fn validated_address_stays_while_forged_packets_go_on() {
 
 /// The client is heard of at home in between, and answers there.
 #[test]
-fn validated_address_stays_for_a_client_that_is_there_and_forges() {
+fn migration_is_reverted_for_a_client_that_is_there_and_forges() {
     let mut forger = Forger::new();
     for turn in 0..100 {
         forger.forge(victim(turn % 3), PING);
@@ -177,7 +178,7 @@ fn validated_address_stays_for_a_client_that_is_there_and_forges() {
 
 /// RFC 9000 s.9.1: PATH_CHALLENGE, PATH_RESPONSE, NEW_CONNECTION_ID and PADDING move nobody.
 #[test]
-fn probing_packets_from_a_forged_address_move_nothing() {
+fn migration_is_not_caused_by_probing_packets() {
     let mut forger = Forger::new();
     let challenge = [&[0x1a][..], &[7; 8], &[0; 1150]].concat();
     let response = [&[0x1b][..], &[7; 8]].concat();
@@ -191,7 +192,7 @@ fn probing_packets_from_a_forged_address_move_nothing() {
 
 /// The answer to the challenge is what counts, and nothing before.
 #[test]
-fn validated_address_follows_a_client_that_answers() {
+fn migration_follows_a_client_that_answers() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
     // A NAT has rebound: the client does not know its address.
@@ -214,7 +215,7 @@ fn validated_address_follows_a_client_that_answers() {
 
 /// A client of two addresses that changes between them all the time is at one of them, and nowhere else.
 #[test]
-fn validated_address_is_one_of_a_client_that_flips() {
+fn migration_of_a_client_that_alternates_is_validated_once() {
     let mut forger = Forger::new();
     let both = [address(HOME), address("203.0.113.200:7")];
     forger.own = both.to_vec();
@@ -235,7 +236,7 @@ fn validated_address_is_one_of_a_client_that_flips() {
 
 /// The validation of one address fails while that of the next one runs, and the other way round.
 #[test]
-fn a_validation_that_fails_leaves_another_one_alone() {
+fn path_validation_that_fails_leaves_others_running() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
     forger.forge(victim(1), PING);
@@ -250,9 +251,10 @@ fn a_validation_that_fails_leaves_another_one_alone() {
     assert_eq!((forger.server.remote_address(), forger.validated()), (new, Some(new)));
 }
 
-/// RFC 9000 s.9.3.3: somebody copies a client's packets and sends them from an address of its own, where it does not answer.
+/// RFC 9000 s.9.3.3: somebody copies a client's packets and sends them from an address of its own, where it does not
+/// answer.
 #[test]
-fn a_copied_packet_from_another_address_does_not_move_the_count() {
+fn anti_amplification_count_is_not_moved_by_a_copied_packet() {
     let mut forger = Forger::new();
     for turn in 0..20 {
         forger.client.ping();
@@ -274,7 +276,7 @@ fn a_copied_packet_from_another_address_does_not_move_the_count() {
 
 /// RFC 9000 s.9: before the handshake is confirmed, packets from another address are nothing at all.
 #[test]
-fn handshake_packets_from_another_address_prove_nothing() {
+fn path_validation_is_not_proved_by_handshake_packets_from_elsewhere() {
     let (client, server) = configs();
     let transport = Arc::<TransportConfig>::default();
     let client = ClientConfig { tls: client, transport: transport.clone() };
@@ -291,7 +293,7 @@ fn handshake_packets_from_another_address_prove_nothing() {
 
 /// RFC 10069: a path is opened from a forged address, and the path that is validated is abandoned there.
 #[test]
-fn a_path_opened_from_a_forged_address_ends_the_connection_if_it_is_the_only_one() {
+fn multipath_path_from_a_forged_address_ends_the_connection_if_it_is_the_only_one() {
     let mut forger = Forger::with(|config| config.max_paths = 4);
     let id = forger.client.open_path(forger.now, None, address(SERVER)).expect("there are IDs");
     let mut payload = vec![0; 64];
@@ -317,7 +319,7 @@ fn a_path_opened_from_a_forged_address_ends_the_connection_if_it_is_the_only_one
 
 /// With two paths, of which both are validated, a forged packet on one of them moves neither.
 #[test]
-fn with_several_paths_each_returns_to_its_own_validated_address() {
+fn multipath_paths_return_to_their_own_validated_address() {
     let mut forger = Forger::with(|config| config.max_paths = 4);
     let id = forger.client.open_path(forger.now, None, address(SERVER)).expect("there are IDs");
     forger.client_sends();

@@ -6,7 +6,7 @@ use equic_wire::packet::{LongInvariant, VersionNegotiation};
 use equic_wire::params::TransportParameters;
 use equic_wire::{Version, Writer};
 
-use super::handshake::{LIMIT, bad, code, seeds};
+use super::handshake::{LIMIT, bad, code, seeds, violation};
 use super::*;
 use crate::crypto::testing::configs;
 
@@ -38,7 +38,7 @@ pub(super) fn speaking(
 }
 
 #[test]
-fn versions_are_agreed_on() {
+fn version_is_negotiated() {
     let cases: [(&[_], Option<_>, &[_], _, u32); 7] = [
         (&[V1, V2], None, &[V1, V2], V1, 1),
         // Straight.
@@ -89,7 +89,7 @@ pub(super) fn no_version_2(network: &mut Network, versions: &'static [Version]) 
 }
 
 #[test]
-fn a_version_negotiation_packet_is_followed() {
+fn version_negotiation_packet_is_followed() {
     for seed in seeds(15) {
         let faults = if seed == 0 { Faults::none() } else { bad(seed) };
         let mut network = speaking(seed, faults, &[V2, V1], None, &[V1]);
@@ -101,16 +101,16 @@ fn a_version_negotiation_packet_is_followed() {
 }
 
 #[test]
-fn a_downgrade_is_noticed() {
+fn version_downgrade_is_a_violation() {
     // The server speaks version 2, and who answered for it did not want that.
     let mut network = speaking(1, Faults::none(), &[V2, V1], None, &[V1, V2]);
     no_version_2(&mut network, &[Version::V1]);
     network.run_until(LIMIT, |client, _| client.is_drained());
-    assert_eq!(code(&network, 0), Some(TransportErrorCode::VERSION_NEGOTIATION_ERROR.0.get()));
+    assert_eq!(violation(&network, 0), Some(Violation::VersionInformation));
 }
 
 #[test]
-fn no_version_in_common_is_the_end() {
+fn version_none_in_common_ends_the_connection() {
     let mut network = speaking(1, Faults::none(), &[V2], None, &[V1]);
     no_version_2(&mut network, &[Version::V1, Version(0xff00_001d)]);
     network.run_until(LIMIT, |client, _| client.is_drained());
@@ -119,7 +119,7 @@ fn no_version_in_common_is_the_end() {
 }
 
 #[test]
-fn version_negotiation_packets_that_mean_nothing() {
+fn version_negotiation_packets_without_meaning_are_ignored() {
     // It lists what was sent; it is of another connection; it comes too late.
     for case in 0..3 {
         let mut network = speaking(1, Faults::none(), &[V2, V1], None, &[V2, V1]);
@@ -151,7 +151,7 @@ fn version_negotiation_packets_that_mean_nothing() {
 }
 
 #[test]
-fn what_has_no_meaning_is_sent_and_taken() {
+fn version_grease_is_sent_and_accepted() {
     for grease in [true, false] {
         let mut network = Network::with(1, Faults::none(), |config| config.grease = grease);
         let counts = Arc::new(Mutex::new([0, 0]));
@@ -184,7 +184,7 @@ fn assert_meaningless(end: &Connection, expected: bool) {
 
 /// Whoever is attached to the datagrams sees them as they leave.
 #[test]
-fn a_datagram_is_shown_as_it_is_sent() {
+fn version_of_a_datagram_is_shown_to_hooks() {
     let (tls, server_tls) = configs();
     let client = TransportConfig { first_unknown: true, ..TransportConfig::default() };
     let client = ClientConfig { tls, transport: Arc::new(client) };

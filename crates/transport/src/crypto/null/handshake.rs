@@ -9,7 +9,8 @@ use rustls::quic::DirectionalKeys;
 use super::keys::{self, Generations, Level};
 use super::message::{Answer, Hello, Message};
 use super::{InsecureNullCrypto, NullSession};
-use crate::crypto::session::{KeyChange, SessionError};
+use crate::crypto::session::KeyChange;
+use crate::violation::{Failure, Violation};
 
 /// Message that the peer has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +56,8 @@ mod alert {
     pub(super) const NO_APPLICATION_PROTOCOL: u8 = 120;
 }
 
-fn refused(alert: u8, reason: &str) -> SessionError {
-    SessionError { reason: reason.to_owned(), alert: Some(alert) }
+fn refused(alert: u8, reason: &str) -> Failure {
+    Failure::with_reason(Violation::Tls(alert), reason.to_owned())
 }
 
 impl Handshake {
@@ -107,7 +108,7 @@ impl Handshake {
         }
     }
 
-    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         self.incoming.extend_from_slice(data);
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
@@ -121,7 +122,7 @@ impl Handshake {
         Ok(())
     }
 
-    fn take(&mut self, message: &Message<'_>) -> Result<(), SessionError> {
+    fn take(&mut self, message: &Message<'_>) -> Result<(), Failure> {
         match (self.awaited, message) {
             (Awaited::ClientHello, Message::ClientHello(hello)) => self.answer(hello)?,
             (Awaited::ServerHello, Message::ServerHello) => {
@@ -157,7 +158,7 @@ impl Handshake {
     }
 
     /// A server's whole flight.
-    fn answer(&mut self, hello: &Hello<'_>) -> Result<(), SessionError> {
+    fn answer(&mut self, hello: &Hello<'_>) -> Result<(), Failure> {
         let config = self.config.clone();
         let ours = &config.alpn_protocols;
         let chosen = ours.iter().find(|name| hello.alpn.contains(&name.as_slice()));
@@ -189,7 +190,7 @@ impl Handshake {
     }
 
     /// A client takes in the server's answer.
-    fn learn(&mut self, answer: &Answer<'_>) -> Result<(), SessionError> {
+    fn learn(&mut self, answer: &Answer<'_>) -> Result<(), Failure> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {
             let reason = "an application protocol that was not asked for";
@@ -198,7 +199,7 @@ impl Handshake {
         if answer.early_data && self.config.session.is_none() {
             return Err(refused(
                 alert::ILLEGAL_PARAMETER,
-                "it takes early data, and there is none",
+                "early data accepted although none was sent",
             ));
         }
         self.alpn = answer.alpn.to_vec();
@@ -252,7 +253,7 @@ impl Handshake {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
-    /// Session with which a client can begin its next connection; none: the server gave none.
+    /// Returns the session for the client's next connection, or `None` if the server gave none.
     pub(crate) fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }

@@ -1,7 +1,7 @@
-//! Keys that are none: a checksum in the place of the tag, no header protection.
+//! Keys that protect nothing: a checksum instead of the AEAD tag, and no header protection.
 //!
-//! What AEAD does for a connection without attackers it does, too: a damaged packet is not opened, nor
-//! one of another packet number, level, direction or key phase, nor an Initial packet to another ID.
+//! Without attackers they behave like an AEAD: they reject a corrupted packet, a packet with another packet number,
+//! level, direction or key phase, and an Initial packet to another connection ID.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub enum Level {
     ZeroRtt,
     /// The rest of the handshake.
     Handshake,
-    /// 1-RTT packets after so many key updates.
+    /// 1-RTT packets after this many key updates.
     OneRtt(u64),
 }
 
-/// Key of the checksum on the packets of one sender at one level. No secret: anybody can make it.
+/// Key of the checksum on the packets of one sender at one level. It is not secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NullKey(u64);
 

@@ -42,7 +42,7 @@ pub struct Answer<'a> {
     pub parameters: &'a [u8],
     /// True if the server accepts early data.
     pub early_data: bool,
-    /// The application protocol; none: empty.
+    /// The application protocol. Empty without a protocol.
     pub alpn: &'a [u8],
 }
 
@@ -101,10 +101,10 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The first message in `bytes`, and how many bytes it has; none: more have to come.
+    /// Reads the first message in `bytes`. Returns it and its length, or `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is none of ours, or too long.
+    /// The message is unknown or too long.
     pub fn read(bytes: &'a [u8]) -> Result<Option<(Message<'a>, usize)>, Malformed> {
         let Some(([kind, a, b, c], rest)) = bytes.split_first_chunk::<HEAD>() else {
             return Ok(None);

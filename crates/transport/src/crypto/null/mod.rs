@@ -1,10 +1,13 @@
 //! No protection at all, for simulations: packets and round trips of the sizes and numbers that TLS
 //! has, without its cost and without its randomness. Only with the feature `null-crypto`, and only for
-//! who asks with an [`InsecureNullCrypto`]. Whoever sees a packet can read it and make others.
+//! a configuration with an [`InsecureNullCrypto`]. Any observer can read and forge the packets.
 //!
-//! * `keys.rs`: a checksum in the place of the AEAD tag;
+//! * `keys.rs`: a checksum instead of the AEAD tag;
 //! * `suite.rs`: the same for tokens, so that no crypto provider is needed;
-//! * `handshake.rs`: who says what when; `message.rs`: how.
+//! * `handshake.rs`: the order of the messages; `message.rs`: their encoding.
+//!
+//! A version, a cargo feature and a configuration type have to come together: a flag in the usual
+//! configuration could turn protection off by mistake. No shipped program enables the feature.
 
 mod handshake;
 mod keys;
@@ -23,10 +26,9 @@ pub use message::{Answer, Hello, Malformed, Message};
 
 /// A handshake that protects nothing: for simulations, measurements and fuzzers.
 ///
-/// Everything about it is public knowledge, the peer is whoever says so, and every datagram can be
-/// read and forged. Its version is `equic_wire::Version::NULL_CRYPTO` and no other, so that nobody who
-/// speaks QUIC takes it for that. It is made by
-/// [`InsecureNullCrypto::for_simulation_only`] alone, so that the name is read where it is made.
+/// There are no secrets and no authentication: every datagram can be read and forged. The only version is
+/// `equic_wire::Version::NULL_CRYPTO`, so that no QUIC endpoint accepts it by mistake. The only constructor is
+/// [`InsecureNullCrypto::for_simulation_only`], so that its name is visible in the code that uses it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct InsecureNullCrypto {

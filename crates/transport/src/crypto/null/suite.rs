@@ -1,8 +1,8 @@
-//! A cipher suite that protects nothing, so that a side without protection needs no crypto provider for its tokens:
-//! checksums in the place of HMAC and of AEAD.
+//! A cipher suite that protects nothing: checksums instead of HMAC and AEAD. With it, an endpoint without protection
+//! needs no crypto provider for its tokens.
 //!
-//! Only `InsecureNullCrypto` has it. Its number is none that TLS knows, and its records cannot be encrypted, so that no
-//! handshake of TLS could agree on it.
+//! Only `InsecureNullCrypto` uses it. TLS does not know its number, and it cannot encrypt records, so no TLS
+//! handshake can select it.
 
 use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::cipher::{
@@ -32,7 +32,7 @@ static SUITE: Tls13CipherSuite = Tls13CipherSuite {
     quic: Some(&Null),
 };
 
-/// The suite, for tokens alone.
+/// Returns the suite, which is used for tokens only.
 pub(super) fn suite() -> Suite {
     Suite { suite: &SUITE, quic: &Null }
 }
@@ -142,7 +142,7 @@ impl Algorithm for Null {
     }
 }
 
-/// Records of TLS are not to be had.
+/// Rejects TLS records.
 impl Tls13AeadAlgorithm for Null {
     fn encrypter(&self, _: AeadKey, _: Iv) -> Box<dyn MessageEncrypter> {
         Box::new(Null)
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_in_a_byte_has_another_sum() {
+    fn null_crypto_checksum_changes_with_every_byte() {
         let sum = |key: &[u8], message: &[u8]| keyed(key, message);
         let usual = sum(b"key", b"message");
         assert_eq!(usual, sum(b"key", b"message"));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_key_seals_no_other_opens() {
+    fn null_crypto_keys_differ() {
         let keys = |id: &[u8]| suite().keys(id, Side::Server, Version::V1);
         let (one, other) = (keys(b"one"), keys(b"two"));
         let mut bytes = b"content".to_vec();
@@ -229,7 +229,7 @@ mod tests {
 
     /// Whatever TLS were configured with it, it would send nothing.
     #[test]
-    fn tls_cannot_use_it() {
+    fn null_crypto_cannot_be_used_by_tls() {
         assert!(
             !rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES
                 .iter()

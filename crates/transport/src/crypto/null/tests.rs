@@ -8,7 +8,7 @@ use super::*;
 use crate::crypto::session::KeyChange;
 
 #[test]
-fn every_bit_counts() {
+fn null_crypto_every_bit_counts() {
     let key = NullKey::new(Level::Handshake, Side::Client);
     for length in [0, 1, 7, 31, 32, 33, 200] {
         let (header, payload) = ([0x5a; 21], vec![0xa5; length]);
@@ -31,7 +31,7 @@ fn every_bit_counts() {
 }
 
 #[test]
-fn keys_are_of_one_path() {
+fn null_crypto_keys_are_of_one_path() {
     use rustls::quic::PacketKey;
     let key = NullKey::new(Level::OneRtt(0), Side::Client);
     let seal = |path| {
@@ -51,7 +51,7 @@ fn keys_are_of_one_path() {
 }
 
 #[test]
-fn keys_are_of_one_level_and_sender() {
+fn null_crypto_keys_are_of_one_level_and_sender() {
     let id = |byte| ConnectionId::cut(&[byte; 8]);
     let levels = [
         Level::Initial(id(1)),
@@ -70,7 +70,7 @@ fn keys_are_of_one_level_and_sender() {
 }
 
 #[test]
-fn messages_are_read_as_they_were_written_and_have_their_size() {
+fn null_crypto_messages_round_trip_and_have_their_size() {
     let messages = [
         Message::ClientHello(Hello {
             parameters: &[7; 80],
@@ -106,7 +106,7 @@ fn crypto() -> Arc<InsecureNullCrypto> {
 }
 
 #[test]
-fn a_handshake_in_any_pieces() {
+fn null_crypto_handshake_in_any_pieces() {
     for piece in [1, 2, 3, 100, 100_000] {
         let client = Handshake::client(crypto(), b"client's".to_vec());
         let server = Handshake::server(crypto(), b"server's".to_vec(), &[]);
@@ -134,7 +134,7 @@ fn a_handshake_in_any_pieces() {
 }
 
 #[test]
-fn messages_out_of_turn_are_refused() {
+fn null_crypto_messages_out_of_order_are_refused() {
     let all = [
         Message::ClientHello(Hello::default()),
         Message::ServerHello,
@@ -152,9 +152,9 @@ fn messages_out_of_turn_are_refused() {
     }
 }
 
-/// Of a message that a peer sends and never ends, no more is kept than one message may take.
+/// At most one message is kept of an endless message.
 #[test]
-fn what_is_kept_is_bounded() {
+fn null_crypto_buffer_is_bounded() {
     let mut server = Handshake::server(crypto(), vec![], &[]);
     let [_, a, b, c] = (MAX_BODY as u32).to_be_bytes();
     assert!(server.read(&[1, a, b, c]).is_ok());

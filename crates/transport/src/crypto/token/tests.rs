@@ -76,7 +76,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     let later = here.seal(&token, &mut rng).unwrap();
     assert_ne!(batch(&here, &first), batch(&here, &later));
     assert_eq!(here.own.as_ref().unwrap().left, BATCH - 1);
-    // Of a batch of before, and of another endpoint.
+    // Tokens of an earlier batch, and of another endpoint.
     for end in [&here, &there] {
         for bytes in [&first, &later, &second, &first] {
             assert_eq!(end.open(bytes), Some(token));
@@ -84,7 +84,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     }
     let count = |end: &TokenSealer| end.known.lock().unwrap().len();
     assert_eq!((count(&here), count(&there)), (1, 2));
-    // What is not ours gets none of them out, and what is ours as many as there is room for.
+    // Invalid tokens evict no keys, and valid ones as many as necessary.
     for _ in 0..3 * KNOWN {
         let mut forged = first.clone();
         rng.fill_bytes(&mut forged[NUMBER_LEN..SALT_LEN]);
@@ -171,8 +171,8 @@ fn token_shows_neither_order_nor_batch() {
         assert!(rises.abs_diff(COUNT / 2) < 100, "{rises} rises at byte {at}");
     }
 
-    // No four bytes of the salt come twice at a place more often than by chance: 2 pairs among
-    // 2^23, with 2^32 values.
+    // Four bytes of the salt do not repeat at a position more often than random ones: 2 pairs among 2^23, with 2^32
+    // values.
     for at in 1..=SALT_LEN - 4 {
         let words: BTreeSet<&[u8]> = given.iter().map(|token| &token[at..at + 4]).collect();
         assert!(words.len() >= COUNT - 4, "{} words at byte {at}", words.len());

@@ -41,7 +41,7 @@ fn first_datagram(connection: &mut Connection) -> Vec<u8> {
 }
 
 #[test]
-fn an_endpoint_that_did_not_ask_for_it_knows_no_such_version() {
+fn null_crypto_version_is_unknown_without_the_setting() {
     let mut pair = pair();
     let handle = connect(&mut pair);
     let datagram = first_datagram(pair.connection(0, handle));
@@ -58,7 +58,7 @@ fn an_endpoint_that_did_not_ask_for_it_knows_no_such_version() {
 }
 
 #[test]
-fn an_endpoint_without_protection_knows_no_other_version() {
+fn null_crypto_endpoint_knows_no_other_version() {
     let [_, mut endpoint] = pair().ends;
     for version in [KnownVersion::V1, KnownVersion::V2] {
         let datagram = initial(version, first_id(), &[]);
@@ -68,7 +68,7 @@ fn an_endpoint_without_protection_knows_no_other_version() {
 
 /// A client that has TLS is not talked into doing without it by a forged Version Negotiation packet.
 #[test]
-fn nobody_is_talked_into_it() {
+fn null_crypto_is_never_negotiated() {
     let (mut pair, config) = Pair::trusting();
     let handle = pair.connect(&config);
     let first = first_datagram(pair.connection(0, handle));
@@ -90,7 +90,7 @@ fn nobody_is_talked_into_it() {
 }
 
 #[test]
-fn connections_without_protection_on_one_socket() {
+fn null_crypto_connections_on_one_socket() {
     for retries in [None, Some(0)] {
         let mut pair = pair();
         pair.retries = retries;
@@ -123,7 +123,7 @@ fn connections_without_protection_on_one_socket() {
 }
 
 #[test]
-fn refusals_and_tokens_go_without_protection() {
+fn null_crypto_refusals_and_tokens() {
     let mut pair = pair();
     let handle = connect(&mut pair);
     let datagram = first_datagram(pair.connection(0, handle));

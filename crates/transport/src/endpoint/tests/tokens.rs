@@ -193,7 +193,7 @@ fn attempt(endpoint: &mut Endpoint, address: &str, number: u64) -> Incoming {
 /// RFC 9000 s.21.3: tokens that were collected at an address do not let their holder flood it
 /// later.
 #[test]
-fn new_tokens_of_an_address_whose_attempts_do_not_complete_validate_nothing() {
+fn new_token_of_an_address_whose_attempts_do_not_complete_validates_nothing() {
     let (victim, other) = ("192.0.2.1:4000", "192.0.2.2:4000");
     let mut endpoint = server();
     let mut validated = 0;
@@ -217,7 +217,7 @@ fn new_tokens_of_an_address_whose_attempts_do_not_complete_validate_nothing() {
 }
 
 #[test]
-fn new_tokens_of_attempts_to_which_nothing_is_sent_do_not_count() {
+fn new_token_of_attempts_to_which_nothing_is_sent_does_not_count() {
     let mut endpoint = server();
     for number in 0..200 {
         let incoming = attempt(&mut endpoint, "192.0.2.1:4000", number);
@@ -242,7 +242,7 @@ fn new_tokens_of_attempts_to_which_nothing_is_sent_do_not_count() {
 }
 
 #[test]
-fn new_tokens_of_a_client_that_completes_its_handshakes_stay_good() {
+fn new_token_of_a_client_that_completes_its_handshakes_stays_good() {
     let (mut pair, config) = Pair::trusting();
     // A client without a token is counted here.
     pair.retries = Some(0);

@@ -214,7 +214,7 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
         CloseReason::Local(error) => (error, "local"),
         CloseReason::Peer(error) => (error, "remote"),
     };
-    let ConnectionError { application, code, reason } = error;
+    let ConnectionError { application, code, reason, .. } = error;
     map.serialize_entry("initiator", initiator)?;
     let (name, key) = if *application {
         (None, "application_error")
@@ -230,7 +230,7 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
     map.serialize_entry("trigger", if *application { "application" } else { "error" })
 }
 
-/// None: it is empty, which a list in a log may not be.
+/// Returns the list, or `None` if it is empty, because a log must not have empty lists.
 fn version_list(versions: Versions<'_>) -> Option<VersionList> {
     let list: Vec<Version> = versions.iter().collect();
     (!list.is_empty()).then_some(VersionList(list))

@@ -65,7 +65,7 @@ impl Serialize for Unprotected<'_> {
     }
 }
 
-/// Not the token itself.
+/// Length of a token, without its content.
 struct RetryToken(u64);
 
 impl Serialize for RetryToken {
@@ -102,7 +102,7 @@ impl Serialize for Timed<'_> {
     }
 }
 
-/// Data is there by its extent alone.
+/// Logs only the extent of data.
 impl Serialize for Retransmitted {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -281,7 +281,7 @@ fn new_connection_id<M: SerializeMap>(map: &mut M, new: &NewConnectionId) -> Res
     map.serialize_entry("sequence_number", &new.sequence_number().get())?;
     map.serialize_entry("retire_prior_to", &new.retire_prior_to().get())?;
     map.serialize_entry("connection_id_length", &id.len())?;
-    // Without its reset token: whoever has that can end the connection.
+    // Without its reset token, which could be used to end the connection.
     map.serialize_entry("connection_id", &Hex(id.as_bytes()))
 }
 

@@ -80,7 +80,7 @@ impl<T: Serialize> Serialize for One<'_, T> {
     }
 }
 
-/// `RawInfo` with the `length` alone (main schema s.10).
+/// `RawInfo` with only the `length` (main schema s.10).
 fn raw(length: u64) -> One<'static, u64> {
     One("length", length)
 }

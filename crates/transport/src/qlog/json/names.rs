@@ -128,7 +128,7 @@ pub(super) fn key_trigger(change: KeyChange) -> &'static str {
     }
 }
 
-/// `$TransportError` or `CryptoError`; none: unknown, or of a document for which the draft has no name.
+/// Returns the `$TransportError` or `CryptoError`, or `None` if the draft has no name for the code.
 pub(super) fn transport_error(code: TransportErrorCode) -> Option<String> {
     match code {
         TransportErrorCode::VERSION_NEGOTIATION_ERROR

@@ -46,7 +46,7 @@ pub(super) fn transport_parameters<M: SerializeMap>(
     map.serialize_entry("unknown_parameters", &Unknown(p))
 }
 
-/// `PreferredAddress` without its stateless reset token: whoever has that can end the connection.
+/// `PreferredAddress` without its stateless reset token, which could be used to end the connection.
 struct Preferred<'a>(&'a PreferredAddress);
 
 impl Serialize for Preferred<'_> {

@@ -141,7 +141,7 @@ mod tests {
 
     /// The checker can say no.
     #[test]
-    fn what_is_wrong_is_found() {
+    fn qlog_schema_finds_errors() {
         let event = |name: &str, data: Value| json!({ "time": 1.5, "name": name, "data": data });
         let good = [
             event("quic:spin_bit_updated", json!({ "state": true })),

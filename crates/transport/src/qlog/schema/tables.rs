@@ -1,6 +1,5 @@
-//! The drafts' CDDL in short: a `?` before a name is an optional field, `[T]` a list, `[+T]` one that is
-//! not empty, `|` a choice, and words in quotation marks stand for themselves. What is not here may not
-//! be in a file.
+//! The drafts' CDDL in short form: `?` before a name is an optional field, `[T]` a list, `[+T]` a list that is
+//! not empty, `|` a choice, and words in quotation marks are literals. A file must not have other fields.
 
 /// Named types: maps with their fields.
 #[rustfmt::skip]
@@ -144,8 +143,7 @@ const KEY: &[&str] = &[
     "?trigger: 'tls'|'remote_update'|'local_update'",
 ];
 
-/// quic-events s.8.13, beside `frame_type` and `?raw: RawInfo`; a frame whose `raw` must be there
-/// lists it.
+/// quic-events s.8.13, in addition to `frame_type` and `?raw: RawInfo`. A frame lists `raw` only if it is mandatory.
 #[rustfmt::skip]
 pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("padding", &[]),

@@ -22,7 +22,7 @@ impl Content for Range<u64> {
     }
 }
 
-/// Sent with so much in flight; its content is its number.
+/// Creates a packet that was sent with this many bytes in flight. Its content is its number.
 fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     SentPacket {
         time_sent: Timestamp::START,
@@ -45,8 +45,8 @@ fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     sent
 }
 
-/// What a range takes out: the first number of each record and how many it stands for; how many are left then, and in how many
-/// records.
+/// Removes a range. Returns the first number and the count of each removed record, and the packets and records that
+/// are left.
 fn take(
     sent: &mut SentPackets<Range<u64>>,
     range: RangeInclusive<u64>,
@@ -60,7 +60,7 @@ fn take(
 }
 
 #[test]
-fn a_run_is_one_record_until_what_follows_differs() {
+fn sent_packets_run_is_one_record_until_packets_differ() {
     let mut sent = flight(0..40);
     assert_eq!((sent.len(), sent.runs.len(), sent.span()), (40, 1, 40));
     let next = packet(40, 40 * 1200);
@@ -90,7 +90,7 @@ fn a_run_is_one_record_until_what_follows_differs() {
 }
 
 #[test]
-fn a_range_takes_what_is_left_of_a_run_in_one_piece_and_leaves_the_rest() {
+fn sent_packets_range_takes_the_rest_of_a_run() {
     let mut sent = flight(0..100);
     assert_eq!(take(&mut sent, 0..=9), (vec![(0, 10)], 90, 2), "its beginning");
     assert_eq!(take(&mut sent, 20..=29), (vec![(20, 10)], 80, 2), "its middle");
@@ -103,7 +103,7 @@ fn a_range_takes_what_is_left_of_a_run_in_one_piece_and_leaves_the_rest() {
 }
 
 #[test]
-fn a_piece_of_a_run_has_the_marks_of_its_own_packets() {
+fn sent_packets_piece_of_a_run_has_the_marks_of_its_packets() {
     let mut sent = flight(0..50);
     let mut taken = Vec::new();
     sent.remove_range(10..=19, |number, run| taken.push((number, run)));
@@ -117,7 +117,7 @@ fn a_piece_of_a_run_has_the_marks_of_its_own_packets() {
 }
 
 #[test]
-fn a_range_is_taken_out_from_its_highest_number_down() {
+fn sent_packets_range_is_removed_from_its_highest_number_down() {
     let mut sent = flight([3, 4, 6, 7, 8, 9]);
     assert_eq!(take(&mut sent, 0..=2), (vec![], 6, 2));
     assert_eq!(take(&mut sent, 4..=7), (vec![(6, 2), (4, 1)], 3, 2));
@@ -131,7 +131,7 @@ fn a_range_is_taken_out_from_its_highest_number_down() {
 }
 
 #[test]
-fn keeps_what_is_in_flight_and_nothing_else() {
+fn sent_packets_has_what_is_in_flight_and_nothing_else() {
     let mut sent = flight([0, 1, 2, 5, 6]);
     assert_eq!((sent.len(), sent.next()), (5, 7));
     assert!(sent.get(3).is_none() && sent.get(7).is_none());
@@ -148,10 +148,10 @@ fn keeps_what_is_in_flight_and_nothing_else() {
     assert_eq!((sent.len(), sent.next()), (0, 7));
     sent.insert(9, packet(9, 0));
     assert_eq!(sent.get(9).map(|p| p.content), Some(9..10));
-    sent.rest();
+    sent.shrink();
     assert_eq!((sent.len(), sent.next(), sent.capacity()), (1, 10, 1));
     sent.remove(9);
-    sent.rest();
+    sent.shrink();
     assert_eq!((sent.next(), sent.span(), sent.capacity()), (10, 0, 0));
     assert_eq!(sent.remove(9), None);
     sent.insert(12, packet(12, 0));
@@ -160,7 +160,7 @@ fn keeps_what_is_in_flight_and_nothing_else() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many packets leave, after so many numbers that are left out; `moment`: at a later moment.
+    /// Sends packets after skipping some numbers. If `moment` is true, time passes before.
     Send {
         count: u64,
         skip: u64,
@@ -185,9 +185,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its own.
+    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its
+    /// own.
     #[test]
-    fn runs_are_as_good_as_packets(steps in prop::collection::vec(step(), 1..60)) {
+    fn sent_packets_runs_equal_single_packets(steps in prop::collection::vec(step(), 1..60)) {
         let mut sent = SentPackets::default();
         let mut model = std::collections::BTreeMap::new();
         let (mut next, mut now) = (0, Timestamp::START);

@@ -12,7 +12,8 @@ use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
 impl Streams {
-    /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
+    /// Opens a stream. Returns `None` if the peer's limit is reached; [`StreamEvent::Available`] follows when it is
+    /// raised.
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {
@@ -35,7 +36,7 @@ impl Streams {
         StreamId::new(!self.side, direction, index)
     }
 
-    /// The oldest event that the application was not told of yet; none when there are no more.
+    /// Takes the oldest event, or returns `None`.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.events.pop_first()
     }
@@ -83,18 +84,18 @@ impl Streams {
         Ok(written)
     }
 
-    /// Bytes that the application has written since this was asked last.
+    /// Returns the bytes that the application has written since the last call.
     pub(crate) fn take_written(&mut self) -> u64 {
         std::mem::take(&mut self.written)
     }
 
-    /// Number of bytes, up to `want`, that can be written and that the peer's limits let out, or that are ready for
-    /// when they do, of which `ahead` are enough for all streams: for those who would rather not make
-    /// what would only wait. `most` bytes are to wait in all streams together, beside what
-    /// [`StreamConfig`](super::StreamConfig) says.
+    /// Returns how many bytes, up to `want`, can be written and sent within the peer's limits. In addition, `ahead`
+    /// bytes of all streams together may be written in advance. A caller uses this to avoid producing data that would
+    /// only wait. At most `most` bytes wait in all streams together, within the limits of
+    /// [`StreamConfig`](super::StreamConfig).
     ///
     /// # Errors
-    /// Reason for which nothing can be written; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
+    /// The reason for which nothing can be written. [`StreamEvent::Writable`] follows [`WriteError::Blocked`].
     pub fn sendable(
         &mut self,
         id: StreamId,
@@ -154,7 +155,8 @@ impl Streams {
         if self.send_window.room() > 0 { 1 } else { self.queue.values().map(VecDeque::len).sum() }
     }
 
-    /// Bytes that were written and never sent, of this stream; none: there is no such stream, or we send nothing on it.
+    /// Returns the bytes of this stream that were written and never sent. `None` if there is no such stream, or if
+    /// this end does not send on it.
     pub(crate) fn bytes_unsent_of(&self, id: StreamId) -> Option<u64> {
         self.streams.get(&id)?.send.as_ref().map(SendHalf::unsent)
     }
@@ -233,9 +235,9 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Reads up to `limit` bytes without a copy: the pages that they are in move to `to`. To be given back by
-    /// [`Streams::take_back`] when the data is not needed any more. It may be less than `limit` and than there is: what is to be read
-    /// next then begins a page.
+    /// Reads up to `limit` bytes without a copy: moves their pages to `to`. Return the pages with
+    /// [`Streams::take_back`] when the data is no longer needed. May return less than `limit` although more data is
+    /// there; the next read then begins with a page.
     ///
     /// # Errors
     /// If there is no such stream.
@@ -251,7 +253,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Takes back the pages of data from [`Streams::read_pieces`], for data that is received later; `pieces` is empty then.
+    /// Takes back the pages of data from [`Streams::read_pieces`], for data that is received later; `pieces` is empty
+    /// then.
     pub fn take_back(&mut self, pieces: &mut Pieces) {
         pieces.give_back(&mut self.pages);
     }

@@ -1,11 +1,10 @@
-//! Events of streams that the application was not told of yet.
+//! Events of streams that were not reported to the application yet.
 
 use std::collections::BTreeSet;
 
 use super::StreamEvent;
 
-/// A set of events, in their order. One alone, which is what a stream in use has most of the time, takes no
-/// allocation.
+/// An ordered set of events. A single event, which is the common case, needs no allocation.
 #[derive(Debug, Default)]
 pub(super) enum Events {
     #[default]
@@ -25,7 +24,7 @@ impl Events {
         }
     }
 
-    /// Takes out the first event in the order of [`StreamEvent`]; none: there are no more.
+    /// Takes the first event in the order of [`StreamEvent`], or returns `None`.
     pub(super) fn pop_first(&mut self) -> Option<StreamEvent> {
         match self {
             Events::None => None,
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_once_and_in_their_order_however_many_there_are() {
+    fn stream_events_come_once_and_in_order() {
         let id = StreamId::from(VarInt::from_u32(4));
         let all = [
             StreamEvent::Opened(Direction::Bidirectional),

@@ -1,10 +1,10 @@
-//! All streams of a connection: opening, limits, flow control over all, and who sends next
-//! (RFC 9000 s.2.1, s.4).
+//! All streams of a connection: opening, limits, flow control of the connection, and the order of sending (RFC 9000
+//! s.2.1, s.4).
 //!
-//! * `application.rs`: what the application calls;
-//! * `events.rs`: what it is yet to be told;
-//! * `peer.rs`: frames that come in; `placed.rs`: packets that are opened right to where their data waits;
-//! * `sending.rs`: frames that go out, and what became of them.
+//! * `application.rs`: the application's calls;
+//! * `events.rs`: events for the application;
+//! * `peer.rs`: received frames; `placed.rs`: packets that are decrypted into the stream's buffer;
+//! * `sending.rs`: sent frames, and their acknowledgment and loss.
 
 mod application;
 mod events;
@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use equic_wire::{Direction, Side, StreamId, TransportErrorCode};
+use equic_wire::{Direction, Side, StreamId};
 
 use self::events::Events;
 use self::placed::Expected;
@@ -32,6 +32,7 @@ use super::receive::{ReceiveError, ReceiveHalf};
 use super::send::SendState;
 use super::send::{SendHalf, WriteError};
 use crate::connection::TransportConfig;
+use crate::violation::Violation;
 
 /// A place for each direction.
 type PerDirection<T> = [T; 2];
@@ -60,13 +61,14 @@ pub struct StreamConfig {
     pub max_stream_window: u64,
     /// The first receive window of the connection, in bytes. Default: 512 KiB.
     pub connection_window: u64,
-    /// The largest receive window that the connection's may grow to, in bytes: the most that a peer can make this end
-    /// keep. Only a peer whose data was read at a high rate gets so much. Default: 64 MiB.
+    /// Limit up to which the connection's receive window may grow, in bytes. A peer cannot make this end keep more.
+    /// Only a peer whose data is read at a high rate gets this much. Default: 64 MiB.
     pub max_connection_window: u64,
     /// Bytes that may wait in a stream to be sent or acknowledged. Default: 1 MiB.
     pub send_buffer: u64,
-    /// The most that `send_buffer` grows to where the path holds more, since a stream can send no more than its buffer in
-    /// a round trip. Up to this much is also kept where acknowledged data follows lost data. Default: 64 MiB.
+    /// The most that `send_buffer` grows to where the path holds more, since a stream can send no more than its
+    /// buffer in a round trip. Up to this much is also kept where acknowledged data follows lost data. Default: 64
+    /// MiB.
     pub max_send_buffer: u64,
     /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
     /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
@@ -163,7 +165,7 @@ impl From<WriteError> for StreamError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
     /// A connection error.
-    Close(TransportErrorCode),
+    Close(Violation),
     /// See [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
@@ -171,14 +173,14 @@ pub(crate) enum FrameError {
 impl From<ReceiveError> for FrameError {
     fn from(error: ReceiveError) -> FrameError {
         match error {
-            ReceiveError::FlowControl => FrameError::Close(TransportErrorCode::FLOW_CONTROL_ERROR),
-            ReceiveError::FinalSize => FrameError::Close(TransportErrorCode::FINAL_SIZE_ERROR),
+            ReceiveError::FlowControl => FrameError::Close(Violation::FlowControl),
+            ReceiveError::FinalSize => FrameError::Close(Violation::FinalSize),
             ReceiveError::TooFragmented => FrameError::TooFragmented,
         }
     }
 }
 
-/// A frame, beside STREAM frames, that the streams want to send.
+/// A frame of a stream other than STREAM, which waits to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Control {
     /// RESET_STREAM with code and final size.
@@ -209,7 +211,7 @@ struct Stream {
     queued: bool,
     /// Bytes of the stream in [`Streams::unsent`].
     unsent: u64,
-    /// The application was told that it cannot write, and wants to hear when it can.
+    /// True if a write was blocked, so that the application must be notified when it can write.
     wants_room: bool,
 }
 
@@ -241,7 +243,7 @@ pub struct Streams {
     receive_window: ReceiveWindow,
     /// Number of bytes of the connection's window that the peer has used.
     received: u64,
-    /// What the next packet is likely to be.
+    /// The expected form of the next packet.
     expected: Expected,
     send_window: SendWindow,
     /// Bytes that may wait in a stream: at least `send_buffer` of the config.
@@ -252,7 +254,7 @@ pub struct Streams {
     written: u64,
     /// Streams whose application waits until something can be sent: see [`Streams::sendable`].
     waiting: BTreeSet<StreamId>,
-    /// Once so many bytes wait or fewer, those are told.
+    /// Waiting streams are notified when at most this many bytes wait.
     waiting_for: u64,
     /// Those that want to send, by priority, the highest first, taking turns.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
@@ -364,15 +366,15 @@ impl Streams {
         Box::new(Stream { send, receive, priority: 0, queued: false, unsent: 0, wants_room: false })
     }
 
-    /// What is in flight may be so many bytes: as many may wait in a stream, so that it is the path that limits how fast
-    /// it sends and not the buffer.
+    /// Sets how many bytes may be in flight. As many may wait in a stream, so that the path limits its rate and not the
+    /// buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
         let config = &self.config.streams;
         self.in_flight_room = bytes;
         self.send_capacity = bytes.min(config.most_of_a_stream()).max(config.send_buffer);
     }
 
-    /// Gives back to the connection's window so many bytes that a stream does not need any more.
+    /// Returns bytes that a stream no longer needs to the connection's window.
     fn give_back(&mut self, released: u64) {
         self.receive_window.on_read(released);
         self.max_data_due |= self.receive_window.wants_update();
@@ -407,7 +409,7 @@ impl Streams {
         }
     }
 
-    /// Bytes that a stream in which so many wait may add, for the sake of the others.
+    /// Returns the bytes that a stream with `waiting` bytes may add, so that others have room.
     fn shared_room(&self, waiting: u64) -> u64 {
         self.common_room().max(own_room(waiting))
     }
@@ -437,7 +439,7 @@ impl Streams {
         Ok((half.ok_or(StreamError::Unknown)?, &mut self.pages))
     }
 
-    /// States of both parts of a stream; none: the stream is over, or never was.
+    /// Returns the states of both halves of a stream, or `None` if there is no such stream.
     #[cfg(feature = "qlog")]
     pub(crate) fn states(&self, id: StreamId) -> Option<(Option<SendState>, Option<ReceiveState>)> {
         let stream = self.streams.get(&id)?;
@@ -445,8 +447,9 @@ impl Streams {
         Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
     }
 
-    /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a few.
-    pub(crate) fn rest(&mut self) {
+    /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a
+    /// few.
+    pub(crate) fn shrink(&mut self) {
         fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
             if tree.is_empty() {
                 *tree = BTreeMap::new();
@@ -459,13 +462,13 @@ impl Streams {
             *set = BTreeSet::new();
         }
         self.wanted.shrink_to_fit();
-        self.pages.rest();
+        self.pages.shrink();
         for stream in self.streams.values_mut().take(MOST_RESTING) {
             if let Some(half) = &mut stream.send {
-                half.rest();
+                half.shrink();
             }
             if let Some(half) = &mut stream.receive {
-                half.rest();
+                half.shrink();
             }
         }
     }
@@ -529,7 +532,7 @@ impl Streams {
         }
     }
 
-    /// Checks whether the peer is to be told that it may open more streams.
+    /// Checks whether the peer must get a higher stream limit.
     fn check_limit(&mut self, direction: usize) {
         let allowed = self.peer_ended[direction] + self.concurrency(direction);
         // Half of what may be open, lest each stream's end cost a frame; one, if it has no other.
@@ -547,7 +550,7 @@ impl Streams {
 /// Bytes that may always wait in a stream, however many wait in others.
 const MIN_SHARE: u64 = 16 * 1024;
 
-/// Bytes that a stream in which so many wait may add, however many wait in others.
+/// Returns the bytes that a stream with `waiting` bytes may always add.
 fn own_room(waiting: u64) -> u64 {
     MIN_SHARE.saturating_sub(waiting)
 }

@@ -1,29 +1,30 @@
-//! Frames of streams that come in.
+//! Received frames of streams.
 
-use equic_wire::{Direction, StreamId, TransportErrorCode};
+use equic_wire::{Direction, StreamId};
 
 use super::{FrameError, Stream, StreamEvent, Streams, at};
 use crate::stream::pages::Pages;
 use crate::stream::receive::{ReceiveError, ReceiveHalf};
 use crate::stream::send::SendHalf;
+use crate::violation::Violation;
 
 impl Streams {
-    /// Finds the stream of a frame, opening it if the peer may; none: it is over.
+    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the stream has ended.
     fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
         let direction = at(id.direction());
         let ours = id.initiator() == self.side;
         // RFC 9000 s.19: frames for a part that the stream does not have.
         if id.direction() == Direction::Unidirectional && ours == sends {
-            return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
+            return Err(FrameError::Close(Violation::StreamDirection));
         }
         if ours {
             if id.index() >= self.opened[direction] {
-                return Err(FrameError::Close(TransportErrorCode::STREAM_STATE_ERROR));
+                return Err(FrameError::Close(Violation::StreamNotOpened));
             }
             return Ok(self.streams.contains_key(&id));
         }
         if id.index() >= self.peer_may_open[direction] {
-            return Err(FrameError::Close(TransportErrorCode::STREAM_LIMIT_ERROR));
+            return Err(FrameError::Close(Violation::StreamLimit));
         }
         // RFC 9000 s.3.2: those below are opened with it.
         while self.peer_opened[direction] <= id.index() {
@@ -43,7 +44,7 @@ impl Streams {
         self.receive_window.limit().saturating_sub(self.received)
     }
 
-    /// A STREAM frame came.
+    /// Processes a STREAM frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -55,7 +56,7 @@ impl Streams {
         fin: bool,
     ) -> Result<(), FrameError> {
         let room = self.room();
-        // What most frames are: data that goes on where a stream that is read ended.
+        // The common case: data that directly follows the received data of an open stream.
         if let Some(stream) = self.streams.get_mut(&id)
             && let Some(half) = &mut stream.receive
             && !fin
@@ -68,7 +69,7 @@ impl Streams {
         self.on_receive(id, |half, pages, room| half.on_data(pages, offset, data, fin, room))
     }
 
-    /// A RESET_STREAM frame came.
+    /// Processes a RESET_STREAM frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -108,7 +109,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A STOP_SENDING frame came.
+    /// Processes a STOP_SENDING frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -122,7 +123,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A MAX_STREAM_DATA frame came.
+    /// Processes a MAX_STREAM_DATA frame.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -147,7 +148,7 @@ impl Streams {
         }
     }
 
-    /// A STREAM_DATA_BLOCKED frame came: only its stream is checked.
+    /// Processes a STREAM_DATA_BLOCKED frame. Only its stream is checked.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -155,14 +156,14 @@ impl Streams {
         self.of_frame(id, true).map(drop)
     }
 
-    /// A MAX_DATA frame came.
+    /// Processes a MAX_DATA frame.
     pub(crate) fn on_max_data(&mut self, limit: u64) {
         if self.send_window.raise(limit) {
             self.wake_waiting();
         }
     }
 
-    /// A MAX_STREAMS frame came.
+    /// Processes a MAX_STREAMS frame.
     pub(crate) fn on_max_streams(&mut self, direction: Direction, limit: u64) {
         let may = &mut self.may_open[at(direction)];
         if limit > *may {

@@ -1,22 +1,23 @@
-//! Packets that are opened right to where a stream's data waits: which stream the next one is expected to be of.
+//! Packets that are decrypted directly into a stream's buffer: predicts the stream of the next packet.
 
 use equic_wire::frame;
 
 use super::{StreamEvent, Streams};
 use crate::stream::place::{Form, Place};
 
-/// What the next packet is expected to be: a STREAM frame and nothing else, of the stream that the last packets were of.
+/// The expected form of the next packet: a single STREAM frame of the same stream as the last packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// What the last packet was that was a STREAM frame and nothing else.
+    /// Form of the last packet with a single STREAM frame.
     last: Option<Form>,
-    /// That before it was the same.
+    /// True if the packet before had the same form.
     sure: bool,
 }
 
 impl Streams {
-    /// Place for a packet whose frames take so many bytes, if it is likely to be a STREAM frame that goes on where all
-    /// data of its stream ends, and may come; none: it is to be opened elsewhere.
+    /// Returns the place for a packet with `length` bytes of frames, if it is likely to be a STREAM frame that
+    /// directly follows the received data of its stream, within the limits. Returns `None` if it must be decrypted
+    /// elsewhere.
     #[inline(always)]
     pub(crate) fn place_for(&mut self, packet: usize) -> Option<Place<'_>> {
         let Expected { last: Some(form), sure: true } = self.expected else { return None };
@@ -27,7 +28,7 @@ impl Streams {
         Place::new(half.place(length, room)?, form, (header, offset))
     }
 
-    /// A packet was opened to the place that it was given, and so many bytes of data are there.
+    /// Records that a packet was decrypted into its place, with this many bytes of data.
     #[inline(always)]
     pub(crate) fn take_placed(&mut self, length: usize) {
         let Some(form) = self.expected.last else { return };

@@ -1,4 +1,4 @@
-//! Frames of streams that go out: the next one, and what became of those sent.
+//! Sent frames of streams: the next one, and the acknowledgment and loss of earlier ones.
 
 use std::cmp::Reverse;
 use std::ops::{Bound, Range};
@@ -17,17 +17,17 @@ pub(crate) struct WrittenPiece {
     pub piece: Piece,
     /// The frame had room; else nothing is written.
     pub fits: bool,
-    /// The stream has more to send. Nothing is said of others.
+    /// True if this stream has more to send.
     pub more: bool,
 }
 
-/// Most bytes that a stream sends before it is another's turn, unless that is less than a packet has room for: about as many as a TLS
-/// record holds.
+/// Most bytes that a stream sends before it is another's turn, unless that is less than a packet has room for: about
+/// as many as a TLS record holds.
 const MAX_TURN: u64 = 16 << 10;
 
-/// Bytes that a stream sends before the turn of one of `others`. Packets in a row of one stream cost both ends less than packets of a
-/// stream each. But all have their turn within a quarter of what the path has in flight, and so of a round trip: small streams
-/// must not wait for large ones on a slow path.
+/// Bytes that a stream sends before the turn of one of `others`. Packets in a row of one stream cost both ends less
+/// than packets of a stream each. But all have their turn within a quarter of what the path has in flight, and so of
+/// a round trip: small streams must not wait for large ones on a slow path.
 pub(super) fn turn(in_flight_room: u64, others: u64) -> u64 {
     (in_flight_room / (4 * (others + 1))).min(MAX_TURN)
 }
@@ -58,7 +58,7 @@ impl Streams {
         stream.count_unsent(&mut self.unsent);
     }
 
-    /// Counts anew how many bytes of a stream were never sent.
+    /// Updates the count of a stream's bytes that were never sent.
     pub(super) fn count_unsent(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.count_unsent(&mut self.unsent);
@@ -172,7 +172,7 @@ impl Streams {
         }
     }
 
-    /// As [`Streams::next_piece`], of this stream; none: it has nothing that may go.
+    /// Like [`Streams::next_piece`], for this stream. Returns `None` if it has nothing that can be sent.
     pub(crate) fn next_piece_of(
         &mut self,
         id: StreamId,
@@ -205,7 +205,7 @@ impl Streams {
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
-    /// Part of a piece of sent data that the peer does not have yet; none: it has all of it, or no longer needs it.
+    /// Returns the part of a sent piece that was not acknowledged. `None` if all was, or if the stream has ended.
     pub(crate) fn unacked(
         &self,
         id: StreamId,
@@ -251,8 +251,8 @@ impl Streams {
                 && half.wants_update()
             {
                 let limit = half.update(now, rtt);
-                // A stream that nobody reads must not take all that the connection may receive: the others
-                // would wait for it for ever.
+                // A stream that is not read must not take the whole window of the connection, because the others would
+                // never continue.
                 let size = half.window_size();
                 self.max_data_due |= self.receive_window.ensure(2 * size);
                 return Some(Control::MaxStreamData(id, limit));

@@ -107,7 +107,7 @@ fn byte(id: StreamId, offset: usize) -> u8 {
 /// Echoes many streams over a network that loses and reorders: all arrives, nothing is left, and no
 /// limit is broken (the other side would say so).
 #[test]
-fn all_streams_end_whatever_is_lost() {
+fn stream_all_end_whatever_is_lost() {
     for seed in 0..20 {
         let mut rng = StdRng::seed_from_u64(seed);
         let (mut client, mut server) = pair();
@@ -155,14 +155,14 @@ fn all_streams_end_whatever_is_lost() {
 
 /// The sum of unsent bytes is kept for reads that cost the same whatever the number of streams is.
 #[test]
-fn unsent_bytes_are_counted_through_every_change() {
+fn stream_unsent_bytes_are_counted() {
     for seed in 0..50 {
         let mut rng = StdRng::seed_from_u64(seed);
         let (mut streams, ids) = opened(8, 20_000, 3_000);
         let mut pieces = Vec::new();
         for step in 0..400 {
             let id = ids[rng.random_range(0..ids.len())];
-            // What fails changes nothing, and that is counted as well.
+            // A call that fails changes nothing, and is counted as well.
             match rng.random_range(0..9) {
                 0..3 => drop(streams.write(id, &[0; 900])),
                 3 => drop(streams.set_priority(id, rng.random_range(0..3))),
@@ -244,9 +244,9 @@ fn echo(server: &mut Streams) {
     }
 }
 
-fn close(error: FrameError) -> TransportErrorCode {
+fn close(error: FrameError) -> Violation {
     match error {
-        FrameError::Close(code) => code,
+        FrameError::Close(violation) => violation,
         FrameError::TooFragmented => panic!("not a connection error"),
     }
 }
@@ -256,34 +256,34 @@ fn id(side: Side, direction: Direction, index: u64) -> StreamId {
 }
 
 #[test]
-fn the_peer_is_held_to_its_limits() {
+fn stream_violations_of_the_peer() {
     use Direction::{Bidirectional as Bidi, Unidirectional as Uni};
     let (_, mut server) = pair();
     let cases = [
-        (id(Side::Client, Bidi, 4), 0, 1, TransportErrorCode::STREAM_LIMIT_ERROR),
-        (id(Side::Client, Uni, 2), 0, 1, TransportErrorCode::STREAM_LIMIT_ERROR),
-        (id(Side::Server, Bidi, 0), 0, 1, TransportErrorCode::STREAM_STATE_ERROR),
-        (id(Side::Server, Uni, 0), 0, 1, TransportErrorCode::STREAM_STATE_ERROR),
-        (id(Side::Client, Bidi, 0), 1000, 1, TransportErrorCode::FLOW_CONTROL_ERROR),
-        (id(Side::Client, Bidi, 0), (1 << 62) - 1, 1, TransportErrorCode::FLOW_CONTROL_ERROR),
+        (id(Side::Client, Bidi, 4), 0, 1, Violation::StreamLimit),
+        (id(Side::Client, Uni, 2), 0, 1, Violation::StreamLimit),
+        (id(Side::Server, Bidi, 0), 0, 1, Violation::StreamNotOpened),
+        (id(Side::Server, Uni, 0), 0, 1, Violation::StreamDirection),
+        (id(Side::Client, Bidi, 0), 1000, 1, Violation::FlowControl),
+        (id(Side::Client, Bidi, 0), (1 << 62) - 1, 1, Violation::FlowControl),
     ];
-    for (id, offset, length, code) in cases {
+    for (id, offset, length, violation) in cases {
         let error = server.on_stream(id, offset, &vec![0; length], false).unwrap_err();
-        assert_eq!(close(error), code, "{id:?} {offset}");
+        assert_eq!(close(error), violation, "{id:?} {offset}");
     }
     // Each stream within its window, together beyond the connection's.
     for index in 0..2 {
         server.on_stream(id(Side::Client, Bidi, index), 0, &[0; 1000], false).unwrap();
     }
     let error = server.on_stream(id(Side::Client, Bidi, 2), 0, &[0; 501], false).unwrap_err();
-    assert_eq!(close(error), TransportErrorCode::FLOW_CONTROL_ERROR);
+    assert_eq!(close(error), Violation::FlowControl);
     // MAX_STREAM_DATA for a stream on which we do not send (RFC 9000 s.19.10).
     let error = server.on_max_stream_data(id(Side::Client, Uni, 0), 9).unwrap_err();
-    assert_eq!(close(error), TransportErrorCode::STREAM_STATE_ERROR);
+    assert_eq!(close(error), Violation::StreamDirection);
 }
 
 #[test]
-fn streams_of_higher_priority_go_first_and_equals_take_turns() {
+fn stream_priority_and_round_robin() {
     let (mut client, _) = pair();
     let ids: Vec<StreamId> =
         (0..4).map(|_| client.open(Direction::Bidirectional).unwrap()).collect();
@@ -308,9 +308,10 @@ fn streams_of_higher_priority_go_first_and_equals_take_turns() {
     }
 }
 
-/// Where the path holds much a stream sends several packets in its turn; all have theirs within a quarter of a round trip.
+/// Where the path holds much a stream sends several packets in its turn; all have theirs within a quarter of a round
+/// trip.
 #[test]
-fn a_turn_is_as_long_as_the_path_and_the_others_let() {
+fn stream_turn_length() {
     let mut client = streams_of(Side::Client, config());
     let most = 1 << 20;
     client.set_peer_limits(PeerLimits {
@@ -353,7 +354,7 @@ fn a_turn_is_as_long_as_the_path_and_the_others_let() {
 }
 
 #[test]
-fn streams_given_up_leave_no_hole_in_the_window() {
+fn flow_control_reset_streams_leave_no_hole_in_the_window() {
     let (mut client, mut server) = pair();
     for round in 0..50 {
         let id = client.open(Direction::Bidirectional).unwrap();
@@ -384,7 +385,7 @@ fn streams_given_up_leave_no_hole_in_the_window() {
 /// Three streams that stay and one that comes and goes: each end makes room, though it is less than
 /// half of what may be open.
 #[test]
-fn one_stream_that_ends_makes_room_for_one() {
+fn stream_that_ends_makes_room_for_one() {
     let (mut client, mut server) = pair();
     let open = |client: &mut Streams| client.open(Direction::Bidirectional);
     let ids: Vec<StreamId> = std::iter::from_fn(|| open(&mut client)).collect();
@@ -408,10 +409,10 @@ fn one_stream_that_ends_makes_room_for_one() {
     }
 }
 
-/// A peer that reads nothing of many streams has us keep what a connection may keep, and 16 KiB of
-/// each; one of them that it reads goes on.
+/// For a peer that reads nothing of many streams, this end keeps the limit of the connection and 16 KiB of each
+/// stream. A stream that it reads continues.
 #[test]
-fn what_waits_in_all_streams_is_bounded() {
+fn stream_send_buffers_are_bounded_together() {
     let ours = StreamConfig {
         send_buffer: 1 << 20,
         connection_send_buffer: 3 << 20,
@@ -471,9 +472,9 @@ fn what_waits_in_all_streams_is_bounded() {
     assert_eq!((server.buffered(), waiting(&server)), (0, 0));
 }
 
-/// What may wait follows the path, within its bounds, also where it gets less.
+/// The send buffer's limit follows the path within its bounds, also when the path gets slower.
 #[test]
-fn a_stream_s_buffer_grows_with_the_path() {
+fn stream_send_buffer_grows_with_the_path() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
     let mut client = streams_of(Side::Client, ours);
     client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
@@ -497,10 +498,9 @@ fn a_stream_s_buffer_grows_with_the_path() {
     assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
-/// What the path has room for does not wait for what was lost: what is acknowledged behind it takes no room, up to the
-/// most that is kept.
+/// New data does not wait for lost data: acknowledged data behind it takes no room, up to the largest buffer.
 #[test]
-fn data_behind_what_was_lost_takes_no_room() {
+fn flow_control_data_behind_a_loss_takes_no_room() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
     let mut client = streams_of(Side::Client, ours);
     client.set_peer_limits(PeerLimits { max_data: 1 << 20, ..limits(&config()) });
@@ -515,7 +515,7 @@ fn data_behind_what_was_lost_takes_no_room() {
     client.on_piece_acked(id, 50..100, false);
     assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(20), full));
     assert_eq!(client.buffered(), 150);
-    // What was lost arrives: all before it is given back.
+    // The lost data arrives: everything before it is released.
     client.on_piece_acked(id, 0..20, false);
     assert_eq!((client.buffered(), client.write(id, &[0; 1000])), (50, Ok(50)));
 }
@@ -546,7 +546,7 @@ fn fill(streams: &mut Streams, ids: &[StreamId], most: u64) {
 }
 
 #[test]
-fn what_the_peer_does_not_take_is_not_made() {
+fn stream_receive_half_that_is_not_needed_is_not_allocated() {
     let (mut streams, ids) = opened(100, 1 << 30, 0);
     fill(&mut streams, &ids, 8 << 20);
     assert_eq!(streams.buffered(), AHEAD, "for all of them together");
@@ -565,14 +565,14 @@ fn what_the_peer_does_not_take_is_not_made() {
 }
 
 #[test]
-fn no_more_waits_than_is_wanted() {
+fn stream_send_buffer_limit_of_the_application() {
     const MOST: u64 = 100_000;
     let (mut streams, ids) = opened(3, 1 << 30, 1 << 30);
     fill(&mut streams, &ids, MOST);
     let full = streams.buffered();
     assert!(full <= MOST && full > MOST - MIN_SHARE, "{full}");
     while streams.poll_event().is_some() {}
-    // All are told when a quarter of it is there.
+    // All are notified when a fourth of the buffer is free.
     let mut acked = 0;
     while acked * 4 <= MOST {
         assert!(streams.poll_event().is_none_or(|event| event == StreamEvent::Writable(ids[0])));
@@ -583,17 +583,17 @@ fn no_more_waits_than_is_wanted() {
     let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
     assert!(woken.contains(&StreamEvent::Writable(ids[2])), "{woken:?}");
     assert!(streams.sendable(ids[2], 65_536, MOST, AHEAD).is_ok());
-    // Who gives a stream up makes room as well.
+    // A reset makes room as well.
     fill(&mut streams, &ids, MOST);
     while streams.poll_event().is_some() {}
     streams.reset(ids[0], 0).unwrap();
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
 
-/// A stream's window that grows has the connection's grow with it: one that nobody reads any more leaves
-/// room for the others.
+/// When a stream's window grows, the connection's grows, too. So a stream that is no longer read leaves room for the
+/// others.
 #[test]
-fn the_connections_window_stays_above_those_of_streams() {
+fn flow_control_connection_window_is_above_those_of_streams() {
     let (mut client, mut server) = pair();
     let id = client.open(Direction::Bidirectional).unwrap();
     let mut buffer = [0; 1000];
@@ -612,9 +612,9 @@ fn the_connections_window_stays_above_those_of_streams() {
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
 }
 
-/// An application that goes on writing to a stream whose limit is reached causes no frames: the peer was told.
+/// Further writes to a stream at its limit cause no frames, because the limit was already reported as blocked.
 #[test]
-fn writing_on_makes_no_frames_once_the_peer_knows() {
+fn flow_control_blocked_is_not_repeated() {
     let (mut client, _) = pair();
     let id = client.open(Direction::Bidirectional).unwrap();
     assert_eq!(client.write(id, &[0; 1500]), Ok(1500));
@@ -632,7 +632,7 @@ fn writing_on_makes_no_frames_once_the_peer_knows() {
 
 /// A response that its own limit holds up, ready as it is, leaves the connection's limit to others.
 #[test]
-fn a_stream_at_its_limit_does_not_hold_up_others() {
+fn flow_control_blocked_stream_does_not_stop_others() {
     let (mut streams, ids) = opened(2, 200_000, 100_000);
     fill(&mut streams, &ids[..1], 8 << 20);
     while streams.next_piece(|_, _| 1200).is_some() {}

@@ -1,4 +1,5 @@
-//! Choices of hooks among paths: what they read of each, where they have data go twice, and which path they may leave out.
+//! Choices of hooks among paths: what they read of each, where they have data go twice, and which path they may leave
+//! out.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +23,7 @@ pub(in super::super) fn watch_copies(calls: &Calls) {
 
 /// A hook has data go on both paths, or has what would go on both go on one.
 #[test]
-fn a_hook_has_data_copied() {
+fn multipath_hook_has_data_copied() {
     for (scheduler, copy, most) in
         [(Scheduler::LowestRtt, 1, false), (Scheduler::Redundant, 0, true)]
     {
@@ -46,7 +47,7 @@ fn a_hook_has_data_copied() {
 
 /// Fields of each path, as a hook reads them.
 #[test]
-fn a_hook_reads_each_path() {
+fn multipath_hook_reads_each_path() {
     let mut pair = Pair::new(1, &[link(20), link(30)]);
     pair.connect();
     pair.open(1);
@@ -79,10 +80,10 @@ fn a_hook_reads_each_path() {
     assert!(first[5] > 10_000 && second[5] > 10_000, "nothing is in flight: {read:?}");
 }
 
-/// A path that a hook leaves out for good has room for data that waits: it gets a datagram a second. One that costs something,
-/// and a backup, are the hook's to leave out.
+/// A path that a hook leaves out for good has room for data that waits: it gets a datagram a second. One that costs
+/// something, and a backup, are the hook's to leave out.
 #[test]
-fn a_path_that_is_left_out_is_not_starved() {
+fn multipath_hook_does_not_starve_a_path() {
     for (cost, backup) in [(0, false), (1, false), (0, true)] {
         let slow = equic_net::Link { rate: Some(2_000_000), ..link(20) };
         let mut pair = Pair::new(1, &[slow, link(30)]);
@@ -107,7 +108,7 @@ fn a_path_that_is_left_out_is_not_starved() {
 
 /// A choice that holds for nine more datagrams is asked for less often, and data goes where it would have gone.
 #[test]
-fn a_choice_holds_for_a_batch() {
+fn multipath_hook_choice_holds_for_a_batch() {
     let [each, held] = [0, 9].map(|more| {
         let mut pair = Pair::new(1, &[link(10), link(30)]);
         pair.connect();
@@ -136,9 +137,10 @@ fn a_choice_holds_for_a_batch() {
     assert!(held.1.iter().all(|bytes| *bytes > 20_000), "both paths are used: {:?}", held.1);
 }
 
-/// A choice holds no longer than the path can be used: what it names is closed at the same moment, and the hook is asked.
+/// A choice holds no longer than the path can be used: what it names is closed at the same moment, and the hook is
+/// asked.
 #[test]
-fn a_choice_does_not_outlast_its_path() {
+fn multipath_hook_choice_ends_with_its_path() {
     let mut pair = Pair::new(1, &[link(10), link(30)]);
     pair.connect();
     pair.open(1);

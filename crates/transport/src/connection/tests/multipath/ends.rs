@@ -23,7 +23,7 @@ fn closed(events: &[Event]) -> Vec<(u32, TransportErrorCode)> {
 }
 
 #[test]
-fn a_path_is_closed_by_either_end_with_data_in_flight() {
+fn multipath_path_is_closed_by_either_end_with_data_in_flight() {
     for (by_client, id) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         let mut pair = two(1);
         let mut done = false;
@@ -49,7 +49,7 @@ fn a_path_is_closed_by_either_end_with_data_in_flight() {
         for end in pair.ends() {
             assert_eq!(end.paths.iter().count(), 1, "{}", pair.describe());
             assert!(end.spaces.get(gone).is_none() || id == 0);
-            assert!(!end.ids.local_of(PathId::new(id)).is_some_and(|ids| ids.are_there()));
+            assert!(!end.ids.local_of(PathId::new(id)).is_some_and(|ids| ids.has_any()));
         }
         pair.exchange(100_000, |_, _| {});
     }
@@ -57,7 +57,7 @@ fn a_path_is_closed_by_either_end_with_data_in_flight() {
 
 /// The connection is closed at every moment of a path's end, after which the path's packet number space is gone.
 #[test]
-fn closing_while_a_path_ends() {
+fn multipath_close_of_the_connection_while_a_path_ends() {
     let limit = Duration::from_secs(100);
     for (by_client, id) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         for (steps, closes) in (0..20).flat_map(|steps| [(steps, true), (steps, false)]) {
@@ -81,7 +81,12 @@ fn closing_while_a_path_ends() {
             let end = if closes { &mut pair.client } else { pair.server() };
             end.close(now, VarInt::from_u32(7), "done");
             pair.run_until(limit, |client, server| client.is_drained() && server.is_drained());
-            let error = ConnectionError { application: true, code: 7, reason: "done".into() };
+            let error = ConnectionError {
+                application: true,
+                code: 7,
+                reason: "done".into(),
+                violation: None,
+            };
             let told = &pair.events[usize::from(closes)];
             let told = told.last();
             assert_eq!(told, Some(&Event::Closed(CloseReason::Peer(error))), "{}", pair.describe());
@@ -90,7 +95,7 @@ fn closing_while_a_path_ends() {
 }
 
 #[test]
-fn the_last_path_is_not_closed_but_the_connection() {
+fn multipath_last_path_cannot_be_closed() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     let (now, only) = (pair.now, PathId::ZERO);
@@ -104,7 +109,7 @@ fn the_last_path_is_not_closed_but_the_connection() {
 }
 
 #[test]
-fn a_path_on_which_nobody_answers_is_closed() {
+fn multipath_silent_path_is_closed() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     pair.down[1] = true;
@@ -122,7 +127,7 @@ fn a_path_on_which_nobody_answers_is_closed() {
 
 /// RFC 9000 s.9.4.
 #[test]
-fn a_challenge_that_is_lost_is_no_congestion() {
+fn multipath_challenge_that_is_lost_is_no_congestion() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     let lost = pair.client.stats().packets_lost;
@@ -140,7 +145,7 @@ fn a_challenge_that_is_lost_is_no_congestion() {
 }
 
 #[test]
-fn path_ids_are_given_again_for_those_that_go() {
+fn multipath_path_ids_are_granted_for_those_that_end() {
     let mut pair = Pair::with(1, &[link(5), link(5)], |config| config.max_paths = 2);
     pair.connect();
     for number in 1..12 {
@@ -157,7 +162,7 @@ fn path_ids_are_given_again_for_those_that_go() {
 }
 
 #[test]
-fn the_connection_survives_the_death_of_a_path() {
+fn multipath_connection_survives_a_dead_path() {
     for dead in [0, 1] {
         let mut pair = two(2);
         let mut died = None;
@@ -187,7 +192,7 @@ fn the_connection_survives_the_death_of_a_path() {
 
 /// What is in flight on a path that dies is not kept there by packets that go on it now and then.
 #[test]
-fn a_trickle_does_not_hold_up_what_a_dead_path_has() {
+fn multipath_dead_path_returns_its_data() {
     let trickle = |config: &mut TransportConfig| {
         config.scheduler = Scheduler::RoundRobin;
         // More often than there is a probe timeout.
@@ -203,7 +208,7 @@ fn a_trickle_does_not_hold_up_what_a_dead_path_has() {
 
 /// Handover: a new path is opened, the old one is closed as soon as it works, nothing stops for longer than that.
 #[test]
-fn a_handover_leaves_no_gap() {
+fn multipath_handover_leaves_no_gap() {
     let mut pair = Pair::new(3, &[link(20), link(20)]);
     pair.connect();
     let (mut opened, mut longest, mut last, mut over) = (false, Duration::ZERO, pair.now, false);
@@ -227,7 +232,7 @@ fn a_handover_leaves_no_gap() {
 }
 
 #[test]
-fn late_packets_of_a_closed_path_are_taken_and_acknowledged() {
+fn multipath_late_packets_of_a_closed_path_are_acknowledged() {
     let mut pair = two(1);
     let known: Vec<_> = pair.server().ids.local.iter().collect();
     assert!(!known.is_empty());
@@ -252,7 +257,7 @@ fn late_packets_of_a_closed_path_are_taken_and_acknowledged() {
 }
 
 #[test]
-fn the_connection_idles_away_on_all_paths_together() {
+fn multipath_idle_timeout_counts_all_paths() {
     let mut pair = Pair::with(1, &[link(10), link(10)], |config| {
         config.max_idle_timeout = Duration::from_secs(5);
     });
@@ -272,7 +277,7 @@ fn the_connection_idles_away_on_all_paths_together() {
 }
 
 #[test]
-fn the_end_of_the_connection_is_told_on_a_path_that_works() {
+fn multipath_close_is_sent_on_a_working_path() {
     let mut pair = two(1);
     pair.down[0] = true;
     // It is found out that path 0 does not work.

@@ -8,8 +8,7 @@ use equic_wire::{PacketNumber, ResetToken, Writer};
 
 use super::super::attacker::Attacker;
 use super::*;
-
-const VIOLATION: TransportErrorCode = TransportErrorCode::PROTOCOL_VIOLATION;
+use crate::violation::{Condition, Violation};
 
 /// A client that attacks a server which allows four paths.
 fn attacker() -> Attacker {
@@ -58,7 +57,7 @@ fn path_ack(path: u32, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn path_ids_beyond_the_limit() {
+fn multipath_path_id_beyond_the_limit_is_a_violation() {
     for path in [4, 5, u32::MAX] {
         let id = PathId::new(path);
         let frames = [
@@ -67,21 +66,23 @@ fn path_ids_beyond_the_limit() {
             status(path),
             retire(path, 0),
             cids_blocked(path, 0),
-            Frame::PathsBlocked(id),
         ];
         for frame in frames {
             let mut attacker = attacker();
             attacker.send(&[frame]);
-            attacker.assert_closed(VIOLATION);
+            attacker.assert_closed(Violation::PathIdLimit);
         }
         let mut attacker = attacker();
+        attacker.send(&[Frame::PathsBlocked(id)]);
+        attacker.assert_closed(Violation::PathsBlockedLimit);
+        let mut attacker = self::attacker();
         attacker.send_raw(SpaceId::DATA, &path_ack(path, 0));
-        attacker.assert_closed(VIOLATION);
+        attacker.assert_closed(Violation::PathIdLimit);
     }
 }
 
 #[test]
-fn what_is_within_the_limit_closes_nothing() {
+fn multipath_frames_within_the_limits_are_accepted() {
     for path in [1, 3] {
         let mut attacker = attacker();
         let frames = [status(path), cids_blocked(path, 4), Frame::PathsBlocked(ONE)];
@@ -94,47 +95,47 @@ fn what_is_within_the_limit_closes_nothing() {
 }
 
 #[test]
-fn acknowledgements_of_what_was_never_sent_on_a_path() {
+fn multipath_ack_of_unsent_packets_is_a_violation() {
     for path in [1, 3] {
         let mut attacker = attacker();
         attacker.send_raw(SpaceId::DATA, &path_ack(path, 0));
-        attacker.assert_closed(VIOLATION);
+        attacker.assert_closed(Violation::AckOfUnsentPacket);
     }
     let mut attacker = attacker();
     attacker.send_raw(SpaceId::DATA, &path_ack(0, 1_000_000));
-    attacker.assert_closed(VIOLATION);
+    attacker.assert_closed(Violation::AckOfUnsentPacket);
 }
 
 #[test]
-fn limits_that_fall_and_ids_that_are_blocked_by_none() {
+fn multipath_limits_that_fall_are_a_violation() {
     // Its transport parameter was 3.
     let mut attacker = attacker();
     attacker.send(&[Frame::MaxPathId(PathId::new(2))]);
-    attacker.assert_closed(VIOLATION);
+    attacker.assert_closed(Violation::MaxPathIdReduced);
     let mut attacker = self::attacker();
     attacker.send(&[Frame::MaxPathId(PathId::MAX), Frame::MaxPathId(PathId::new(3))]);
     attacker.assert_open();
     attacker.send(&[cids_blocked(1, 1_000)]);
-    attacker.assert_closed(VIOLATION);
+    attacker.assert_closed(Violation::PathCidsBlockedSequence);
 }
 
 #[test]
-fn an_id_that_is_given_out_for_two_paths() {
+fn multipath_cid_of_two_paths_is_a_violation() {
     let mut attacker = attacker();
     attacker.send(&[retire(1, 0)]);
     attacker.send(&[new_id(1, 4, 9)]);
-    attacker.assert_closed(TransportErrorCode::CONNECTION_ID_LIMIT_ERROR);
+    attacker.assert_closed(Violation::ConnectionIdLimit);
     let mut attacker = self::attacker();
     let used = attacker.own.ids.local_of(ONE).unwrap().iter().next().unwrap();
     let token = ResetToken([1; ResetToken::LEN]);
     let new = NewConnectionId::new(varint(4), varint(4), used, token).unwrap();
     let new = PathNewConnectionId { path_id: PathId::new(2), new };
     attacker.send(&[Frame::PathNewConnectionId(new)]);
-    attacker.assert_closed(VIOLATION);
+    attacker.assert_closed(Violation::ConnectionIdReused);
 }
 
 #[test]
-fn more_ids_for_a_path_than_are_kept() {
+fn multipath_cid_limit_of_a_path() {
     let mut attacker = attacker();
     for sequence in 4..40 {
         attacker.send(&[new_id(1, sequence, sequence as u8)]);
@@ -142,25 +143,25 @@ fn more_ids_for_a_path_than_are_kept() {
             break;
         }
     }
-    attacker.assert_closed(TransportErrorCode::CONNECTION_ID_LIMIT_ERROR);
+    attacker.assert_closed(Violation::ConnectionIdLimit);
 }
 
 #[test]
-fn ids_of_a_path_given_back_that_were_never_given_out() {
+fn multipath_cid_retired_but_never_issued_is_a_violation() {
     let mut attacker = attacker();
     attacker.send(&[retire(1, 9)]);
-    attacker.assert_closed(VIOLATION);
+    attacker.assert_closed(Violation::RetiredUnissuedId);
 }
 
 #[test]
-fn the_only_path_is_abandoned() {
+fn multipath_last_path_abandoned_closes_the_connection() {
     let mut attacker = attacker();
     attacker.send(&[abandon(0)]);
-    attacker.assert_closed(TransportErrorCode::NO_ERROR);
+    attacker.assert_closed_for(Condition::LastPathAbandoned);
 }
 
 #[test]
-fn paths_that_were_never_opened_are_abandoned_without_end() {
+fn multipath_unopened_paths_abandoned_without_end_are_bounded() {
     let mut attacker = attacker();
     let before = attacker.victim().memory();
     let (mut path, mut highest) = (1, 3);
@@ -189,7 +190,7 @@ fn paths_that_were_never_opened_are_abandoned_without_end() {
 
 /// A path that is abandoned and gone: its frames are late, and no error.
 #[test]
-fn frames_of_paths_that_are_gone() {
+fn multipath_frames_of_ended_paths_are_ignored() {
     let mut attacker = attacker();
     attacker.send(&[abandon(1)]);
     for _ in 0..5 {
@@ -204,7 +205,7 @@ fn frames_of_paths_that_are_gone() {
 
 /// A client that begins all the paths it may, and has each come from ever new addresses, at none of which it answers.
 #[test]
-fn a_flood_of_paths_and_of_addresses() {
+fn multipath_flood_of_paths_and_addresses_is_bounded() {
     let mut attacker = attacker();
     let remote = SERVER.parse().unwrap();
     for path in 1..4 {
@@ -236,7 +237,7 @@ fn a_flood_of_paths_and_of_addresses() {
 
 /// Packets on a path that the peer never acknowledges anything on: data goes on the other.
 #[test]
-fn a_path_that_only_swallows() {
+fn multipath_path_without_acknowledgements_is_bounded() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     pair.open(1);
@@ -251,7 +252,7 @@ fn a_path_that_only_swallows() {
 
 /// Before the client has answered on a path no more is sent there than three times what came (RFC 9000 s.8.1).
 #[test]
-fn a_path_with_a_forged_address_is_not_flooded() {
+fn multipath_anti_amplification_of_a_forged_address() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     pair.begin(1);

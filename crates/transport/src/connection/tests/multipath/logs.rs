@@ -22,7 +22,7 @@ fn has_frame(packets: &[&Value], kind: &str) -> bool {
 
 /// Each path is a tuple with figures of its own, from its beginning to its end, and none of that is a migration.
 #[test]
-fn each_path_is_logged_from_beginning_to_end() {
+fn multipath_qlog_has_each_path() {
     let mut pair = Pair::new(1, &[link(10), link(30)]);
     let (json, text) = (Shared::default(), Shared::default());
     log(&mut pair.client, json.clone(), text);

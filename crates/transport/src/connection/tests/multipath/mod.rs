@@ -1,7 +1,8 @@
 //! Several paths at a time (RFC 10069), between a client with several addresses and a server.
 //!
 //! * here: paths are opened, used, moved, and as many as both ends allow;
-//! * `choices.rs`: what hooks read of paths, and where they have data go; `ends.rs`: paths are closed, or do not work any more;
+//! * `choices.rs`: what hooks read of paths, and where they have data go; `ends.rs`: paths are closed, or do not work
+//!   any more;
 //! * `hostile.rs`: a peer that says what it must not;
 //! * `logs.rs`: what is logged of them;
 //! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and their network.
@@ -41,7 +42,7 @@ fn packets(connection: &Connection, id: u32) -> u64 {
 }
 
 #[test]
-fn both_ends_have_to_want_several_paths() {
+fn multipath_needs_both_ends() {
     let one = |config: &mut TransportConfig| config.max_paths = 1;
     let four = |config: &mut TransportConfig| config.max_paths = 4;
     for (client, server) in [(true, false), (false, true), (false, false)] {
@@ -58,7 +59,7 @@ fn both_ends_have_to_want_several_paths() {
 }
 
 #[test]
-fn data_goes_on_two_paths() {
+fn multipath_data_on_two_paths() {
     let mut pair = Pair::new(1, &[link(20), link(30)]);
     pair.connect();
     assert_eq!(pair.open(1), ONE);
@@ -82,7 +83,7 @@ fn data_goes_on_two_paths() {
 }
 
 #[test]
-fn servers_open_no_paths_and_clients_not_before_their_time() {
+fn multipath_paths_are_opened_by_clients_after_the_handshake() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     let remote = SERVER.parse().unwrap();
     assert_eq!(pair.client.open_path(pair.now, None, remote), Err(OpenPathError::NotConfirmed));
@@ -96,7 +97,7 @@ fn servers_open_no_paths_and_clients_not_before_their_time() {
 }
 
 #[test]
-fn no_more_paths_than_both_ends_allow() {
+fn multipath_path_count_is_limited_by_both_ends() {
     let links: Vec<_> = (0..5).map(|_| link(10)).collect();
     let three = |config: &mut TransportConfig| config.max_paths = 3;
     let many = |config: &mut TransportConfig| config.max_paths = 100;
@@ -115,7 +116,7 @@ fn no_more_paths_than_both_ends_allow() {
 }
 
 #[test]
-fn several_paths_between_the_same_addresses() {
+fn multipath_paths_between_the_same_addresses() {
     let mut pair = Pair::new(1, &[link(10)]);
     pair.connect();
     pair.open(0);
@@ -126,7 +127,7 @@ fn several_paths_between_the_same_addresses() {
 }
 
 #[test]
-fn keys_are_updated_on_all_paths() {
+fn multipath_key_update_on_all_paths() {
     let mut pair = Pair::new(1, &[link(10), link(40)]);
     pair.connect();
     pair.open(1);
@@ -146,7 +147,7 @@ fn keys_are_updated_on_all_paths() {
 
 /// A path that no packet was sent on during a key update is used after it.
 #[test]
-fn keys_are_updated_while_a_path_rests() {
+fn multipath_key_update_while_a_path_is_idle() {
     let backup = |config: &mut TransportConfig| config.scheduler = Scheduler::Backup;
     let mut pair = Pair::with(1, &[link(10), link(10)], backup);
     pair.connect();
@@ -165,7 +166,7 @@ fn keys_are_updated_while_a_path_rests() {
 }
 
 #[test]
-fn a_wish_is_followed_and_withdrawn() {
+fn multipath_path_status_is_followed_and_withdrawn() {
     let mut pair = Pair::new(1, &[link(30), link(10)]);
     pair.connect();
     pair.open(1);
@@ -187,7 +188,7 @@ fn a_wish_is_followed_and_withdrawn() {
 }
 
 #[test]
-fn each_path_has_its_turn() {
+fn multipath_round_robin() {
     let turns = |config: &mut TransportConfig| config.scheduler = Scheduler::RoundRobin;
     let mut pair = Pair::with(1, &[link(10), link(30), link(50)], turns);
     pair.connect();
@@ -201,7 +202,7 @@ fn each_path_has_its_turn() {
 
 /// Each byte goes on both paths, so what one loses the other has, and nobody waits for it to be sent again.
 #[test]
-fn what_one_path_loses_the_other_has() {
+fn multipath_loss_on_one_path_is_repaired_on_another() {
     let lossy = |ms| equic_net::Link { drop: equic_net::Chance::percent(20.0), ..link(ms) };
     let mut times = Vec::new();
     for scheduler in [Scheduler::LowestRtt, Scheduler::Redundant] {
@@ -241,7 +242,7 @@ impl Hook for Always {
 
 /// A hook that schedules: it is followed, unless it names no path, or one that does not work while another does.
 #[test]
-fn a_hook_schedules_and_starves_nobody() {
+fn multipath_hook_schedules_and_starves_nobody() {
     for (named, followed) in [(1, true), (99, false), (u64::MAX, false)] {
         let mut pair = Pair::new(1, &[link(10), link(30)]);
         pair.connect();
@@ -272,7 +273,7 @@ fn a_hook_schedules_and_starves_nobody() {
 
 /// RFC 10069 s.5.4: the round-trip time is the way of the packets and that of their acknowledgements.
 #[test]
-fn a_hook_has_acknowledgements_go_on_another_path() {
+fn multipath_hook_moves_acknowledgements_to_another_path() {
     let mut pair = Pair::new(1, &[link(20), link(60)]);
     pair.connect();
     let points = [AttachPoint::replace(Operation::SelectACKPath)];
@@ -292,7 +293,7 @@ fn a_hook_has_acknowledgements_go_on_another_path() {
 }
 
 #[test]
-fn a_nat_on_one_path_is_followed() {
+fn multipath_nat_rebinding_of_one_path() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     pair.open(1);
@@ -311,7 +312,7 @@ fn a_nat_on_one_path_is_followed() {
 
 /// The endpoint hears of the IDs of all paths, and of none when the connection has let go of them.
 #[test]
-fn the_endpoint_knows_the_ids_of_all_paths() {
+fn multipath_endpoint_knows_the_ids_of_all_paths() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     let mut known = std::collections::BTreeSet::new();

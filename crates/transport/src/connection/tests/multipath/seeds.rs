@@ -1,5 +1,5 @@
-//! Networks of two paths, by seed: loss, reordering, duplication and damage on each, a limited rate on some, and now and
-//! then a path that dies and comes back, or is closed.
+//! Networks of two paths, by seed: loss, reordering, duplication and damage on each, a limited rate on some, and now
+//! and then a path that dies and comes back, or is closed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,8 +67,8 @@ impl<'a> Played<'a> {
     }
 }
 
-/// A hook that chooses the path with the most room and has that hold for some datagrams; now and then one that is full, or none
-/// that there is, or it leaves the choice alone. The number of its calls is counted.
+/// A hook that chooses the path with the most room and has that hold for some datagrams; now and then one that is
+/// full, or none that there is, or it leaves the choice alone. The number of its calls is counted.
 fn choosing(seed: u64) -> (Box<dyn Hook>, Arc<Mutex<u64>>) {
     let calls = Arc::<Mutex<u64>>::default();
     let counted = calls.clone();
@@ -89,8 +89,8 @@ fn choosing(seed: u64) -> (Box<dyn Hook>, Arc<Mutex<u64>>) {
     (hook, calls)
 }
 
-/// Plays a network. The second exchange goes one way, so that the sender has nothing but stream data to send. With what is to be
-/// the same, the number of datagrams that came together.
+/// Plays a network. The second exchange goes one way, so that the sender has nothing but stream data to send. With
+/// what is to be the same, the number of datagrams that came together.
 fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a70);
     let links = [by_chance(&mut rng), by_chance(&mut rng)];
@@ -172,7 +172,7 @@ fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
 /// Whatever befalls one of two paths: all bytes arrive, in order, and the connection goes on. A failure names its seed;
 /// `EQUIC_SEED` runs it alone, `EQUIC_CASES` is how many there are.
 #[test]
-fn everything_arrives_over_two_bad_paths() {
+fn multipath_over_two_bad_paths_loses_no_data() {
     if let Ok(seed) = std::env::var("EQUIC_SEED") {
         run(seed.parse().expect("EQUIC_SEED is a number"), Played::with(&[]));
         return;
@@ -191,10 +191,10 @@ fn assert_same(seed: u64, one: Played<'_>, other: Played<'_>) -> usize {
     gathered
 }
 
-/// Short ways come to the same as the long ones, on two paths as on one, and datagrams that are asked for together to what they
-/// are one by one, whether hooks choose the paths or not. A hook is asked as often for all of them.
+/// Short ways come to the same as the long ones, on two paths as on one, and datagrams that are asked for together to
+/// what they are one by one, whether hooks choose the paths or not. A hook is asked as often for all of them.
 #[test]
-fn both_ways_come_to_the_same_over_two_bad_paths() {
+fn multipath_fast_path_equals_slow_path_over_two_bad_paths() {
     let mut total = [0; 2];
     for seed in 0..cases(60) {
         for chooses in [false, true] {
@@ -212,10 +212,10 @@ fn both_ways_come_to_the_same_over_two_bad_paths() {
     assert!(total.iter().all(|total| *total as u64 > 20 * cases(60)), "{total:?} were together");
 }
 
-/// The short way is there for several paths: of a burst of stream data it makes all datagrams that the windows let go, on
-/// the paths that the scheduler uses, and leaves what is not for it to the long way.
+/// The short way is there for several paths: of a burst of stream data it makes all datagrams that the windows let
+/// go, on the paths that the scheduler uses, and leaves what is not for it to the long way.
 #[test]
-fn the_short_way_is_taken_on_all_paths_that_carry_data() {
+fn multipath_fast_path_sends_on_all_paths() {
     for (scheduler, used) in [
         (Scheduler::LowestRtt, [true, true]),
         (Scheduler::RoundRobin, [true, true]),
@@ -259,7 +259,7 @@ fn the_short_way_is_taken_on_all_paths_that_carry_data() {
 
 /// Packets that come on any of several paths are taken in the short way; not where a hook wants to see them.
 #[test]
-fn the_short_way_takes_in_what_comes_on_all_paths() {
+fn multipath_fast_path_receives_on_all_paths() {
     for (watched, taken) in [(SHORT, true), (LONG, false)] {
         let round_robin = |config: &mut TransportConfig| config.scheduler = Scheduler::RoundRobin;
         let mut pair = Pair::with(1, &[link(10), link(20)], round_robin);
@@ -280,7 +280,7 @@ fn the_short_way_takes_in_what_comes_on_all_paths() {
 
 /// Where a hook chooses the path, what goes there goes the short way, and together while the choice holds.
 #[test]
-fn what_a_hook_chooses_goes_the_short_way() {
+fn multipath_fast_path_follows_a_hooks_choice() {
     for (holds, others, gathers) in [(5, None, true), (0, None, false), (5, Some(LONG), false)] {
         let mut pair = Pair::with(1, &[link(10), link(20)], |_| {});
         pair.connect();

@@ -1,0 +1,64 @@
+//! Names of commands that are `equic-lab`'s now. They are refused, with the new name, for one release.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+/// The program that has these commands now, and the Debian package that it is in.
+const PROGRAM: &str = "equic-lab";
+
+/// Words of an old command, and those of the new one.
+const MOVED: &[(&[&str], &str)] = &[
+    (&["demo"], "demo"),
+    (&["bench"], "bench"),
+    (&["interop"], "interop"),
+    (&["interop-endpoint"], "interop-endpoint"),
+    (&["reproduce"], "reproduce"),
+    (&["sim"], "sim"),
+    (&["lab", "soak"], "soak"),
+    (&["lab", "bench"], "gateway-bench"),
+    (&["lab", "sweep"], "net clean"),
+    (&["lab"], "net"),
+    (&["plugin", "demo"], "plugin-demo"),
+    (&["plugin", "bench"], "plugin-bench"),
+];
+
+/// Returns what to say if arguments begin with the name of a command that has moved. If the new command cannot be
+/// found in this program's folder or on `PATH`, the message names its package.
+pub(crate) fn notice(arguments: impl Iterator<Item = OsString>) -> Option<String> {
+    let new = new_name(arguments)?;
+    let package =
+        if is_installed() { String::new() } else { format!(", in the Debian package {PROGRAM}") };
+    Some(format!("this command is now `{PROGRAM} {new}`{package}"))
+}
+
+fn new_name(arguments: impl Iterator<Item = OsString>) -> Option<&'static str> {
+    let words: Vec<OsString> = arguments.take(2).collect();
+    let begins = |(old, _): &&(&[&str], &str)| {
+        words.len() >= old.len() && old.iter().zip(&words).all(|(old, word)| word == old)
+    };
+    MOVED.iter().find(begins).map(|(_, new)| *new)
+}
+
+fn is_installed() -> bool {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
+    beside.into_iter().chain(on_path).any(|file| Path::is_file(&file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_old_name_counts() {
+        let new = |words: &[&str]| new_name(words.iter().map(OsString::from));
+        assert_eq!(new(&["lab", "bench", "--forged"]), Some("gateway-bench"));
+        assert_eq!(new(&["lab", "up", "bench"]), Some("net"));
+        assert_eq!(new(&["lab"]), Some("net"));
+        assert_eq!(new(&["plugin", "bench"]), Some("plugin-bench"));
+        for other in [&["plugin"][..], &["plugin", "run"], &["gateway", "bench"], &["benc"], &[]] {
+            assert_eq!(new(other), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Commands that are `equic-lab`'s now: the old name says the new one.
+
+use std::process::Command;
+
+use crate::common::{EQUIC, EQUIC_LAB, commands, equic, finish};
+
+/// Old commands, and the new ones.
+const MOVED: [(&[&str], &str); 15] = [
+    (&["demo"], "demo"),
+    (&["bench"], "bench"),
+    (&["bench", "run", "--impl", "all"], "bench"),
+    (&["interop", "--help"], "interop"),
+    (&["interop-endpoint"], "interop-endpoint"),
+    (&["reproduce", "gateway"], "reproduce"),
+    (&["sim", "run", "lossy"], "sim"),
+    (&["lab"], "net"),
+    (&["lab", "up", "x"], "net"),
+    (&["lab", "run", "lossy"], "net"),
+    (&["lab", "sweep"], "net clean"),
+    (&["lab", "soak", "--duration", "30s"], "soak"),
+    (&["lab", "bench", "--forged"], "gateway-bench"),
+    (&["plugin", "demo"], "plugin-demo"),
+    (&["plugin", "bench"], "plugin-bench"),
+];
+
+#[test]
+fn an_old_name_says_the_new_one() {
+    let known: Vec<String> = commands(EQUIC_LAB).iter().map(|path| path.join(" ")).collect();
+    for (old, new) in MOVED {
+        let out = equic(old);
+        let said = format!("equic: this command is now `equic-lab {new}`\n");
+        assert_eq!((out.code, &*out.stdout, &*out.stderr), (Some(2), "", &*said), "{old:?}");
+        assert!(new == "interop-endpoint" || known.iter().any(|known| known == new), "{new}");
+    }
+}
+
+#[test]
+fn the_package_is_named_where_the_laboratory_is_not_installed() {
+    let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let alone = own.path().join("equic");
+    // A link to it would be followed. The copy is another process's: one that this process has open for writing while
+    // another test starts a child could not be started (ETXTBSY).
+    let copy = |from: &str, to: &std::path::Path| {
+        let mut command = Command::new("cp");
+        command.arg(from).arg(to);
+        finish(command).ok();
+    };
+    copy(EQUIC.path(), &alone);
+    let said = || {
+        let mut command = Command::new(&alone);
+        command.arg("demo").env("PATH", path.path());
+        let out = finish(command);
+        assert_eq!(out.code, Some(2), "{out:?}");
+        out.stderr
+    };
+    let package = "equic: this command is now `equic-lab demo`, in the Debian package equic-lab\n";
+    assert_eq!(said(), package);
+    copy("/bin/true", &path.path().join("equic-lab"));
+    assert_eq!(said(), "equic: this command is now `equic-lab demo`\n");
+}
+
+/// Other wrong usage is reported as before.
+#[test]
+fn no_other_command_has_moved() {
+    for args in [&["benchmark"][..], &["plugin", "bench-it"], &["gateway", "demo"]] {
+        let out = equic(args);
+        assert_eq!(out.code, Some(2), "{out:?}");
+        assert!(out.stderr.contains("unrecognized subcommand"), "{out:?}");
+    }
+}

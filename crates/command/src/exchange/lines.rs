@@ -1,0 +1,60 @@
+//! A limit on the lines that peers can cause.
+
+use std::time::{Duration, Instant};
+
+/// Lines that may be written in a burst.
+const BURST: u32 = 100;
+
+/// Time after which one more line may be written.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Lines that peers may still cause, and the number of lines that were left out.
+#[derive(Debug)]
+pub struct Lines {
+    tokens: u32,
+    counted_to: Instant,
+    left_out: u64,
+}
+
+impl Lines {
+    /// A full burst, from this time on.
+    pub fn new(now: Instant) -> Lines {
+        Lines { tokens: BURST, counted_to: now, left_out: 0 }
+    }
+
+    /// Returns `None` if a line must be left out. Otherwise returns how many lines were left out
+    /// since the last line.
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        let elapsed = now.saturating_duration_since(self.counted_to);
+        let more = u32::try_from(elapsed.as_millis() / INTERVAL.as_millis()).unwrap_or(u32::MAX);
+        if more > 0 {
+            self.counted_to = now;
+            self.tokens = self.tokens.saturating_add(more).min(BURST);
+        }
+        if self.tokens == 0 {
+            self.left_out += 1;
+            return None;
+        }
+        self.tokens -= 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_burst_are_left_out_and_counted() {
+        let start = Instant::now();
+        let mut lines = Lines::new(start);
+        let admitted = (0..1_000).filter(|_| lines.admit(start).is_some()).count();
+        assert_eq!(admitted, 100);
+        assert_eq!(lines.admit(start + INTERVAL / 2), None);
+        assert_eq!(lines.admit(start + INTERVAL), Some(901));
+        assert_eq!(lines.admit(start + INTERVAL), None);
+        let later = start + Duration::from_secs(3_600);
+        assert_eq!(lines.admit(later), Some(1));
+        assert_eq!((0..1_000).filter(|_| lines.admit(later).is_some()).count(), 99);
+    }
+}

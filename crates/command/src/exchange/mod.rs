@@ -1,0 +1,153 @@
+//! Plugins over the connection: those that `equic serve` and `equic get` offer to their peers, and those that they take.
+//!
+//! * [`ExchangeArgs`], here: the options, and the extension of QUIC that they make;
+//! * [`lists`]: lists of plugins to offer, by the peer's address;
+//! * [`standing`]: what becomes of each plugin; [`writer`]: that on standard output, which stops no connection.
+
+mod lines;
+mod lists;
+mod standing;
+mod writer;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use equic_gateway::parse_duration;
+use equic_http3::{Extension, Hooks};
+use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, FolderCache};
+use equic_plugin::{Clock, Policy};
+use equic_quic::NewConnection;
+
+use crate::failure::{Done, Failure};
+use crate::plugin::Tally;
+
+pub use lines::Lines;
+use lists::Lists;
+pub use standing::{Standing, Standings};
+use standing::{Teller, listener};
+pub use writer::{Report, Writer};
+
+/// Plugins that are offered, and those that are taken.
+#[derive(Args)]
+pub struct ExchangeArgs {
+    /// Offer this plugin (.qplug) to the peer of each connection; may be given several times
+    #[arg(long, value_name = "FILE")]
+    push: Vec<PathBuf>,
+    /// Offer the plugins of the first rule in this file (TOML) that matches the peer's address;
+    /// peers without a matching rule are offered those of --push
+    #[arg(long, value_name = "RULES")]
+    push_rules: Option<PathBuf>,
+    /// Hold stream data back until the peer has accepted or refused these plugins, for at most this
+    /// time (1s)
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    push_hold: Option<Duration>,
+    /// Accept plugins of the peer that this policy (TOML) permits
+    #[arg(long, value_name = "POLICY")]
+    accept_plugins: Option<PathBuf>,
+    /// Keep accepted plugins in this folder, so that they need not be fetched again
+    #[arg(long, value_name = "DIR", requires = "accept_plugins")]
+    plugin_cache: Option<PathBuf>,
+}
+
+/// Peer whose plugins a cache keeps.
+pub enum CacheOf {
+    /// The only one, by what was authenticated of it.
+    Peer(String),
+    /// There is none whose plugins may be kept, for this reason.
+    Nobody(&'static str),
+}
+
+impl ExchangeArgs {
+    /// The extension for connections; `None` if no plugins are wanted. `tally` counts the calls of plugins that run here.
+    pub fn extension(
+        &self,
+        cache: &CacheOf,
+        tally: Option<&Tally>,
+        tell: impl Fn(&Standing) + Send + Sync + 'static,
+    ) -> Done<Option<Extension>> {
+        let lists = Lists::read(&self.push, self.push_rules.as_deref())?;
+        if lists.is_empty() && self.push_hold.is_some() {
+            return Err(Failure::usage("--push-hold waits for plugins: give them with --push"));
+        }
+        if lists.is_empty() && self.accept_plugins.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(extension(self.config(cache, tally)?, lists, Arc::new(tell))))
+    }
+
+    fn config(&self, cache: &CacheOf, tally: Option<&Tally>) -> Done<ExchangeConfig> {
+        let mut config = match tally {
+            Some(tally) => ExchangeConfig::new(tally.counting(Bytecode::default())),
+            None => ExchangeConfig::new(Bytecode::default()),
+        };
+        config.hold = self.push_hold.unwrap_or_default();
+        config.policy = self.accept_plugins.as_deref().map(policy).transpose()?;
+        config.meter = Some(meter());
+        if let Some(folder) = &self.plugin_cache {
+            let peer = match cache {
+                CacheOf::Peer(peer) => peer,
+                CacheOf::Nobody(why) => {
+                    let why = format!("--plugin-cache keeps plugins of each server apart: {why}");
+                    return Err(Failure::usage(why));
+                }
+            };
+            let cache = FolderCache::open(folder, peer).map_err(|error| {
+                Failure::because(format_args!("cannot keep plugins in {}", folder.display()), error)
+            })?;
+            config.cache = Some(Arc::new(cache));
+        }
+        Ok(config)
+    }
+}
+
+/// The system's clock, by which peers are charged for the time that their plugins take.
+fn meter() -> Clock {
+    let start = Instant::now();
+    Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn policy(file: &Path) -> Done<Policy> {
+    let what = |error: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot read the policy {}", file.display()), error)
+    };
+    let text = equic_gateway::read_regular_text(file, equic_gateway::Config::MAX_BYTES)
+        .map_err(|error| what(&error))?;
+    Policy::parse(&text).map_err(|error| what(&error))
+}
+
+/// The exchange as an extension of QUIC, with the lists of plugins to offer.
+fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
+    let parameters = vec![config.parameter()];
+    let hooks = Hooks::new(move |connection: &mut NewConnection<'_>| {
+        let mut config = config.clone();
+        let peer = connection.remote_address();
+        // An IPv4 peer of a dual-stack socket is shown as IPv4.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        config.push = lists.of(peer.ip()).to_vec();
+        config.listener = Some(listener(peer.to_string(), Arc::clone(&tell)));
+        attach(config, connection);
+    });
+    Extension { parameters, hooks }
+}
+
+/// The exchange of an endpoint that takes of anybody what anybody may be granted, and offers these plugins.
+pub fn open_to_all(push: &[PathBuf]) -> Done<ExchangeConfig> {
+    let mut config = ExchangeConfig::new(Bytecode::default());
+    config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
+    config.push = Lists::read(push, None)?.usual().to_vec();
+    config.meter = Some(meter());
+    Ok(config)
+}
+
+/// Puts the exchange on a connection.
+pub fn attach(mut config: ExchangeConfig, connection: &mut NewConnection<'_>) {
+    config.peer = Some(connection.remote_address().ip());
+    let attach =
+        |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
+    if let Err(error) = ExchangeHook::attach(Arc::new(config), attach) {
+        tracing::warn!(%error, "a connection without plugins");
+    }
+}

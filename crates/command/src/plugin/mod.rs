@@ -1,0 +1,86 @@
+//! Loads plugins of the user's own, and attaches them to connections.
+
+mod own;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use equic_http3::Hooks;
+use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide, lint};
+
+use crate::exchange::Standing;
+use crate::failure::{Done, Failure};
+pub use own::{Counting, Counts, OnFailure, OwnPlugins, Tally, try_to_attach};
+
+/// Returns the time in seconds since the Unix epoch.
+pub fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Reads a bundle's file; one that is larger than a bundle may be is refused.
+pub fn read(path: &Path) -> Done<Vec<u8>> {
+    let failed = |error| Failure::because(format_args!("cannot read {}", path.display()), error);
+    let length = std::fs::metadata(path).map_err(failed)?.len();
+    if length > MAX_BUNDLE as u64 {
+        let message =
+            format!("{} has {length} bytes, and a bundle {MAX_BUNDLE} at most", path.display());
+        return Err(Failure::new(message));
+    }
+    equic_gateway::read_regular(path, MAX_BUNDLE as u64).map_err(failed)
+}
+
+/// Parses a bundle that was read from this file.
+///
+/// # Errors
+/// The bytes are not a bundle. The message names the file.
+pub fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Done<Bundle<'b>> {
+    Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
+}
+
+/// Loads a plugin of the user's own, which is granted all that it declares.
+pub fn load(path: &Path) -> Done<Plugin> {
+    let bytes = read(path)?;
+    load_bytes(path, &bytes)
+}
+
+/// As [`load`], of a bundle that was read from this file.
+pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
+    let path = path.as_ref();
+    let bundle = parse(path, bytes)?;
+    let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
+    let granted = granted.map_err(|error| Failure::because(path.display(), error))?;
+    Plugin::load(&bundle, &granted).map_err(|error| {
+        // What the manifest lacks says more than that a helper does not exist.
+        let faults = lint(&bundle);
+        if faults.is_empty() {
+            Failure::because(path.display(), error)
+        } else {
+            Failure::because(path.display(), faults.join("\n  "))
+        }
+    })
+}
+
+/// Loads plugins of the user's own, and tries to attach them. `tally` counts their calls, and `tell` hears of failures.
+pub fn own(paths: &[PathBuf], tally: Option<Tally>, tell: Option<OnFailure>) -> Done<OwnPlugins> {
+    let load = |path: &PathBuf| {
+        let bytes = read(path)?;
+        let plugin = load_bytes(path, &bytes)?;
+        Ok((plugin, parse(path, &bytes)?.hash()))
+    };
+    let plugins = paths.iter().map(load).collect::<Done<Vec<_>>>()?;
+    if !plugins.is_empty() {
+        let all: Vec<&Plugin> = plugins.iter().map(|(plugin, _)| plugin).collect();
+        try_to_attach(&all)?;
+    }
+    Ok(OwnPlugins::new(plugins, tally, tell))
+}
+
+/// Hooks that attach these plugins to each new connection; `None` if there are no plugins.
+pub fn hooks_of(plugins: Vec<Plugin>) -> Option<Hooks> {
+    let plugins = plugins.into_iter().map(|plugin| (plugin, [0; 32])).collect();
+    let tell: OnFailure = Arc::new(|standing: &Standing| {
+        tracing::warn!("{}", standing.line());
+    });
+    OwnPlugins::new(plugins, None, Some(tell)).hooks()
+}

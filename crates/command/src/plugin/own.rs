@@ -1,0 +1,364 @@
+//! Plugins of one's own on the connections of a command: attached to each, watched for failures, and counted.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use equic_http3::Hooks;
+use equic_plugin::Plugin;
+use equic_plugin::exchange::{Accepted, Load, Loaded};
+use equic_quic::NewConnection;
+use equic_transport::operation::{
+    Call, Decision, Hook, HookContext, HookError, HookEvent, Operation, Provided, ProvidedCall,
+};
+use serde::Serialize;
+
+use crate::exchange::Standing;
+use crate::failure::{Done, Failure};
+
+/// Time between two reports that the same plugin failed. A peer may be able to make it fail on each connection.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(10);
+
+/// Calls of a plugin's hook, on one connection.
+#[derive(Debug, Default)]
+struct Counters {
+    calls: AtomicU64,
+    answers: AtomicU64,
+    frames: AtomicU64,
+}
+
+/// Sum of the calls of a plugin, for people and JSON.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Calls of its functions.
+    pub calls: u64,
+    /// Calls in an operation's place that it answered itself, so that the default did not run.
+    pub answers: u64,
+    /// Frames of its own types that it wrote.
+    pub frames: u64,
+}
+
+/// Counters of a plugin's hooks, one for each connection, by the hash of the plugin's bundle.
+type ByHash = HashMap<[u8; 32], Vec<Arc<Counters>>>;
+
+/// Calls of each plugin on all connections.
+#[derive(Clone, Default)]
+pub struct Tally(Arc<Mutex<ByHash>>);
+
+impl Tally {
+    fn new_counters(&self, hash: &[u8; 32]) -> Arc<Counters> {
+        let counters = Arc::<Counters>::default();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(*hash).or_default().push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Counts of the plugin whose bundle has this hash; `None` if it was never loaded.
+    pub fn of(&self, hash: &str) -> Option<Counts> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, found) = all.iter().find(|(known, _)| hex(*known) == hash)?;
+        let mut sum = Counts::default();
+        for one in found {
+            sum.calls += one.calls.load(Ordering::Relaxed);
+            sum.answers += one.answers.load(Ordering::Relaxed);
+            sum.frames += one.frames.load(Ordering::Relaxed);
+        }
+        Some(sum)
+    }
+
+    /// A loader as `load`, whose hooks are counted here.
+    pub fn counting(&self, load: impl Load + 'static) -> Counting {
+        Counting { load: Box::new(load), tally: self.clone() }
+    }
+}
+
+/// Loads the plugins of an exchange, and counts their calls.
+pub struct Counting {
+    load: Box<dyn Load>,
+    tally: Tally,
+}
+
+impl Load for Counting {
+    fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String> {
+        let Loaded { hook, points, frames } = self.load.load(plugin)?;
+        let counters = self.tally.new_counters(plugin.hash);
+        Ok(Loaded { hook: Box::new(Watched { hook, counters, failed: None }), points, frames })
+    }
+
+    fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
+        self.load.is_ready(plugin)
+    }
+}
+
+fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is called when a hook fails.
+type Failed = Box<dyn FnMut(&HookError) + Send>;
+
+/// A hook whose calls are counted, and whose failure is reported.
+struct Watched {
+    hook: Box<dyn Hook>,
+    counters: Arc<Counters>,
+    failed: Option<Failed>,
+}
+
+impl Watched {
+    fn called(&self) {
+        self.counters.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn watch<T>(&mut self, result: Result<T, HookError>) -> Result<T, HookError> {
+        if let (Err(error), Some(failed)) = (&result, &mut self.failed) {
+            failed(error);
+        }
+        result
+    }
+}
+
+impl Hook for Watched {
+    fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
+        self.called();
+        let result = self.hook.before(host, call);
+        self.watch(result)
+    }
+
+    fn replace(
+        &mut self,
+        host: &mut HookContext<'_>,
+        call: &mut Call<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Decision, HookError> {
+        self.called();
+        let result = self.hook.replace(host, call, outputs);
+        if result == Ok(Decision::Done) {
+            self.counters.answers.fetch_add(1, Ordering::Relaxed);
+            let wrote = outputs.first().is_some_and(|length| *length > 0);
+            if call.operation == Operation::WriteFrame && wrote {
+                self.counters.frames.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.watch(result)
+    }
+
+    fn after(
+        &mut self,
+        host: &mut HookContext<'_>,
+        call: &Call<'_>,
+        outputs: &[u64],
+    ) -> Result<(), HookError> {
+        self.called();
+        let result = self.hook.after(host, call, outputs);
+        self.watch(result)
+    }
+
+    fn provides(&self) -> bool {
+        self.hook.provides()
+    }
+
+    fn provide(
+        &mut self,
+        host: &mut HookContext<'_>,
+        call: &ProvidedCall<'_>,
+        outputs: &mut [u64],
+    ) -> Result<Provided, HookError> {
+        let result = self.hook.provide(host, call, outputs);
+        if matches!(result, Ok(Provided::Done(_)) | Err(_)) {
+            self.called();
+        }
+        self.watch(result)
+    }
+
+    fn on_event(&mut self, host: &mut HookContext<'_>, event: &HookEvent) -> Result<(), HookError> {
+        let result = self.hook.on_event(host, event);
+        self.watch(result)
+    }
+
+    fn memory(&self) -> usize {
+        self.hook.memory()
+    }
+}
+
+/// A plugin of one's own, and what became of it on the connections so far.
+struct One {
+    plugin: Plugin,
+    hash: [u8; 32],
+    /// Connections that it was attached to.
+    attached: u64,
+    /// Connections on which it failed, or to which it could not be attached.
+    failed: u64,
+    /// The first failure.
+    first: Option<Standing>,
+    reported: Option<Instant>,
+}
+
+/// Callback for failures. It is called while a connection is locked, so it must not wait.
+pub type OnFailure = Arc<dyn Fn(&Standing) + Send + Sync>;
+
+/// Plugins of one's own on the connections of a command.
+#[derive(Clone, Default)]
+pub struct OwnPlugins {
+    all: Arc<Mutex<Vec<One>>>,
+    /// `None`: nothing is counted, because the command has too many connections.
+    tally: Option<Tally>,
+    tell: Option<OnFailure>,
+}
+
+impl OwnPlugins {
+    /// Plugins with the hashes of their bundles. `tally` counts their calls, and `tell` hears of failures.
+    pub(super) fn new(
+        plugins: Vec<(Plugin, [u8; 32])>,
+        tally: Option<Tally>,
+        tell: Option<OnFailure>,
+    ) -> OwnPlugins {
+        let one = |(plugin, hash)| One {
+            plugin,
+            hash,
+            attached: 0,
+            failed: 0,
+            first: None,
+            reported: None,
+        };
+        let all = plugins.into_iter().map(one).collect();
+        OwnPlugins { all: Arc::new(Mutex::new(all)), tally, tell }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<One>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hooks that attach the plugins to each new connection; `None` if there are no plugins.
+    pub fn hooks(&self) -> Option<Hooks> {
+        if self.all().is_empty() {
+            return None;
+        }
+        let own = self.clone();
+        Some(Hooks::new(move |connection| own.attach(connection)))
+    }
+
+    fn attach(&self, connection: &mut NewConnection<'_>) {
+        let plugins: Vec<(Plugin, [u8; 32])> =
+            self.all().iter().map(|one| (one.plugin.clone(), one.hash)).collect();
+        for (at, (plugin, hash)) in plugins.into_iter().enumerate() {
+            let peer = connection.remote_address();
+            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string();
+            let loaded = match plugin.instantiate() {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    self.failed(at, &peer, "not attached", &error.to_string());
+                    continue;
+                }
+            };
+            let counters = self.tally.as_ref().map(|tally| tally.new_counters(&hash));
+            let (own, to) = (self.clone(), peer.clone());
+            let failed: Failed = Box::new(move |error| own.failed(at, &to, "failed", &error.0));
+            let hook = Watched {
+                hook: loaded.hook,
+                counters: counters.unwrap_or_default(),
+                failed: Some(failed),
+            };
+            match connection.attach_with_frames(Box::new(hook), &loaded.points, &loaded.frames) {
+                Ok(_) => self.all()[at].attached += 1,
+                Err(error) => self.failed(at, &peer, "not attached", &error.to_string()),
+            }
+        }
+    }
+
+    /// Notes that a plugin failed, and reports it: the first time at once, and later ones with time between them.
+    fn failed(&self, at: usize, peer: &str, state: &str, why: &str) {
+        let standing = {
+            let mut all = self.all();
+            let one = &mut all[at];
+            one.failed += 1;
+            let standing = one.standing(peer, state, Some(why));
+            one.first.get_or_insert_with(|| standing.clone());
+            let now = Instant::now();
+            let soon = |last: Instant| now.saturating_duration_since(last) < BETWEEN_REPORTS;
+            if one.reported.is_some_and(soon) {
+                return;
+            }
+            one.reported = Some(now);
+            standing
+        };
+        if let Some(tell) = &self.tell {
+            tell(&standing);
+        }
+    }
+
+    /// What became of each plugin, with its counts.
+    pub fn standings(&self) -> Vec<Standing> {
+        let all = self.all();
+        let standing = |one: &One| {
+            let state = if one.attached > 0 { "active" } else { "no connection" };
+            let mut standing = one.first.clone().unwrap_or_else(|| one.standing("", state, None));
+            standing.ran = one.attached > 0;
+            standing.failures = Some(one.failed);
+            standing
+        };
+        all.iter().map(standing).collect()
+    }
+
+    /// Fails if one of the plugins failed on a connection, or could not be attached to it.
+    pub fn check(&self) -> Done {
+        let all = self.all();
+        let Some(one) = all.iter().find(|one| one.failed > 0) else { return Ok(()) };
+        let name = &one.plugin.manifest().name;
+        let (state, why) = one.first.as_ref().map_or(("failed", ""), |first| {
+            (first.state.as_str(), first.reason.as_deref().unwrap_or_default())
+        });
+        let more = match one.failed {
+            1 => String::new(),
+            failed => format!(" (and on {} more connections)", failed - 1),
+        };
+        let message = format!("the plugin {name} {}: {why}{more}", was(state));
+        Err(Failure::new(message)
+            .mend("the connections went on without it; `equic plugin run` shows its calls"))
+    }
+}
+
+/// The state of a plugin as the verb of a sentence.
+fn was(state: &str) -> &str {
+    if state == "failed" { "failed and was taken off" } else { "was not attached" }
+}
+
+impl One {
+    fn standing(&self, peer: &str, state: &str, why: Option<&str>) -> Standing {
+        let manifest = self.plugin.manifest();
+        Standing {
+            peer: peer.to_owned(),
+            by: "local",
+            offer: None,
+            hash: hex(&self.hash),
+            name: Some(manifest.name.clone()),
+            version: Some(manifest.version.to_string()),
+            state: state.to_owned(),
+            cached: false,
+            ran: self.attached > 0,
+            reason: why.map(str::to_owned),
+            failures: Some(self.failed),
+            counters: None,
+        }
+    }
+}
+
+/// Attaches plugins to a connection in memory, as they would be attached to a real one.
+///
+/// # Errors
+/// One of them cannot be attached, whatever connection it is.
+pub fn try_to_attach(plugins: &[&Plugin]) -> Done {
+    use equic_plugin_kit::{End, Network};
+    let config = equic_transport::TransportConfig::default();
+    let network = Network::new(&equic_net::Link::default(), config, 1);
+    let mut network = network.map_err(|error| Failure::new(error.to_string()))?;
+    let Some(connection) = network.connection(End::Client) else { return Ok(()) };
+    for plugin in plugins {
+        plugin.attach(connection).map_err(|error| {
+            let name = &plugin.manifest().name;
+            Failure::because(format_args!("the plugin {name} cannot be attached"), error)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! The begin of a command: usage errors and the log.
+
+use std::process::ExitCode;
+
+use crate::output;
+
+/// Prints help or the version if the user requested it. Otherwise reports wrong usage.
+#[must_use]
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // If the pipe is closed, the reader has read enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    output::notice(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    ExitCode::from(2)
+}
+
+/// Writes log lines to standard error, as far as `EQUIC_LOG` asks for them.
+pub fn log() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("EQUIC_LOG").unwrap_or_else(|_| EnvFilter::new("off"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}

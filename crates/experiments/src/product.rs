@@ -1,0 +1,24 @@
+//! Finds the program `equic`, which has the gateway and the server of an experiment.
+
+use std::path::PathBuf;
+
+use crate::failure::{Done, Failure};
+
+/// Name of the program.
+const PROGRAM: &str = "equic";
+
+/// Returns the path of the program: in the folder of this program, or else in a folder of `PATH`.
+///
+/// # Errors
+/// It is in neither.
+pub fn program() -> Done<PathBuf> {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
+    beside.into_iter().chain(on_path).find(|file| file.is_file()).ok_or_else(|| {
+        Failure::new(format!(
+            "the gateway and the server are the program {PROGRAM}, which is neither in this program's folder nor on PATH"
+        ))
+        .mend("`make build` builds both; the Debian package equic has it")
+    })
+}

@@ -1,0 +1,66 @@
+//! Counts the recent expenses of an address or a network for offers. They decide which address goes first when
+//! the offers of all peers cost more than there is.
+
+/// Number of decay steps after which an expense counts half.
+const STEPS: u64 = 40;
+
+/// Nanoseconds of a decay step, a quarter of a second.
+const STEP: u64 = 250_000_000;
+
+/// What remains after a step, in parts of 65,536: the fortieth root of a half.
+const REMAINS: u128 = 64_410;
+
+/// Steps that were spent lately. An expense counts half after ten seconds, a quarter after twenty,
+/// and so on.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    steps: u64,
+    /// Time up to which `steps` has decayed, in nanoseconds on the connection's clock.
+    decayed_to: u64,
+}
+
+impl Recent {
+    /// Returns the steps that still count at `now`.
+    pub(super) fn at(&mut self, now: u64) -> u64 {
+        let passed = now.saturating_sub(self.decayed_to) / STEP;
+        if passed > 0 {
+            let halves = u32::try_from(passed / STEPS).unwrap_or(u32::MAX);
+            let halved = self.steps.checked_shr(halves).unwrap_or(0);
+            let decay = |steps: u64, _| (u128::from(steps) * REMAINS >> 16) as u64;
+            self.steps = (0..passed % STEPS).fold(halved, decay);
+            self.decayed_to += passed * STEP;
+        }
+        self.steps
+    }
+
+    /// Counts an expense.
+    pub(super) fn add(&mut self, steps: u64) {
+        self.steps = self.steps.saturating_add(steps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn expenses_count_half_after_ten_seconds() {
+        let mut recent = Recent::default();
+        recent.add(1_000_000);
+        assert_eq!(recent.at(0), 1_000_000);
+        let after = recent.at(10 * SECOND);
+        assert_eq!(after, 500_000);
+        recent.add(500_000);
+        let after = recent.at(15 * SECOND);
+        assert!((700_000..715_000).contains(&after), "{after}");
+        assert_eq!(recent.at(3_600 * SECOND), 0);
+        // In many small steps, too.
+        recent.add(1_000_000);
+        let after = (0..=10_000).map(|at| recent.at((3_600_000 + at) * SECOND / 1_000)).last();
+        assert!((490_000..510_000).contains(&after.unwrap()), "{after:?}");
+        recent.add(u64::MAX);
+        assert_eq!(recent.at(0), u64::MAX, "a clock that is behind changes nothing");
+    }
+}

@@ -1,0 +1,227 @@
+//! Accounts by themselves, in virtual time.
+
+use super::*;
+
+fn limits() -> Limits {
+    Limits { address_steps_per_second: 400, process_steps_per_second: 600, ..Limits::default() }
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    Some(text.parse().unwrap())
+}
+
+#[test]
+fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
+    let accounts = Accounts::default();
+    let of = |text| accounts.of(address(text), &limits(), 0);
+    assert_eq!(of("192.0.2.1").take(60, 60, 0), 60);
+    // The same address, as a socket for both families shows it.
+    assert_eq!(of("::ffff:192.0.2.1").take(60, 60, 0), 40);
+    // All peers have 150 together.
+    assert_eq!(of("2001:db8::1").take(100, 100, 0), 50);
+    assert_eq!(of("192.0.2.2").take(1, 1, 0), 0);
+    // A second later: the address has its quarter again.
+    assert_eq!(of("192.0.2.1").take(1_000, 1_000, 1_000_000_000), 100);
+}
+
+#[test]
+fn account_counts_what_it_gives_and_refuses() {
+    let account = Accounts::default().of(address("192.0.2.1"), &limits(), 0);
+    assert_eq!(
+        (account.take(60, 60, 0), account.pay(50, 0), account.take(60, 60, 0)),
+        (60, false, 40)
+    );
+    account.owe(7);
+    let usage = account.usage();
+    assert_eq!((usage.steps, usage.refused), (107, 2));
+}
+
+#[test]
+fn account_reserves_half_of_all_steps_for_plugins_that_run_and_half_for_offers() {
+    let accounts = Accounts::default();
+    let of = |text| accounts.of(address(text), &limits(), 0);
+    // All peers have 150 steps together, of which offers get 75.
+    assert!(of("192.0.2.1").pay(40, 0) && !of("192.0.2.2").pay(40, 0));
+    assert!(of("192.0.2.2").pay(35, 0) && !of("192.0.2.3").pay(1, 0));
+    assert_eq!(of("192.0.2.3").take(75, 75, 0), 75);
+    // Plugins that run take all that is left, and offers find their half all the same.
+    let accounts = Accounts::default();
+    let of = |text| accounts.of(address(text), &limits(), 0);
+    assert_eq!(of("192.0.2.1").take(100, 100, 0) + of("192.0.2.2").take(100, 100, 0), 150);
+    assert!(of("192.0.2.3").pay(40, 0));
+    // Offers have used a part of the other half, which is a debt there.
+    assert_eq!(of("192.0.2.3").take(1, 1, 60_000_000), 0);
+    assert_eq!(of("192.0.2.3").take(1, 1, 100_000_000), 1);
+}
+
+#[test]
+fn account_bounds_the_memory_of_an_address() {
+    let limits = Limits { address_memory: 100, ..limits() };
+    let accounts = Accounts::default();
+    let of = |text| accounts.of(address(text), &limits, 0);
+    let first = of("192.0.2.1").hold(60, 0).unwrap();
+    let second = of("192.0.2.1").hold(40, 0).unwrap();
+    assert_eq!(of("192.0.2.1").hold(1, 0).unwrap_err(), 100);
+    assert!(of("192.0.2.2").hold(100, 0).is_ok(), "another address");
+    // In the place of another, which goes.
+    let third = of("192.0.2.1").hold(60, first.count()).unwrap();
+    drop(first);
+    assert_eq!(of("192.0.2.1").usage().bytes, 100);
+    drop((second, third));
+    assert_eq!(of("192.0.2.1").usage().bytes, 0);
+    assert!(of("192.0.2.1").hold(usize::MAX, usize::MAX).is_err());
+}
+
+#[test]
+fn account_of_ipv6_is_that_of_the_network() {
+    let accounts = Accounts::default();
+    let of = |text| accounts.of(address(text), &limits(), 0);
+    assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1")));
+    assert!(!Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8:0:1::1")));
+    assert!(!Arc::ptr_eq(&of("::1"), &of("0.0.0.1")));
+}
+
+#[test]
+fn account_outlives_its_connections_until_it_is_full() {
+    let accounts = Accounts::default();
+    for one in 0..=MAX_ADDRESSES as u32 {
+        let address = Some(IpAddr::from((one << 8).to_be_bytes()));
+        assert!(accounts.of(address, &limits(), 0).pay(0, 0));
+        accounts.of(address, &limits(), 0).owe(1);
+    }
+    // No account is full: the last address has no account of its own.
+    assert_eq!(lock(&accounts.state).of_addresses.len(), MAX_ADDRESSES);
+    let later = 3_600_000_000_000;
+    accounts.of(address("192.0.2.1"), &limits(), later);
+    assert_eq!(lock(&accounts.state).of_addresses.len(), 1);
+}
+
+/// Steps of an offer and a load of the largest object.
+const LOAD: u64 = 7_000_000;
+
+/// Greedy peers, which offer as often as they can, and others, which do so now and then.
+struct Crowd {
+    accounts: Accounts,
+    greedy: Vec<IpAddr>,
+    /// Offers that were accepted, of each greedy address.
+    accepted: Vec<u64>,
+    now: u64,
+}
+
+impl Crowd {
+    fn new(greedy: impl Iterator<Item = IpAddr>) -> Crowd {
+        let greedy: Vec<IpAddr> = greedy.collect();
+        let accepted = vec![0; greedy.len()];
+        Crowd { accounts: Accounts::default(), greedy, accepted, now: 0 }
+    }
+
+    fn pay(&self, address: IpAddr) -> bool {
+        self.accounts.of(Some(address), &Limits::default(), self.now).pay(LOAD, self.now)
+    }
+
+    /// Passes this many milliseconds, in which each greedy address makes an offer every two milliseconds.
+    fn pass(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds / 2 {
+            self.now += 2_000_000;
+            for at in 0..self.greedy.len() {
+                self.accepted[at] += u64::from(self.pay(self.greedy[at]));
+            }
+        }
+    }
+
+    /// Offers of newcomers, four each second of a minute, each from another network. Returns how many are refused.
+    fn refused_newcomers(&mut self) -> u64 {
+        let mut refused = 0;
+        for number in 0..240_u32 {
+            self.pass(250);
+            let address = IpAddr::from((0xcb00_0000 + (number << 8) + 1).to_be_bytes());
+            refused += u64::from(!self.pay(address));
+        }
+        refused
+    }
+}
+
+fn v4(number: u32) -> IpAddr {
+    IpAddr::from((0xc000_0200 + number).to_be_bytes())
+}
+
+#[test]
+fn newcomers_are_served_beside_five_addresses_that_always_offer() {
+    let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
+    assert_eq!(crowd.refused_newcomers(), 0);
+    // The five share what is left: all of it, in equal parts.
+    let (least, most) =
+        (crowd.accepted.iter().min().unwrap(), crowd.accepted.iter().max().unwrap());
+    assert!(most * 4 <= least * 5, "{:?}", crowd.accepted);
+    let all = crowd.accepted.iter().sum::<u64>() * LOAD;
+    let rate = Limits::default().process_steps_per_second / 2;
+    assert!(all > rate * 60 * 8 / 10, "{all} steps in a minute");
+}
+
+#[test]
+fn newcomers_are_served_beside_a_network_of_many_addresses() {
+    let address =
+        |number: u128| IpAddr::from((0x2001_0db8_u128 << 96 | number << 64 | 1).to_be_bytes());
+    let mut crowd = Crowd::new((0..140).map(address));
+    assert_eq!(crowd.refused_newcomers(), 0);
+    assert!(crowd.accepted.iter().sum::<u64>() > 0);
+    let state = lock(&crowd.accounts.state);
+    assert!(state.of_addresses.len() <= MAX_OF_NETWORK + 240, "{}", state.of_addresses.len());
+    assert!(state.shared.len() == 1, "the rest of the network shares one account");
+}
+
+#[test]
+fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
+    let mut crowd = Crowd::new((0..40).map(|number| v4(number << 8)));
+    crowd.pass(20_000);
+    assert_eq!(crowd.refused_newcomers(), 0);
+}
+
+/// A peer that offers once a second is served, because that is less than an equal share.
+#[test]
+fn moderate_peers_are_served_beside_greedy_ones() {
+    let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
+    crowd.pass(30_000);
+    let moderate = v4(77 << 8);
+    let mut refused = 0;
+    for _ in 0..60 {
+        crowd.pass(1_000);
+        refused += u64::from(!crowd.pay(moderate));
+    }
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn accounts_are_bounded_and_networks_share_when_there_are_too_many() {
+    let accounts = Accounts::default();
+    let mut held = Vec::new();
+    for number in 0..2 * MAX_ADDRESSES as u32 {
+        let address = Some(IpAddr::from((number << 8).to_be_bytes()));
+        held.push(accounts.of(address, &limits(), 0));
+    }
+    let state = lock(&accounts.state);
+    assert_eq!((state.of_addresses.len(), state.networks.len()), (MAX_ADDRESSES, MAX_ADDRESSES));
+    assert!((2..=SHARED as usize).contains(&state.shared.len()), "{}", state.shared.len());
+}
+
+#[test]
+fn last_places_are_for_addresses_that_have_few_plugins() {
+    let accounts = Accounts::default();
+    let limits = Limits { address_memory: usize::MAX, ..limits() };
+    let of = |text| accounts.of(address(text), &limits, 0);
+    let hold =
+        |text, count: usize| (0..count).map(|_| of(text).hold(1, 0).unwrap()).collect::<Vec<_>>();
+    let many = hold("192.0.2.1", FEW + 1);
+    assert!(of("192.0.2.1").has_place(), "many places are left");
+    let most = places::Held::count(places::MAX_BYTES_OF_PEERS / 4 * 3);
+    assert!(!of("192.0.2.1").has_place());
+    assert!(of("192.0.2.2").has_place());
+    // A network that has many has no more either.
+    let others = hold("192.0.2.3", FEW_OF_NETWORK);
+    assert!(!of("192.0.2.2").has_place());
+    assert!(of("198.51.100.1").has_place());
+    drop(others);
+    assert!(of("192.0.2.2").has_place());
+    drop((many, most));
+    assert_eq!(of("192.0.2.1").usage().plugins, 0);
+}

@@ -1,0 +1,84 @@
+//! Which bundles enter the cache, and when: those that were loaded, and not before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use equic_plugin::exchange::{Accepted, Cache, Frame, Loaded, MemoryCache, Status};
+
+use crate::hostile::{give, hand, last_status, offer, victim_of};
+use crate::pair::{bundle, load, taking};
+
+/// A cache that notes what is put into it, among the other events.
+struct Noting {
+    cache: MemoryCache,
+    events: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Cache for Noting {
+    fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>> {
+        self.cache.get(hash)
+    }
+
+    fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>) {
+        self.events.lock().unwrap().push("kept");
+        self.cache.put(hash, bundle);
+    }
+}
+
+/// Offers and gives a bundle. Returns the loads and puts in their order, and the status if it is over.
+fn events(loads: bool, steps: u64, memory: usize) -> (Vec<&'static str>, Option<Status>) {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let (noted, kept) = (Arc::clone(&events), Arc::clone(&events));
+    let mut end = victim_of(taking(move |config| {
+        config.cache = Some(Arc::new(Noting { cache: MemoryCache::new(1 << 20), events: kept }));
+        config.load = Arc::new(move |plugin: &Accepted<'_>| {
+            noted.lock().unwrap().push("loaded");
+            if loads { load(plugin) } else { Err("it cannot be compiled".to_owned()) }
+        });
+        let limits = &mut config.policy.as_mut().unwrap().limits;
+        (limits.address_steps_per_second, limits.total_memory) = (steps, memory);
+    }));
+    let bytes = bundle(1, 1_000);
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    if last_status(&end).is_none() {
+        give(&mut end, 0, &bytes);
+    }
+    let events = events.lock().unwrap().clone();
+    (events, last_status(&end))
+}
+
+#[test]
+fn bundle_is_kept_after_it_was_loaded() {
+    let plenty = (1 << 40, 1 << 20);
+    assert_eq!(events(true, plenty.0, plenty.1), (vec!["loaded", "kept"], None));
+    assert_eq!(events(false, plenty.0, plenty.1), (vec!["loaded"], Some(Status::Failed)));
+    // An offer is 300,000 steps, of which a quarter of a second's are there at first. Loading is not paid for.
+    assert_eq!(events(true, 1_300_000, plenty.1), (vec![], Some(Status::Failed)));
+}
+
+/// A plugin that takes more memory than there is was loaded, and is of no use to a later connection.
+#[test]
+fn bundle_whose_plugin_finds_no_memory_is_not_kept() {
+    struct Large;
+    impl equic_transport::operation::Hook for Large {
+        fn memory(&self) -> usize {
+            1 << 30
+        }
+    }
+    let loaded = Arc::new(AtomicBool::new(false));
+    let cache = Arc::new(MemoryCache::new(1 << 20));
+    let mut end = victim_of(taking(|config| {
+        let loaded = Arc::clone(&loaded);
+        config.cache = Some(Arc::clone(&cache) as Arc<dyn Cache>);
+        config.load = Arc::new(move |_: &Accepted<'_>| {
+            loaded.store(true, Ordering::Relaxed);
+            Ok(Loaded { hook: Box::new(Large), points: Vec::new(), frames: Vec::new() })
+        });
+    }));
+    let bytes = bundle(1, 1_000);
+    hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
+    give(&mut end, 0, &bytes);
+    assert!(loaded.load(Ordering::Relaxed));
+    assert_eq!(last_status(&end), Some(Status::TooLarge));
+    assert!(cache.get(&offer(0, &bytes).hash).is_none());
+}

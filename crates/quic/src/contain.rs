@@ -1,0 +1,52 @@
+//! A panic while a socket's task works for one connection ends that connection, and no other.
+//!
+//! The state of such a connection may contradict itself, so nothing reads or writes it again, except for the accessors that
+//! the application calls. It is removed, and the peer is not notified: the endpoint answers the peer's
+//! next packet with a stateless reset (RFC 9000 s.10.3). Connections share no state but their routes, timers and crowds,
+//! which are cleaned up as for every connection that ends. Neither this crate nor the transport
+//! has `unsafe` code, so no state can make memory unsafe.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::cell::Cell;
+use crate::error::ConnectionError;
+use crate::socket::{Inner, Socket};
+
+/// INTERNAL_ERROR (RFC 9000 s.20.1).
+const INTERNAL_ERROR: u64 = 0x1;
+
+/// Calls a function. Returns `None` if it panicked; the panic hook has reported the panic then.
+pub(crate) fn contain<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+impl Inner {
+    /// Ends a connection in whose work the task has panicked.
+    pub(crate) fn break_off(&mut self, socket: &Socket, cell: &Arc<Cell>) {
+        let mut state = cell.lock();
+        let handle = state.handle;
+        if std::mem::replace(&mut state.removed, true) {
+            return;
+        }
+        tracing::error!(handle = handle.0, "a panic ended this connection; others go on");
+        if let Some(timer) = state.timer.take() {
+            self.timers.remove(&(timer, handle));
+        }
+        self.unanswered.retain(|one| *one != handle);
+        // This touches the connection's state, so it may panic, too.
+        let _ = contain(|| self.crowds.leave(&mut state));
+        socket.shared.send_memory.settle(&mut state.counted, 0);
+        state.on_closed(panicked());
+        drop(state);
+        self.remove(handle);
+        socket.shared.broken.fetch_add(1, Ordering::Relaxed);
+        socket.shared.gone.notify_waiters();
+    }
+}
+
+fn panicked() -> ConnectionError {
+    let reason = "a panic in this process ended the connection: please report it".to_owned();
+    ConnectionError::Transport { code: INTERNAL_ERROR, reason }
+}

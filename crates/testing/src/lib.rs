@@ -1,0 +1,301 @@
+//! For tests of the commands `equic` and `equic-lab`: running them, waiting for their output, labs and root.
+//!
+//! [`EQUIC`] and [`EQUIC_LAB`] are the programs in the folder that the test was built into. Cargo builds those of the
+//! test's own package with it, and `cargo build --workspace` builds both.
+
+#![forbid(unsafe_code)]
+
+pub mod ci;
+mod program;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use equic_lab::{Lab, Namespace};
+use serde_json::Value;
+
+pub use program::Tested;
+
+/// Far more than anything here takes: reaching it means that it never comes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The command `equic`.
+pub const EQUIC: Tested = Tested::EQUIC;
+
+/// The command `equic-lab`.
+pub const EQUIC_LAB: Tested = Tested::EQUIC_LAB;
+
+/// The repository.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The example configuration.
+pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic.example.toml");
+
+/// Output and exit code of a command.
+#[derive(Debug)]
+pub struct Out {
+    /// The process it was.
+    pub pid: u32,
+    /// Exit code, or `None` if a signal ended the command.
+    pub code: Option<i32>,
+    /// Text on standard output.
+    pub stdout: String,
+    /// Text on standard error.
+    pub stderr: String,
+}
+
+impl Out {
+    /// Standard output, when all went well.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// The one JSON document on standard output.
+    pub fn json(self) -> Value {
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Every line of standard output as JSON.
+    pub fn json_lines(self) -> Vec<Value> {
+        let text = self.ok();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+            .collect()
+    }
+}
+
+/// Runs a command to its end, which must come in time.
+pub fn finish(command: Command) -> Out {
+    finish_within(command, PATIENCE)
+}
+
+/// The same for one that takes longer.
+pub fn finish_within(mut command: Command, patience: Duration) -> Out {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    let (done, ended) = channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            // Not waited for yet, so the number is still its own.
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    });
+    let output = child.wait_with_output().expect("the child is ours");
+    drop(done);
+    watchdog.join().expect("the watchdog does not panic");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    let out = Out {
+        pid: pid.as_raw().cast_unsigned(),
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    };
+    assert!(!out.stderr.contains("panicked"), "{out:?}");
+    out
+}
+
+/// Every command of a program, as its words, found by walking the help.
+pub fn commands(program: Tested) -> Vec<Vec<String>> {
+    let mut found = vec![Vec::new()];
+    let mut next = 0;
+    while next < found.len() {
+        let path: Vec<String> = found[next].clone();
+        let mut command = Command::new(program);
+        command.args(&path).arg("--help");
+        let help = finish(command).ok();
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        for line in listed.take_while(|line| !line.is_empty()) {
+            let name = line.strip_prefix("  ").and_then(|line| line.split(' ').next());
+            if let Some(name) = name.filter(|name| !name.is_empty() && *name != "help") {
+                found.push([path.clone(), vec![name.to_owned()]].concat());
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+/// Commands whose last word is also that of a command in another group, by that word.
+pub fn repeated_verbs(program: Tested) -> BTreeMap<String, Vec<String>> {
+    let mut by_verb: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in commands(program) {
+        if let Some(verb) = path.last() {
+            by_verb.entry(verb.clone()).or_default().push(path.join(" "));
+        }
+    }
+    by_verb.retain(|_, commands| commands.len() > 1);
+    by_verb
+}
+
+/// Runs `equic` with arguments to its end.
+pub fn equic(args: &[&str]) -> Out {
+    let mut command = Command::new(EQUIC);
+    command.args(args);
+    finish(command)
+}
+
+/// Runs `equic-lab` with arguments to its end.
+pub fn equic_lab(args: &[&str]) -> Out {
+    let mut command = Command::new(EQUIC_LAB);
+    command.args(args);
+    finish(command)
+}
+
+/// Runs `equic-lab` on a host of a lab to its end.
+pub fn equic_lab_in(host: &Namespace, args: &[&str]) -> Out {
+    let mut command = host.command(EQUIC_LAB);
+    command.args(args);
+    finish(command)
+}
+
+/// Runs `equic` on a host of a lab to its end.
+pub fn equic_in(host: &Namespace, args: &[&str]) -> Out {
+    let mut command = host.command(EQUIC);
+    command.args(args);
+    finish(command)
+}
+
+/// An `equic` that runs until it is ended, and prints JSON lines. Killed when dropped.
+pub struct Running {
+    child: Child,
+    lines: Receiver<Value>,
+}
+
+impl Running {
+    /// Starts a command with these arguments.
+    pub fn start(mut command: Command, args: &[&str]) -> Running {
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = equic_lab::spawn(command).expect("the command starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                if sender.send(value).is_err() {
+                    break;
+                }
+            }
+        });
+        Running { child, lines }
+    }
+
+    /// `equic gateway run` on a host's `eth0` for port 443, under this name and with more arguments. That it is
+    /// `ready` is not waited for.
+    pub fn gateway(host: &Namespace, name: &str, more: &[&str]) -> Running {
+        let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--json", "--name", name];
+        Running::start(host.command(EQUIC), &[&args, more].concat())
+    }
+
+    /// Waits for the next line with this `event`, passing over others.
+    pub fn event(&self, event: &str) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line["event"] == event => return line,
+                Ok(_) => {}
+                Err(error) => panic!("no `{event}` came: {error}"),
+            }
+        }
+    }
+
+    /// Waits for the next line that is JSON, passing over others.
+    pub fn json(&self) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(Value::String(_)) => {}
+                Ok(value) => return value,
+                Err(error) => panic!("no JSON came: {error}"),
+            }
+        }
+    }
+
+    /// Waits for the next line that is no JSON and begins so, passing over others.
+    pub fn line(&self, begins: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(Value::String(line)) if line.starts_with(begins) => return line,
+                Ok(_) => {}
+                Err(error) => panic!("no line `{begins}` came: {error}"),
+            }
+        }
+    }
+
+    /// Process ID of the command.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to the command.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).expect("the child is ours");
+    }
+
+    /// Ends it as a service manager would.
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        self.child.wait().expect("the child is ours")
+    }
+
+    /// Waits until the command ends.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the child is ours")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tries until it is so.
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether the test can go on, for which it needs root.
+pub fn root(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let message = format!("{test} needs root, to load XDP programs and to make network namespaces");
+    assert!(!ci::in_ci(), "{message}");
+    eprintln!("SKIPPED: {message}");
+    false
+}
+
+/// A lab for a test, if the test can have one.
+pub fn lab(name: &str, clients: usize) -> Option<Lab> {
+    root(name).then(|| Lab::builder(name).clients(clients).build().expect("the lab is made"))
+}
+
+/// A name for a gateway that no other test on this machine has.
+pub fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// The host's IPv4 address, for the server's side of a URL or a packet.
+pub fn v4(host: &Namespace) -> IpAddr {
+    host.address_like(Ipv4Addr::UNSPECIFIED.into())
+}

@@ -1,0 +1,93 @@
+use super::*;
+
+/// Every violation, without most of those that wrap another enumeration.
+const ALL: [Violation; 37] = {
+    use Violation as V;
+    [
+        V::Frame(FrameErrorKind::Truncated),
+        V::TransportParameter(ParameterErrorKind::Duplicate),
+        V::Tls(48),
+        V::ReservedBits,
+        V::KeyUpdate,
+        V::AckOfUnsentPacket,
+        V::PostHandshakeAuthentication,
+        V::CryptoAtOldLevel,
+        V::CryptoNotConsumed,
+        V::CryptoBufferExceeded,
+        V::StreamDirection,
+        V::StreamNotOpened,
+        V::StreamLimit,
+        V::FlowControl,
+        V::FinalSize,
+        V::DatagramSize,
+        V::AckFrequencyDelay,
+        V::NewConnectionIdWithoutIds,
+        V::ConnectionIdReused,
+        V::ConnectionIdLimit,
+        V::UnacknowledgedRetirements,
+        V::RetiredUnissuedId,
+        V::RetiredIdInUse,
+        V::HandshakeConnectionIds,
+        V::TransportParametersRejected,
+        V::ReducedLimitsAfterEarlyData,
+        V::VersionInformation,
+        V::ExtensionFrameOutsideOneRtt,
+        V::ExtensionFrame,
+        V::ExtensionFrameTruncated,
+        V::FrameRejected,
+        V::MultipathWithoutIds,
+        V::MultipathNonce,
+        V::PathIdLimit,
+        V::MaxPathIdReduced,
+        V::PathsBlockedLimit,
+        V::PathCidsBlockedSequence,
+    ]
+};
+
+/// Longest phrase in bytes: with it, a CONNECTION_CLOSE frame fits into any packet.
+const LONGEST: usize = 60;
+
+#[test]
+fn violation_list_of_this_test_is_complete() {
+    let source = include_str!("../violation.rs");
+    let rows = source.lines().filter(|line| line.starts_with("            V::")).count();
+    assert_eq!(ALL.len(), rows, "a row of the table for each variant");
+}
+
+#[test]
+fn violation_phrases_are_short_distinct_and_printable() {
+    let mut phrases: Vec<&str> = ALL.iter().map(|violation| violation.phrase()).collect();
+    let conditions = [
+        Condition::NoCommonVersion,
+        Condition::ConfidentialityLimit,
+        Condition::IntegrityLimit,
+        Condition::LastPathAbandoned,
+        Condition::InvalidToken,
+    ];
+    phrases.extend(conditions.map(Condition::phrase));
+    for phrase in &phrases {
+        assert!((10..=LONGEST).contains(&phrase.len()), "{} bytes: {phrase}", phrase.len());
+        assert!(phrase.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{phrase}");
+    }
+    let count = phrases.len();
+    phrases.sort_unstable();
+    phrases.dedup();
+    assert_eq!(phrases.len(), count, "each phrase names one violation");
+}
+
+#[test]
+fn violation_of_a_frame_has_the_code_of_the_frame() {
+    use FrameErrorKind as Kind;
+    for kind in [Kind::NoFrames, Kind::WrongPacketType, Kind::WrongSender, Kind::UnknownType] {
+        let violation = Violation::Frame(kind);
+        assert_eq!((violation.code(), violation.phrase()), (kind.code(), kind.phrase()));
+    }
+}
+
+/// The peer gets the name of the alert, because TLS's error text can quote the peer's certificate.
+#[test]
+fn violation_of_tls_is_the_name_of_its_alert() {
+    assert_eq!(Violation::Tls(48).phrase(), "TLS alert unknown_ca");
+    assert_eq!(Violation::Tls(48).code(), Code::crypto(48));
+    assert_eq!(Violation::Tls(255).phrase(), "TLS alert");
+}

@@ -1,0 +1,163 @@
+//! `equic-lab bench compare`: what got better and what got worse.
+
+use std::path::PathBuf;
+
+use equic_bench::result::compare::{
+    COMPARISON, Compared, Comparison, ComparisonVerdict, Rule, compare, load,
+};
+use equic_bench::result::comparison;
+
+use super::report::tables;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// Compares two results. A cell is better or worse only if the difference is larger than chance makes it
+/// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. A verdict
+/// takes 6 rounds of pairs, or 4 unpaired rounds of each result. Exit status: 0 nothing is worse; 1 something
+/// is worse; 3 nothing is worse, but some cells have too few rounds for that verdict; 4 no cell can be compared
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The old result: a run's folder, or its result.json
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// The new result; with --rename, the same again
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Compare an implementation of OLD with another of NEW, by rounds when both are of one run
+    #[arg(long, value_name = "OLD=NEW", value_parser = renamed)]
+    rename: Option<(String, String)>,
+    /// Maximum p-value of an effect
+    #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
+    p: f64,
+    /// Minimum size of an effect, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    effect: f64,
+    /// A cell has no difference if the 95 % interval of its change lies within this, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    same: f64,
+    /// Correct p-values for the number of cells (Holm)
+    #[arg(long)]
+    corrected: bool,
+    /// Also fail if some cells cannot be compared
+    #[arg(long)]
+    strict: bool,
+    /// Exit with 0 whenever at least one cell could be compared
+    #[arg(long, conflicts_with = "strict")]
+    no_fail: bool,
+    /// Print the comparison as JSON (schema equic.bench.compare/1)
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+fn renamed(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.into(), new.into())),
+        _ => Err("two names are needed: OLD=NEW".to_owned()),
+    }
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if value > 0.0 && value < 1.0 { Ok(value) } else { Err("it is not between 0 and 1".to_owned()) }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if (0.0..=1000.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err("it is not between 0 and 1000".to_owned())
+    }
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let rule = Rule {
+        p: args.p,
+        effect: args.effect / 100.0,
+        same: args.same / 100.0,
+        corrected: args.corrected,
+    };
+    let compared = compare(&old, &new, args.rename.as_ref(), rule);
+    if compared.cells.is_empty() {
+        let what = "the results have no cell of the same name";
+        return Err(Failure::incomparable(what, "give `--rename OLD=NEW` the names of both"));
+    }
+    match print(args, &compared) {
+        // Nobody reads any more: the exit status still says what was found.
+        Ok(()) | Err(Failure::ClosedPipe) => {}
+        Err(failure) => return Err(failure),
+    }
+    let worse = compared.count(ComparisonVerdict::Worse);
+    let incomparable = compared.count(ComparisonVerdict::Incomparable);
+    let all = compared.cells.len();
+    if incomparable == all {
+        let what = format!("none of {all} cells can be compared");
+        return Err(Failure::incomparable(what, "the table says why for each of them"));
+    }
+    if worse > 0 && !args.no_fail {
+        return Err(Failure::new(format!("{worse} of {all} cells are worse")));
+    }
+    if args.strict && incomparable > 0 {
+        return Err(Failure::new(format!("{incomparable} of {all} cells cannot be compared")));
+    }
+    let undecidable = compared.count(ComparisonVerdict::TooFewRounds);
+    if undecidable > 0 && !args.no_fail {
+        return Err(too_few(&compared, undecidable));
+    }
+    Ok(())
+}
+
+/// The failure of a comparison in which some verdicts were not possible.
+fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
+    let all = compared.cells.len();
+    let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();
+    let what = format!("{undecidable} of {all} cells have too few rounds to be called worse");
+    let mend = match needed {
+        Some(rounds) => {
+            format!("measure again with `equic-lab bench run --runs {rounds}`, or more")
+        }
+        None => "raise `--p`".to_owned(),
+    };
+    Failure::undecided(what, mend)
+}
+
+fn print(args: &Args, compared: &Comparison) -> Done {
+    if args.json {
+        return output::json(COMPARISON, compared);
+    }
+    tables(&comparison(compared), args.markdown)?;
+    for note in &compared.notes {
+        output::notice(note);
+    }
+    let is_doubted = |cell: &&Compared| cell.old_clock_doubted || cell.new_clock_doubted;
+    let doubted = compared.cells.iter().filter(is_doubted).count();
+    if doubted > 0 {
+        output::notice(format_args!(
+            "{doubted} of {} verdicts depend on a client's clock that the runner doubts: see the notes of `equic-lab bench report`",
+            compared.cells.len()
+        ));
+    }
+    output::line(format_args!("\n{}", verdicts(compared)))
+}
+
+fn verdicts(compared: &Comparison) -> String {
+    let Rule { p, effect, same, corrected } = compared.rule;
+    format!(
+        "{} worse, {} better, {} with no difference larger than {} %, {} inconclusive, {} with too few rounds, \
+         {} cannot be compared ({}, p < {p}{}, effect of {} % or more)",
+        compared.count(ComparisonVerdict::Worse),
+        compared.count(ComparisonVerdict::Better),
+        compared.count(ComparisonVerdict::Same),
+        same * 100.0,
+        compared.count(ComparisonVerdict::Inconclusive),
+        compared.count(ComparisonVerdict::TooFewRounds),
+        compared.count(ComparisonVerdict::Incomparable),
+        if compared.paired { "paired by rounds" } else { "Mann-Whitney" },
+        if corrected { " for all cells together" } else { "" },
+        effect * 100.0,
+    )
+}

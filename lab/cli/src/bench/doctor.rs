@@ -1,0 +1,49 @@
+//! `equic-lab bench doctor`: what about this machine makes figures wrong or restless.
+
+use equic_bench::doctor::{Finding, examine};
+use equic_harness::allowed_cpus;
+use serde::Serialize;
+
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// The schema of what `--json` prints.
+const SCHEMA: &str = "equic.bench.doctor/1";
+
+/// Looks for what makes figures of this machine wrong or restless, and says what mends it
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Exit with 1 if there is a serious finding
+    #[arg(long)]
+    strict: bool,
+    /// Print it as JSON (schema equic.bench.doctor/1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Findings {
+    findings: Vec<Finding>,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let cpus = allowed_cpus()?;
+    let (server, client) = (cpus.get(..1).unwrap_or(&[]), cpus.get(1..2).unwrap_or(&[]));
+    let findings = examine(server, client);
+    let serious = findings.iter().filter(|one| one.serious).count();
+    if args.json {
+        output::json(SCHEMA, Findings { findings })?;
+    } else if findings.is_empty() {
+        output::line("nothing found: measure")?;
+    } else {
+        for one in findings {
+            let weight = if one.serious { "serious" } else { "to know" };
+            output::line(format_args!("{weight}: {}: {}\n  {}", one.what, one.found, one.mend))?;
+        }
+    }
+    match serious {
+        0 => Ok(()),
+        _ if !args.strict => Ok(()),
+        count => Err(Failure::new(format!("{count} serious findings"))),
+    }
+}

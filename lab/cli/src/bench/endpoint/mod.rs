@@ -1,0 +1,179 @@
+//! `equic-lab bench endpoint`: what docs/bench-contract.md asks of an implementation, over
+//! [`equic_quic`], on one thread.
+//!
+//! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest. `tcp` is TLS over TCP, which is
+//! measured to compare QUIC with.
+
+mod stack;
+mod tcp;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use equic_bench_contract::{
+    CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
+    STREAM_WINDOW, STREAMS, Server, again, client, command, http3, ready, server, socket, tls,
+};
+use equic_http3::{binding as quic_h3, crypto_provider};
+use equic_quic::{
+    AWS_LC_PROVIDER_LIBRARIES, CachingVerifier, ClientConfig, Connection, Endpoint, EndpointConfig,
+    QlogFolder, ServerConfig, StreamConfig, TransportConfig, congestion::Algorithm,
+};
+use rustls::crypto::aws_lc_rs;
+
+use self::stack::{Ours, Receive, Send};
+use crate::failure::{Done, Failure};
+use crate::output;
+use crate::signals::runtime;
+
+/// What every implementation is told; the words are those of the contract.
+#[derive(clap::Args)]
+pub(crate) struct Command {
+    /// `server` or `client` and its options (docs/bench-contract.md); with `tcp` before them, over TLS and TCP
+    #[arg(
+        value_name = "ARGUMENTS",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    arguments: Vec<String>,
+}
+
+/// Carries it out.
+pub(super) fn run(command: Command) -> Done {
+    let tcp = command.arguments.first().is_some_and(|word| word == "tcp");
+    let role = if tcp {
+        tcp::parse(&command.arguments[1..])
+    } else {
+        command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
+    };
+    let role = role.map_err(|error| Failure::usage(format!("{error:#}")))?;
+    // As the others: what an event loop on one CPU can do.
+    let runtime = runtime(Some(1))?;
+    let done = match role {
+        role if tcp => runtime.block_on(tcp::run(role)),
+        Role::Server(server) => runtime.block_on(serve(&server)),
+        Role::Client(client) => runtime.block_on(ask(&client)),
+    };
+    done.map_err(|error| Failure::new(format!("{error:#}")))
+}
+
+fn effective(socket: &impl std::os::fd::AsFd, knobs: &Knobs) -> anyhow::Result<Effective> {
+    let name = format!("equic {}", env!("CARGO_PKG_VERSION"));
+    Ok(Effective {
+        crypto: Some(AWS_LC_PROVIDER_LIBRARIES),
+        ..Effective::new(name, "native", socket, knobs)?
+    })
+}
+
+fn transport(knobs: &Knobs) -> Arc<TransportConfig> {
+    let streams = StreamConfig {
+        max_streams_bidi: STREAMS.into(),
+        max_streams_uni: STREAMS.into(),
+        stream_window: STREAM_WINDOW,
+        max_stream_window: STREAM_WINDOW,
+        connection_window: CONNECTION_WINDOW,
+        max_connection_window: CONNECTION_WINDOW,
+        ..StreamConfig::default()
+    };
+    Arc::new(TransportConfig {
+        streams,
+        congestion: Arc::new(match knobs.congestion() {
+            Congestion::Cubic => Algorithm::Cubic,
+            Congestion::NewReno => Algorithm::NewReno,
+            Congestion::Bbr => Algorithm::Bbr,
+        }),
+        max_idle_timeout: IDLE,
+        max_mtu: knobs.payload(),
+        ..TransportConfig::default()
+    })
+}
+
+fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<EndpointConfig> {
+    let mut settings = EndpointConfig::new(&crypto_provider())?;
+    settings.send_offload = knobs.gso.unwrap_or(true);
+    settings.qlog = qlog.map(QlogFolder::open).transpose()?;
+    Ok(settings)
+}
+
+type Handshake = Pin<Box<dyn Future<Output = anyhow::Result<Connection>> + core::marker::Send>>;
+
+async fn serve(args: &Server) -> anyhow::Result<()> {
+    let tls = tls::server(args, crypto_provider(), aws_lc_rs::Ticketer::new()?, &[PERF, H3])?;
+    let config = ServerConfig::new(tls).with_transport(transport(&args.knobs));
+    let socket = socket::udp(args.listen, &args.knobs)?;
+    let effective = effective(&socket, &args.knobs)?;
+    let settings = settings(&args.knobs, args.qlog.as_deref())?;
+    let endpoint = Endpoint::new(settings, Some(config), vec![socket])?;
+    ready(endpoint.local_addr()?, &effective)?;
+    let told = Arc::new(Told { effective, largest: AtomicU16::new(0) });
+    while let Some(incoming) = endpoint.accept().await {
+        // A future of its own, which goes when the handshake is over.
+        let handshake = Box::pin(async { anyhow::Ok(incoming.accept()?.await?) });
+        let told = Arc::clone(&told);
+        tokio::spawn(async move {
+            if let Err(error) = connection(handshake, told).await {
+                output::notice(error);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Serves a connection. Its task is as large as its largest state, and there may be ten thousand of them.
+/// What the server told of itself, and the largest payload that a path was found to take.
+struct Told {
+    effective: Effective,
+    largest: AtomicU16,
+}
+
+impl Told {
+    /// Tells it again if a larger payload was found.
+    fn update(&self, found: u16) -> anyhow::Result<()> {
+        if found <= self.largest.fetch_max(found, Ordering::Relaxed) {
+            return Ok(());
+        }
+        again(&Effective { max_payload: Some(found), ..self.effective.clone() })
+    }
+}
+
+async fn connection(handshake: Handshake, told: Arc<Told>) -> anyhow::Result<()> {
+    let connection = handshake.await?;
+    if connection.alpn().as_deref() == Some(H3) {
+        // A future of its own: connections of the other protocol need no room for it.
+        return Box::pin(http3::serve(quic_h3::QuicConnection::new(connection))).await;
+    }
+    // Until the client closes it.
+    while let Ok((to, from)) = connection.accept_bi().await {
+        let (connection, told) = (connection.clone(), Arc::clone(&told));
+        tokio::spawn(async move {
+            let answered = server::answer(Send(to), Receive(from)).await;
+            if let Err(error) =
+                answered.and_then(|_| told.update(connection.stats().path.current_mtu))
+            {
+                output::notice(error);
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn ask(args: &Client) -> anyhow::Result<()> {
+    let alpn = if args.protocol == Protocol::H3 { H3 } else { PERF };
+    let caching = |usual| Arc::new(CachingVerifier::new(usual)) as _;
+    let (tls, certificates) = tls::client_behind(args, crypto_provider(), alpn, caching)?;
+    let config = ClientConfig::new(tls).with_transport(transport(&args.knobs));
+    let socket = socket::udp_client(args.connect, &args.knobs)?;
+    let effective = effective(&socket, &args.knobs)?;
+    let settings = settings(&args.knobs, args.qlog.as_deref())?;
+    let endpoint = Endpoint::new(settings, None, vec![socket])?;
+    let (server, name) = (args.connect, args.name.clone());
+    let ours = Ours { endpoint, config, server, name, certificates };
+    let answer = if args.protocol == Protocol::H3 {
+        http3::run(&ours, &args.name, args.work, effective).await?
+    } else {
+        client::run(&ours, args.protocol, args.work, effective).await?
+    };
+    answer.print()
+}

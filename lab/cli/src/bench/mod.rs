@@ -1,0 +1,58 @@
+//! `equic-lab bench`: QUIC implementations measured side by side.
+//!
+//! [`run`] runs every client against every server; [`list`] shows which
+//! there are, [`doctor`] looks at the machine; [`report`] and [`compare`] read what runs leave
+//! (docs/notebook/bench-output.md), [`import`] what others published; [`endpoint`] is ours as one of them
+//! (docs/bench-contract.md).
+
+mod compare;
+mod doctor;
+mod endpoint;
+mod import;
+mod list;
+mod lists;
+mod report;
+mod run;
+
+use clap::Subcommand;
+
+use crate::failure::Done;
+
+/// The subcommands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Measure every client against every server: goodput, CPU, handshakes, memory
+    Run(Box<run::Args>),
+    /// List the implementations
+    List(list::Args),
+    /// Find properties of this machine that make measurements wrong or unstable
+    Doctor(doctor::Args),
+    /// Make tables, result.json, CSV, a page and plots of a run's samples
+    Report(report::Args),
+    /// Compare two results: better, worse, the same or inconclusive; exit status 1 if something is worse
+    Compare(compare::Args),
+    /// Compute the figures of "QUIC on the Highway" again from its raw data
+    ImportTumi8(import::Args),
+    /// Run as a machine of a testbed: requests and answers in JSON lines
+    #[command(hide = true)]
+    Agent,
+    /// Run as the server or the client that is measured
+    Endpoint(endpoint::Command),
+}
+
+/// Carries one out.
+pub(crate) fn run(command: Command) -> Done {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::ImportTumi8(args) => import::run(&args),
+        Command::Agent => {
+            let input = std::io::BufReader::new(std::io::stdin());
+            Ok(equic_bench::agent::serve(input, std::io::stdout().lock())?)
+        }
+        Command::Endpoint(command) => endpoint::run(command),
+    }
+}

@@ -1,0 +1,67 @@
+//! `equic-lab bench report`: all files of a run from its samples, and the tables.
+
+use std::path::{Path, PathBuf};
+
+use equic_bench::result::{self, Summary};
+use equic_report::plot::PNG;
+use equic_report::table::{Style, Table};
+
+use crate::failure::Done;
+use crate::output;
+
+/// Makes result.json, samples.csv, summary.csv, report.html and its plots (SVG and PNG files) of a run's
+/// samples.jsonl, and prints the tables
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run's folder
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print the summary as JSON (schema equic.bench.summary/1)
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let summary = result::write(&args.dir)?;
+    draw(&args.dir, &summary);
+    if args.json {
+        return output::document(&(serde_json::to_string_pretty(&summary)? + "\n"));
+    }
+    tables(&result::tables(&summary), args.markdown)?;
+    if summary.cut {
+        output::notice("the last line of samples.jsonl is cut off: the run was stopped");
+    }
+    for line in &summary.unreadable {
+        output::notice(format_args!("samples.jsonl, line {}: {}", line.line, line.why));
+    }
+    page(&args.dir, &summary)
+}
+
+/// Draws the plots of a run as PNG files. Everything else does not depend on them.
+pub(super) fn draw(dir: &Path, summary: &Summary) {
+    if let Err(error) = result::draw(dir, summary) {
+        output::notice(format_args!("not all plots are PNG files: {error}"));
+    }
+}
+
+/// Prints where the page of a run and its plots are.
+pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
+    output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
+    if result::html::plots(&result::html::page(summary)).is_empty() {
+        return output::line("Plots: none, because no cell has a figure");
+    }
+    let kinds = if PNG { "SVG, PNG" } else { "SVG" };
+    output::line(format_args!("Plots: {} ({kinds})", dir.join(result::PLOTS).display()))
+}
+
+/// Prints tables, a line apart.
+pub(super) fn tables(tables: &[Table], markdown: bool) -> Done {
+    for table in tables {
+        let text = if markdown { table.markdown() } else { table.render(Style::stdout()) };
+        output::text(format_args!("\n{text}"))?;
+    }
+    Ok(())
+}

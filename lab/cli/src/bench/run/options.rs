@@ -1,0 +1,271 @@
+//! From arguments to what a plan is made of.
+
+use std::path::{Path, PathBuf};
+
+use equic_bench::plan::Options;
+use equic_bench::watch::Bounds;
+use equic_bench::{Implementation, NetPath, Registry, Size, Workload, sweep};
+use equic_harness::allowed_cpus;
+
+use crate::bench::lists::Lists;
+use crate::failure::{Done, Failure};
+use crate::output;
+
+/// What is chosen.
+#[derive(clap::Args)]
+pub(super) struct Chosen {
+    /// Which implementations: names, tier1, tier2 or all [default: those of tier1 that are built]
+    #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
+    implementations: Vec<String>,
+    /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, loaded,
+    /// idle, transfer [default: download]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = workload)]
+    workload: Vec<Workload>,
+    /// Network between client and server: loopback, veth, veth-plain, tbf:RATE,
+    /// relay:delay=20ms,loss=1%,..., testbed:FILE; may be given several times [default: veth for
+    /// root, without offloads if TCP is among the protocols; loopback for other users]
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    path: Vec<String>,
+    /// Vary a setting: rcvbuf=106k..6.8M (doubling), or NAME=A,B,C with rcvbuf, sndbuf, gso,
+    /// congestion, mtu, cipher, offload, aes; may be given several times
+    #[arg(long, value_name = "NAME=VALUES", value_parser = checked_sweep)]
+    sweep: Vec<String>,
+    /// Use only this protocol: perf, perf-tcp, sendfile, h3
+    #[arg(long, value_name = "NAME")]
+    protocol: Option<String>,
+    /// The tables of docs/notebook/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
+    /// Whatever else is given goes before that
+    #[arg(long)]
+    pub transport: bool,
+    /// Measure each implementation only with itself; with several networks, measure idle
+    /// connections on the first
+    #[arg(long = "self")]
+    same: bool,
+    /// A first look: 7 rounds of less, which is one more than `compare` and an interval take
+    #[arg(long)]
+    quick: bool,
+    /// Rounds in which everything is measured. Fewer than 6 have no 95 % interval, and `compare` takes 6 rounds
+    /// of pairs, or 4 unpaired rounds of each result, to call anything worse [default: 20; with --quick or
+    /// --transport 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+    /// Bytes of a transfer, such as 100M [default: 1G]
+    #[arg(long, value_name = "BYTES", value_parser = amount)]
+    bytes: Option<u64>,
+    /// Number of streams of the workload `streams`
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    streams: u64,
+    /// Number of connections of the workload `connections`
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    connections: u64,
+    /// Number of connections of the workload `idle` [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    idle: Option<u64>,
+    /// Duration of handshakes, requests and ttfb, and of each half of loaded, in seconds [default:
+    /// 3]
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Timeout of a client, in seconds beyond the time of a very slow one
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
+    grace: u16,
+    /// Skip the warm-up round
+    #[arg(long)]
+    no_warmup: bool,
+    /// Number of attempts at a disturbed cell
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+    /// Percent of CPU time that other programs may use before a cell counts as disturbed
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+    max_foreign: f64,
+    /// Percent of CPU time that the hypervisor may take before a cell counts as disturbed
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    max_steal: f64,
+    /// CPUs of servers, such as 0,2 [default: the first]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    server_cpus: Vec<usize>,
+    /// CPUs of clients [default: the second]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    client_cpus: Vec<usize>,
+    /// Seed of the order of the cells
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    #[command(flatten)]
+    extras: super::extras::Asked,
+    /// A folder with ca.pem, cert.pem (for the name `server`) and priv.key, instead of new ones
+    #[arg(long, value_name = "DIR")]
+    certificates: Option<PathBuf>,
+    #[command(flatten)]
+    lists: Lists,
+}
+
+fn workload(name: &str) -> Result<Workload, String> {
+    Workload::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Workload::ALL.iter().map(|one| one.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn path(text: &str) -> Result<String, String> {
+    NetPath::read(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn checked_sweep(text: &str) -> Result<String, String> {
+    sweep::Sweep::read(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn amount(text: &str) -> Result<u64, String> {
+    let bytes = sweep::bytes(text).filter(|bytes| *bytes <= 1_000_000_000_000);
+    bytes.ok_or_else(|| "write a number of bytes such as 1000000, 100M or 2GiB".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "write 0.1 to 600".to_owned())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "write 0 to 100".to_owned())
+}
+
+impl Chosen {
+    /// Returns the implementations that are measured. If none were named, those of tier 1 that are not
+    /// built are left out, and a notice names them.
+    pub(super) fn implementations(
+        &self,
+        registry: &Registry,
+        plan: &Options,
+    ) -> Done<Vec<Implementation>> {
+        if !self.implementations.is_empty() {
+            let chosen = registry.select(&self.implementations)?;
+            return Ok(self.taking_part(chosen));
+        }
+        let mut all = self.taking_part(registry.select(&["tier1".to_owned()])?);
+        // A testbed has programs of its own.
+        if plan.paths.iter().any(|path| matches!(NetPath::read(path), Ok(NetPath::Testbed(_)))) {
+            return Ok(all);
+        }
+        let transfer = plan.workloads.contains(&Workload::Transfer);
+        let command = plan.workloads.iter().any(|one| *one != Workload::Transfer);
+        let mut without = Vec::new();
+        all.retain(|one| {
+            let built = (!command || registry.places().check(one, false).is_ok())
+                && (!transfer || registry.places().check(one, true).is_ok());
+            if !built {
+                without.push(one.name.clone());
+            }
+            built
+        });
+        if !without.is_empty() {
+            output::notice(format_args!(
+                "without {}, which are not built (`equic-lab bench list` says how to build them)",
+                without.join(", ")
+            ));
+        }
+        Ok(all)
+    }
+
+    /// Returns those that are measured: without QUIC there is nothing to compare with ours.
+    fn taking_part(&self, mut all: Vec<Implementation>) -> Vec<Implementation> {
+        if self.transport {
+            all.retain(|one| one.speaks("perf"));
+        }
+        all
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let known: &[&str] = match (self.transport, nix::unistd::geteuid().is_root()) {
+            (true, true) => &["loopback", "veth"],
+            (true, false) => &["loopback"],
+            (false, _) => &[],
+        };
+        if self.path.is_empty() {
+            known.iter().map(|&name| name.into()).collect()
+        } else {
+            self.path.clone()
+        }
+    }
+
+    /// All of it, as a plan freezes it.
+    pub(super) fn options(&self, equic: &Path) -> Done<Options> {
+        let size = if self.quick { Size::quick() } else { Size::usual() };
+        let rounds = match (self.transport, self.quick) {
+            (true, _) | (_, true) => 7,
+            (false, false) => 20,
+        };
+        let (server_cpus, client_cpus) = self.cpus()?;
+        let mut workloads = match &self.workload[..] {
+            [] if self.transport => Workload::TRANSPORT.to_vec(),
+            [] => vec![Workload::Download],
+            chosen => chosen.to_vec(),
+        };
+        workloads.sort_unstable();
+        workloads.dedup();
+        Ok(Options {
+            workloads,
+            paths: self.paths(),
+            sweeps: self.sweep.clone(),
+            protocol: self.protocol.clone(),
+            same: self.same || self.transport,
+            size: Size {
+                bytes: self.bytes.unwrap_or(size.bytes),
+                streams: self.streams,
+                seconds: self.seconds.unwrap_or(size.seconds),
+                connections: self.idle.unwrap_or(size.connections),
+                parallel: self.connections,
+                grace: f64::from(self.grace),
+                ..size
+            },
+            rounds: self.runs.unwrap_or(rounds),
+            warmup: !self.no_warmup,
+            seed: self.seed,
+            server_cpus,
+            client_cpus,
+            attempts: self.attempts,
+            bounds: Bounds { steal: self.max_steal / 100.0, foreign: self.max_foreign / 100.0 },
+            extras: self.extras.extras(),
+            certificates: self.certificates.as_deref().map(std::path::absolute).transpose()?,
+            registry: self.lists.file()?,
+            built: self.lists.built(equic)?,
+        })
+    }
+
+    fn cpus(&self) -> Done<(Vec<usize>, Vec<usize>)> {
+        let allowed = allowed_cpus()?;
+        let chosen = [&self.server_cpus, &self.client_cpus];
+        if let Some(cpu) = chosen.into_iter().flatten().find(|cpu| !allowed.contains(cpu)) {
+            return Err(Failure::new(format!("this machine has no CPU {cpu} for us")));
+        }
+        let first = |other: &[usize]| allowed.iter().copied().find(|cpu| !other.contains(cpu));
+        let server = match &self.server_cpus[..] {
+            [] => first(&self.client_cpus).into_iter().collect(),
+            chosen => chosen.to_vec(),
+        };
+        let client = match &self.client_cpus[..] {
+            [] => first(&server).into_iter().collect(),
+            chosen => chosen.to_vec(),
+        };
+        if server.is_empty() || client.is_empty() {
+            return Err(Failure::new(
+                "one CPU cannot tell what a server costs and what its client: \
+                 the benchmark needs two",
+            ));
+        }
+        Ok((server, client))
+    }
+}
+
+/// Adds the default path if none was chosen: namespaces for root, and without offloads if there is
+/// TCP to compare with, which gains far more by them.
+pub(super) fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
+    if options.paths.is_empty() {
+        let tcp = |one: &Implementation| one.speaks("perf-tcp") || one.speaks("sendfile");
+        let path = match nix::unistd::geteuid().is_root() {
+            false => "loopback",
+            true if chosen.iter().any(tcp) => "veth-plain",
+            true => "veth",
+        };
+        options.paths.push(path.to_owned());
+    }
+    options
+}

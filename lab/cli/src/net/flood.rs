@@ -1,0 +1,193 @@
+//! Attack traffic.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Subcommand;
+use equic_gateway::{IpNet, parse_duration, parse_prefix};
+use equic_lab::flood::{DatagramPool, Flood, FloodError, InitialFactory, Limits, Origin, Payload};
+use equic_report::number;
+use serde_json::json;
+
+use crate::failure::{Done, Failure};
+use crate::output::Journal;
+use crate::signals::{Signals, runtime};
+
+/// What to send.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Send QUIC Initials: each one starts a handshake at the server
+    Initial {
+        #[command(flatten)]
+        common: Common,
+        /// Server name in the ClientHello
+        #[arg(long, value_name = "NAME", default_value = "localhost")]
+        server_name: String,
+        /// Protocol in the ClientHello
+        #[arg(long, default_value = "h3")]
+        alpn: Vec<String>,
+        /// Prepare this number of Initials and send them in turn, instead of a new one each time
+        #[arg(long, value_name = "N")]
+        pool: Option<usize>,
+    },
+    /// Send random bytes behind a short header: packets of connections that do not exist
+    Garbage {
+        #[command(flatten)]
+        common: Common,
+        /// Length of the UDP payload, in bytes
+        #[arg(long, value_name = "N", default_value = "200")]
+        size: usize,
+        /// Number of different packets to send in turn
+        #[arg(long, value_name = "N", default_value = "1024")]
+        pool: usize,
+    },
+}
+
+/// Whom, from where, and how much.
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    /// The victim: an address of the lab
+    #[arg(long, value_name = "ADDR:PORT")]
+    target: SocketAddr,
+    /// Send from sockets on these addresses [default: the host's own]
+    #[arg(long, value_name = "ADDR")]
+    from: Vec<IpAddr>,
+    /// Number of sockets per address, each with its own port
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "spoof")]
+    ports: u16,
+    /// Forge source addresses: random addresses of these prefixes
+    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix, conflicts_with = "from")]
+    spoof: Vec<IpNet>,
+    /// Duration
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    duration: Duration,
+    /// Maximum number of packets
+    #[arg(long, value_name = "N")]
+    packets: Option<u64>,
+    /// Packets per second [default: as fast as possible]
+    #[arg(long, value_name = "N")]
+    pps: Option<NonZeroU64>,
+    /// Seed: the same number sends the same packets
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// JSON lines (schema equic.lab.flood/1): the beginning, progress once a second, and the result
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(command: &Command) -> Done {
+    let (common, payload) = match command {
+        Command::Initial { common, server_name, alpn, pool } => {
+            let alpn: Vec<&str> = alpn.iter().map(String::as_str).collect();
+            let factory = InitialFactory::new(server_name, &alpn)?;
+            let payload = match pool {
+                Some(count) => pooled(DatagramPool::initials(&factory, *count, common.seed))?,
+                None => Payload::FreshInitials(Arc::new(factory)),
+            };
+            (common, payload)
+        }
+        Command::Garbage { common, size, pool } => {
+            (common, pooled(DatagramPool::short_headers(*pool, *size, common.seed))?)
+        }
+    };
+    let flood = Flood {
+        target: common.target,
+        origin: origin(common),
+        payload,
+        limits: Limits {
+            duration: common.duration,
+            packets: common.packets.unwrap_or(u64::MAX),
+            pps: common.pps,
+        },
+        seed: common.seed,
+    };
+    let journal = Journal::new(common.json, "equic.lab.flood/1");
+    runtime(Some(1))?.block_on(send(flood, journal))
+}
+
+fn pooled(pool: Result<DatagramPool, FloodError>) -> Done<Payload> {
+    Ok(Payload::Pool(Arc::new(pool?)))
+}
+
+fn origin(common: &Common) -> Origin {
+    if !common.spoof.is_empty() {
+        return Origin::spoofed(common.spoof.iter().copied());
+    }
+    let any: IpAddr = match common.target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let addresses = if common.from.is_empty() { &[any][..] } else { &common.from };
+    let each = addresses.iter().flat_map(|address| {
+        std::iter::repeat_n(SocketAddr::new(*address, 0), common.ports.max(1).into())
+    });
+    Origin::Sockets(each.collect())
+}
+
+async fn send(flood: Flood, journal: Journal) -> Done {
+    let mut signals = Signals::new()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut sending = tokio::task::spawn_blocking({
+        let stop = Arc::clone(&stop);
+        move || {
+            let mut begun = false;
+            let result = flood.run(&stop, &mut |progress| {
+                if !std::mem::replace(&mut begun, true) {
+                    return journal.entry(
+                        format_args!("sending to {}", flood.target),
+                        || json!({ "event": "ready", "target": flood.target }),
+                    );
+                }
+                journal.entry(
+                    format_args!("{:>4.0} s  {}", progress.seconds, packets(progress.pps)),
+                    || json!({ "event": "progress", "progress": progress }),
+                );
+            });
+            (result, journal)
+        }
+    });
+    let ended = loop {
+        tokio::select! {
+            ended = &mut sending => break ended,
+            _ = signals.next() => stop.store(true, Ordering::Relaxed),
+        }
+    };
+    let (result, journal) = ended.map_err(|error| Failure::because("the flood failed", error))?;
+    let report = result.map_err(refused)?;
+    let unsent = match &report.last_error {
+        Some(error) => {
+            format!("; {} not taken by the kernel: {error}", number::count(report.errors))
+        }
+        None => String::new(),
+    };
+    journal.entry(
+        format_args!(
+            "sent {} packets in {}, {}{unsent}",
+            number::count(report.sent),
+            number::seconds(report.seconds),
+            packets(report.pps)
+        ),
+        || json!({ "event": "done", "report": report }),
+    );
+    Ok(())
+}
+
+/// With the way to a lab, where that is what is missing.
+fn refused(error: FloodError) -> Failure {
+    let mend = match &error {
+        FloodError::InitNamespace | FloodError::NotInLab => {
+            "make a lab, `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, elsewhere, put \
+             `sudo equic-lab net exec NAME/c0 --` before this command"
+        }
+        FloodError::ForeignDestination(_) => "`equic-lab net list` has the addresses of every lab",
+        _ => return error.into(),
+    };
+    Failure::from(error).mend(mend)
+}
+
+fn packets(per_second: f64) -> String {
+    number::si(per_second, "packets/s")
+}

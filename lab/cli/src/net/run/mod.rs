@@ -1,0 +1,174 @@
+//! `equic-lab net run`: a scenario of the simulator in real time.
+//!
+//! `refuse`: what cannot be; `play`: one run; `transfer`, `quic`, `tcp`: the ends of connections; `plugins`: those of
+//! QUIC flows.
+
+mod play;
+mod plugins;
+mod quic;
+mod refuse;
+mod tcp;
+mod transfer;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use equic_harness::until_interrupted;
+use equic_report::number;
+use equic_scenario::results::{Document, Report, RunOutcome, Summary};
+use equic_scenario::{BuiltIn, Place, Scenario, ScenarioError};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::failure::{Done, Failure};
+use crate::output;
+use play::Played;
+
+/// Steps of the bar for each run.
+const STEPS: u64 = 1_000;
+/// Packets that are later than this make figures of the machine rather than of the network.
+const LATE: Duration = Duration::from_millis(1);
+
+/// Play a scenario in real time: programs in network namespaces speak QUIC by this command's own endpoints and TCP by the
+/// kernel's, over the network of the simulator, whose time is the clock's. Needs root
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  equic-lab sim run lossy --seeds 3
+  sudo equic-lab net run lossy --seeds 3    # the same in real time
+
+Each seed takes as long as its transfers do.")]
+pub(crate) struct Args {
+    /// File, or name of a scenario from `equic-lab sim list`
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+    /// Run this number of seeds instead of those of the scenario
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seeds: Option<u64>,
+    /// Print the result as JSON (schema equic.sim.run/1, as of `equic-lab sim run`)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let (text, mut scenario) = load(&args.scenario)?;
+    if let Some(seeds) = args.seeds {
+        scenario.seeds = (1..=seeds).collect();
+    }
+    let place = Place::of(&scenario).map_err(Failure::new)?;
+    let complaints = refuse::complaints(&scenario, &place)?;
+    if !complaints.is_empty() {
+        return Err(ScenarioError::about(&text, complaints).in_file(&args.scenario).into());
+    }
+    until_interrupted(|| {
+        let runs = play_all(&scenario, &place)?;
+        report(args, &scenario, &runs)
+    })
+}
+
+/// The text of a file, or else of the scenario of this name, and what it says.
+fn load(path: &Path) -> Done<(String, Scenario)> {
+    let name = path.to_string_lossy();
+    let text = if !name.contains(['/', '.']) && !path.exists() {
+        built_in(&name)?.text.to_owned()
+    } else {
+        std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let scenario = Scenario::parse_in(&text, folder).map_err(|error| error.in_file(path))?;
+    Ok((text, scenario))
+}
+
+fn built_in(name: &str) -> Done<BuiltIn> {
+    BuiltIn::find(name).ok_or_else(|| {
+        let near = BuiltIn::near(name);
+        let hint = match near.first() {
+            Some(near) => format!("did you mean {near}?"),
+            None => "`equic-lab sim list` has them".to_owned(),
+        };
+        Failure::usage(format!("there is no scenario called {name}, and no such file; {hint}"))
+    })
+}
+
+fn play_all(scenario: &Scenario, place: &Place) -> Done<Vec<Played>> {
+    let bar = bar(STEPS * scenario.seeds.len() as u64);
+    let mut runs = Vec::new();
+    for (index, seed) in scenario.seeds.iter().enumerate() {
+        bar.set_message(format!("run {} of {}", index + 1, scenario.seeds.len()));
+        let before = STEPS * index as u64;
+        let shown = |share: f64| bar.set_position(before + (share * STEPS as f64) as u64);
+        runs.push(play::play(scenario, place, *seed, &shown)?);
+    }
+    bar.finish_and_clear();
+    Ok(runs)
+}
+
+/// A bar on a terminal, nothing in a pipe.
+fn bar(length: u64) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    // It is a constant, and the default looks fine too.
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Done {
+    let outcomes: Vec<RunOutcome> = runs.iter().map(|run| run.outcome.clone()).collect();
+    let summary = Summary::new(scenario, &outcomes);
+    let name = args.scenario.display().to_string();
+    if args.json {
+        let runs: Vec<Value> = runs.iter().map(as_json).collect();
+        let document = Document {
+            scenario: name,
+            description: &scenario.description,
+            seeds: &scenario.seeds,
+            summary: &summary,
+            runs: &runs,
+        };
+        return output::json("equic.sim.run/1", document);
+    }
+    for part in Report::of(&name, scenario, &summary, &outcomes) {
+        match part {
+            Report::Text(text) => output::text(text)?,
+            Report::Table(table) => output::table(&table)?,
+            Report::Notice(notice) => output::notice(notice),
+        }
+    }
+    let most = runs.iter().map(|run| run.late.most()).max().unwrap_or_default();
+    let usual = runs.iter().filter_map(|run| run.late.quantile(0.99)).max().unwrap_or_default();
+    let seconds = |time: Duration| number::seconds(time.as_secs_f64());
+    output::line(format_args!(
+        "in real time; packets arrived at most {} late by the clock, 99 % of each run at most {}",
+        seconds(most),
+        seconds(usual)
+    ))?;
+    if usual > LATE {
+        output::notice(
+            "the network was late: these figures are also those of a busy machine, or of rates beyond it",
+        );
+    }
+    Ok(())
+}
+
+/// A run as JSON, with null for what the kernel does not tell, and with how punctual the network was.
+fn as_json(run: &Played) -> Value {
+    let mut value = serde_json::to_value(&run.outcome).unwrap_or_default();
+    for (index, flow) in run.untold.iter().enumerate() {
+        for key in flow {
+            value["flows"][index][*key] = Value::Null;
+        }
+    }
+    let seconds = |share| run.late.quantile(share).map(|late| late.as_secs_f64());
+    value["real_time"] = json!({
+        "packets": run.late.packets(),
+        "late_median": seconds(0.5),
+        "late_p99": seconds(0.99),
+        "late_most": run.late.most().as_secs_f64(),
+    });
+    value
+}

@@ -1,0 +1,59 @@
+//! `equic-lab plugin-bench`: what the lowest-latency scheduler costs as bytecode ("The Case for Protocol Plugins", table 1).
+
+use equic_harness::cpu_seconds;
+use equic_plugin_kit::trial::{SchedulerArm, schedule};
+use equic_report::stats::Sample;
+use equic_report::stats::effect::Ratio;
+use equic_report::table::{Column, Table};
+use serde::Serialize;
+
+use super::bench::change;
+use crate::failure::{Done, Failure};
+
+#[derive(Serialize)]
+pub(super) struct Row {
+    /// Name of the scheduler that chooses the path.
+    scheduler: &'static str,
+    /// Bytes that both ends carry in a second of CPU time over two paths, divided by those with the native scheduler; none:
+    /// that is this one.
+    throughput: Option<Ratio>,
+}
+
+/// Measures all of them in so many rounds, in turns: what else the machine does strikes all.
+pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
+    let arms = SchedulerArm::ALL;
+    let failed = |arm: SchedulerArm| move |error| Failure::because(arm.name(), error);
+    let mut plugins = Vec::new();
+    for arm in arms {
+        plugins.push(arm.load().map_err(failed(arm))?);
+    }
+    let mut times = vec![Vec::new(); arms.len()];
+    for round in 0..rounds {
+        for turn in 0..arms.len() {
+            // The first is not always the same one.
+            let at = (turn + round as usize) % arms.len();
+            let seed = seed.wrapping_add(round.into());
+            let run = || schedule(plugins[at].as_ref(), seed, bytes).map_err(failed(arms[at]));
+            times[at].push(cpu_seconds(|| run().map(|_| ()))?);
+        }
+    }
+    let samples = times.into_iter().map(|times| times.into_iter().collect::<Sample>());
+    let samples: Vec<Sample> = samples.collect();
+    let rows = arms.iter().zip(&samples).enumerate().map(|(at, (arm, sample))| Row {
+        scheduler: arm.name(),
+        // Of the same bytes: throughput is one over the time.
+        throughput: if at == 0 { None } else { Ratio::between(sample, &samples[0]) },
+    });
+    Ok(rows.collect())
+}
+
+pub(super) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("lowest-latency scheduler"),
+        Column::number("throughput against native"),
+    ]);
+    for row in rows {
+        table.row(vec![row.scheduler.into(), change(row.throughput)]);
+    }
+    table
+}

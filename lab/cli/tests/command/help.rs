@@ -1,0 +1,90 @@
+//! Help texts, man pages and completions.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use crate::common::{EQUIC_LAB, commands, equic_lab, finish, repeated_verbs};
+
+#[test]
+fn the_first_screen_is_one_screen() {
+    let help = equic_lab(&["--help"]).ok();
+    assert!(help.lines().count() <= 24, "{help}");
+    for command in ["demo", "bench", "gateway-bench", "net", "sim", "plugin-demo", "reproduce"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{help}");
+    }
+    let bare = equic_lab(&[]);
+    assert_eq!(bare.code, Some(2), "{bare:?}");
+}
+
+#[test]
+fn help_fits_80_columns_everywhere() {
+    let commands = commands(EQUIC_LAB);
+    assert!(commands.iter().any(|path| path == &["net", "flood", "initial"]), "{commands:?}");
+    for path in commands {
+        let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = equic_lab(&args).ok();
+        // clap never breaks the line that begins with "Usage:".
+        for line in help.lines().filter(|line| !line.starts_with("Usage:")) {
+            assert!(line.chars().count() <= 80, "{path:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_version_is_the_package_s() {
+    let version = format!("equic-lab {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(equic_lab(&["--version"]).ok(), version);
+}
+
+/// A verb that two groups have does the same with the group's own thing.
+#[test]
+fn a_verb_has_one_meaning() {
+    let repeated = repeated_verbs(EQUIC_LAB);
+    let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
+    // Compares two results; lists what there is; runs what the group is about.
+    let known = ["compare", "list", "run"];
+    assert!(verbs.iter().all(|verb| known.contains(verb)), "{repeated:?}");
+}
+
+#[test]
+fn every_command_has_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    equic_lab(&["man", "--out", folder.path().to_str().unwrap()]).ok();
+    let written: BTreeSet<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let page = |path: &Vec<String>| {
+        let words = std::iter::once("equic-lab").chain(path.iter().map(String::as_str));
+        words.collect::<Vec<_>>().join("-") + ".1"
+    };
+    assert_eq!(written, commands(EQUIC_LAB).iter().map(page).collect());
+    // The command that a page's is a part of, also where names have hyphens.
+    for (name, parent) in [("bench-run", "equic\\-lab\\-bench"), ("gateway-bench", "equic\\-lab")] {
+        let file = folder.path().join(format!("equic-lab-{name}.1"));
+        let text = std::fs::read_to_string(file).unwrap();
+        let (_, more) = text.split_once(".SH \"SEE ALSO\"\n").unwrap();
+        assert!(more.starts_with(&format!("\\fB{parent}\\fR")), "{name}: {more}");
+    }
+    for name in written {
+        let mut groff = Command::new("groff");
+        groff.args(["-ww", "-man", "-Tutf8", "-z"]).arg(folder.path().join(name));
+        let out = finish(groff);
+        assert!(out.code == Some(0) && out.stderr.is_empty(), "{out:?}");
+    }
+}
+
+#[test]
+fn bash_completes_a_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("equic-lab");
+    std::fs::write(&file, equic_lab(&["completions", "bash"]).ok()).unwrap();
+    let mut command = Command::new("bash");
+    command.args(["--norc", "-c"]).arg(
+        "source \"$0\"; COMP_WORDS=(equic-lab net rel); COMP_CWORD=2
+        _equic__lab equic-lab rel net; echo \"${COMPREPLY[@]}\"",
+    );
+    command.arg(&file);
+    assert_eq!(finish(command).ok(), "relay\n");
+}

@@ -1,0 +1,67 @@
+//! Labs, and the server on quinn that a benchmark measures.
+
+use std::process::Command;
+
+use crate::common::{EQUIC_LAB, PATIENCE, Running, equic, equic_lab};
+use serde_json::Value;
+
+/// A text of an event.
+fn text<'v>(event: &'v Value, name: &str) -> &'v str {
+    event[name].as_str().unwrap_or_else(|| panic!("no {name}: {event}"))
+}
+
+#[test]
+fn labs_come_and_go() {
+    if !crate::common::root("labs_come_and_go") {
+        return;
+    }
+    let name = format!("cli-up-{}", std::process::id());
+    let keeper =
+        Running::start(Command::new(EQUIC_LAB), &["net", "up", &name, "--clients", "1", "--json"]);
+    let up = keeper.event("up");
+    let id = text(&up["lab"], "id").to_owned();
+    let list = equic_lab(&["net", "list", "--json"]).json();
+    let labs = list["labs"].as_array().unwrap();
+    assert!(
+        labs.iter().any(|lab| lab["lab"]["id"] == id.as_str() && lab["alive"] == true),
+        "{list}"
+    );
+    let inside =
+        equic_lab(&["net", "exec", &format!("{name}/c0"), "--", "ip", "-br", "address"]).ok();
+    assert!(inside.contains("eth0"), "{inside}");
+    let code = equic_lab(&["net", "exec", &format!("{name}/server"), "--", "sh", "-c", "exit 7"]);
+    assert_eq!(code.code, Some(7));
+    assert!(equic_lab(&["net", "down", &name]).ok().contains(&id));
+    keeper.event("down");
+    assert!(!equic_lab(&["net", "list"]).ok().contains(&id));
+}
+
+/// The server on quinn that `gateway-bench --forged` measures: who has shown nothing is answered with a Retry, and whoever
+/// follows it is served.
+#[test]
+fn a_server_on_quinn_asks_everybody_for_proof() {
+    let mut command = Command::new(EQUIC_LAB);
+    command.args(["quinn-server"]);
+    let server = Running::start(command, &["--listen", "127.0.0.1:0", "--receive-buffer", "1MB"]);
+    let ready = server.event("ready");
+    assert_eq!(text(&ready, "schema"), "equic.lab.quinn/1");
+
+    let initials = equic_lab::flood::InitialFactory::new("localhost", &["h3"]).expect("a name");
+    let mut initial = Vec::new();
+    initials.write(&mut rand::rng(), &mut initial).expect("it is made");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    for _ in 0..2 {
+        socket.send_to(&initial, text(&ready, "address")).expect("it is sent");
+        let mut answer = [0; 2_000];
+        let length = socket.recv(&mut answer).expect("an answer");
+        // Version 1, type Retry (RFC 9000 s.17.2.5), and nothing behind it.
+        assert_eq!((answer[0] >> 4, &answer[1..5]), (0xf, &[0, 0, 0, 1][..]));
+        assert!(length < 300, "{length}");
+    }
+
+    let url = |path: &str| format!("https://{}{path}", text(&ready, "address"));
+    let get = |path| equic(&["get", "--pin", text(&ready, "fingerprint"), "--json", &url(path)]);
+    assert_eq!(get("/bytes/100000").json()["bytes"], 100_000);
+    assert_eq!(get("/nothing").code, Some(1));
+}

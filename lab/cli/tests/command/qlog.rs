@@ -1,0 +1,62 @@
+//! Logs of connections of the interop endpoint: QLOGDIR.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{EQUIC_LAB, ROOT, equic_lab, finish};
+use serde_json::Value;
+
+/// The records of a JSON text sequence (RFC 7464).
+fn records(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut records = text.split('\u{1e}');
+    assert_eq!(records.next(), Some(""));
+    records.map(|record| serde_json::from_str(record).unwrap()).collect()
+}
+
+/// A folder of the QUIC Interop Runner's may not be there yet.
+#[test]
+fn an_endpoint_of_the_runner_writes_where_it_is_told() {
+    let out = tempfile::tempdir().unwrap();
+    let to = out.path().to_str().unwrap();
+    let list = format!("{ROOT}/interop/implementations.json");
+    let run = ["interop", "--impl", "equic", "--only", "handshake", "--out", to];
+    equic_lab(&[&run[..], &["--implementations-file", &list]].concat()).ok();
+    let mut found = Vec::new();
+    let mut folders = vec![out.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "sqlog") {
+                let kind = |record: &Value| record["trace"]["vantage_point"]["type"].clone();
+                assert!(path.parent().unwrap().ends_with("qlog"), "{}", path.display());
+                found.push(kind(&records(&path)[0]).as_str().unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["client", "server"]);
+}
+
+/// Before anything starts, in one line.
+#[test]
+fn a_folder_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    // It is made if it is missing, where that is possible.
+    for wrong in ["/proc/qlog", "/proc", file.to_str().unwrap()] {
+        let mut endpoint = Command::new(EQUIC_LAB);
+        endpoint.arg("interop-endpoint").envs([
+            ("ROLE", "server"),
+            ("TESTCASE", "handshake"),
+            ("QLOGDIR", wrong),
+        ]);
+        let out = finish(endpoint);
+        assert!(out.code == Some(1) && out.stdout.is_empty(), "{out:?}");
+        assert!(out.stderr.contains(wrong) && out.stderr.lines().count() == 1, "{out:?}");
+        assert!(out.stderr.contains("folder"), "{out:?}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Bad input: the exit code and the message.
+
+use crate::common::equic_lab;
+
+const USAGE: i32 = 2;
+const FAILED: i32 = 1;
+
+/// Arguments, exit code, and what standard error says.
+type Case<'a> = (&'a [&'a str], i32, &'a str);
+
+fn check(cases: &[Case<'_>]) {
+    let mut wrong = Vec::new();
+    for (args, code, part) in cases {
+        let out = equic_lab(args);
+        let right = out.code == Some(*code)
+            && out.stderr.starts_with("equic-lab: ")
+            && out.stderr.contains(part)
+            && out.stdout.is_empty();
+        if !right {
+            wrong.push(format!("{args:?}: {code} and `{part}` expected, this came: {out:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn wrong_usage() {
+    check(&[
+        (&["frobnicate"], USAGE, "unrecognized subcommand 'frobnicate'"),
+        (&["net", "flood", "initial", "--target", "10.77.0.1:443"], USAGE, "--duration"),
+        (&["net", "exec", "server"], USAGE, "<CMD>"),
+        (&["net", "up", "x", "--client-prefix", "10.0.0.0/8"], USAGE, "0=10.77.200.0/24"),
+    ]);
+}
+
+#[test]
+fn what_the_laboratory_refuses() {
+    check(&[
+        (&["net", "down", "no-such-lab"], FAILED, "no lab `no-such-lab`"),
+        (&["net", "exec", "no-such-host", "--", "true"], FAILED, "no host `no-such-host`"),
+        (
+            &["net", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
+            FAILED,
+            "refused: this thread",
+        ),
+        (
+            &["net", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
+            FAILED,
+            "`sudo equic-lab net up NAME`",
+        ),
+        (
+            &["net", "load", "well", "https://[::1]:1/", "--clients", "0"],
+            FAILED,
+            "at least one of: clients",
+        ),
+    ]);
+}

@@ -1,0 +1,18 @@
+//! The demo, the soak, a benchmark and the experiments of the papers from end to end, each as small as it gets.
+
+mod demo;
+mod forged;
+mod highway;
+mod marked;
+mod reproduce;
+mod soak;
+
+use equic_testing as common;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Waits until no other test here keeps two CPUs busy.
+fn alone() -> MutexGuard<'static, ()> {
+    static STAGE: Mutex<()> = Mutex::new(());
+    STAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,39 @@
+//! A short soak: everything happens at least once, and nothing of it stays.
+
+use crate::common::{EQUIC_LAB, root};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+/// Long enough for every kind of disturbance; the flood is as large as in ten minutes, by time.
+const DURATION: &str = "30s";
+
+#[test]
+fn a_short_soak_finds_nothing() {
+    if !root("a_short_soak_finds_nothing") {
+        return;
+    }
+    let _alone = crate::alone();
+    let mut command = Command::new(EQUIC_LAB);
+    // Fewer sources than by default: tests run in machines that have other things to do.
+    command.args(["soak", "--json", "--duration", DURATION, "--sources", "100000"]);
+    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let soak: Value = serde_json::from_str(&said).unwrap_or_else(|error| {
+        panic!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr))
+    });
+    assert_eq!(soak["schema"], "equic.lab.soak/1");
+    let failed: Vec<&Value> =
+        soak["checks"].as_array().unwrap().iter().filter(|check| check["passed"] != true).collect();
+    assert!(failed.is_empty() && output.status.success(), "{failed:#?}");
+    for (what, times) in soak["churn"].as_object().unwrap() {
+        assert!(times.as_u64() > Some(0), "never: {what}");
+    }
+    assert!(soak["requests"].as_u64() > Some(100), "{}", soak["requests"]);
+    assert!(soak["tallies"]["sources_evicted"].as_u64() > Some(0), "{}", soak["tallies"]);
+}
+
+#[test]
+fn senseless_durations_are_refused() {
+    let output = Command::new(EQUIC_LAB).args(["soak", "--duration", "1s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
