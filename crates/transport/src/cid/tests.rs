@@ -25,7 +25,7 @@ fn cid_changes_are_reported_to_the_endpoint() {
     remote.retire(2);
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
     let token = |sequence| new(sequence).token;
-    // An ID to which nothing was sent is not reported.
+    // The token of an ID to which nothing was sent must not be reported.
     assert_eq!(
         changes,
         [

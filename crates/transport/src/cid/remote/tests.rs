@@ -13,7 +13,8 @@ fn cid_remote_retire_prior_to() {
     remote.on_acked(0);
     remote.on_lost(0);
     assert!(!remote.has_news());
-    // The same again does no harm; late ones are retired at once.
+    // A repeated frame has no effect. An ID that arrives after its retirement was requested is
+    // retired at once.
     remote.on_new(new(2), 1).unwrap();
     assert!(!remote.is_reset(ResetToken([2; 16])), "nothing was sent to it");
     assert_eq!(remote.take_into_use(2), Some(id(2)));
