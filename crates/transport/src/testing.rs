@@ -1,6 +1,6 @@
 //! For tests.
 
-/// Bytes written as hexadecimal digits.
+/// Decodes hexadecimal digits.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {
     assert!(digits.len().is_multiple_of(2), "whole bytes");
     (0..digits.len())

@@ -29,7 +29,7 @@ fn packet(time_sent: Timestamp) -> SentPacket<()> {
     }
 }
 
-/// Packets 0..count, one a millisecond.
+/// Returns a detector that has sent packets 0..count, one each millisecond.
 fn flight(count: u64) -> LossDetector<()> {
     let mut detector = LossDetector::default();
     for number in 0..count {
@@ -50,11 +50,12 @@ fn loss_after_three_later_packets_and_not_two() {
     let acked = detector.on_ack([3..=3].into_iter()).unwrap();
     assert_eq!(numbers(&acked.packets), [3]);
     assert_eq!(numbers(&detector.detect_lost(at(10), RFC)), [0]);
-    // 1 and 2 are late by time only: the earlier of the two says when.
+    // Packets 1 and 2 can only be lost by the time threshold. The earlier one determines the loss
+    // time.
     assert_eq!(detector.loss_time(), Some(at(1) + ms(112)));
     assert_eq!(numbers(&detector.detect_lost(at(113), RFC)), [1]);
     assert_eq!(numbers(&detector.detect_lost(at(200), RFC)), [2]);
-    // 4 is after the largest acknowledged: only the PTO is for it.
+    // Packet 4 comes after the largest acknowledged packet, so only the PTO applies to it.
     assert_eq!((detector.loss_time(), detector.sent().len()), (None, 1));
     assert_eq!(detector.last_ack_eliciting(), Some(at(4)));
 }
@@ -100,16 +101,16 @@ fn rtt_sample_is_of_the_largest_if_newly_acknowledged() {
     assert!(acked.rtt_sample(4).is_none(), "nothing elicited the acknowledgement");
 }
 
-/// The example of RFC 9002 s.7.6.3.
+/// Checks the example of RFC 9002 s.7.6.3.
 #[test]
 fn loss_persistent_congestion_as_in_the_rfc() {
     let second = 1000;
     let sent = [0, 1, 2, 3, 4, 5, 6, 8, 12].map(|s| at(second + s * second));
-    // Packet 9 is acknowledged at t = 12.2; 2 to 8 are lost then.
+    // When packet 9 is acknowledged at t = 12.2, packets 2 to 8 are lost.
     let lost: Vec<(u64, SentPacket<()>)> =
         (1..8).map(|index| (index as u64 + 1, packet(sent[index as usize]))).collect();
     let first_sample = Some(at(second + 200));
-    // smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay = 2, times the threshold = 6.
+    // (smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay) is 2, and 3 times that is 6.
     assert!(persistent_congestion(&lost, first_sample, ms(6 * second)));
     assert!(!persistent_congestion(&lost, first_sample, ms(7 * second)), "8 - 1 = 7 is not more");
     assert!(!persistent_congestion(&lost, None, ms(1)), "no sample yet");

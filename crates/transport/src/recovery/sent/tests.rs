@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where data lies: a byte in each packet.
+/// The content is a range of stream offsets, with one byte for each packet.
 impl Content for Range<u64> {
     fn take_in(&mut self, count: u16, next: &Range<u64>) -> bool {
         assert_eq!(self.end - self.start, u64::from(count), "all of the run's");
@@ -36,7 +36,7 @@ fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     }
 }
 
-/// A flight that left at one moment, without some numbers.
+/// Returns a flight of packets with these numbers, all sent at the same time.
 fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     let mut sent = SentPackets::default();
     for number in numbers {
@@ -160,14 +160,14 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Sends packets after skipping some numbers. If `moment` is true, time passes before.
+    /// Sends packets after it skips some numbers. If `moment` is true, time passes before that.
     Send {
         count: u64,
         skip: u64,
         moment: bool,
         size: u16,
     },
-    /// A range of what was sent, from its end, is taken out.
+    /// Removes a range of packets, counted from the last one sent.
     Take {
         back: u64,
         length: u64,
@@ -185,8 +185,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its
-    /// own.
+    /// Sends and removes random packets. Each packet must be removed exactly once and unchanged, as
+    /// if each had its own record.
     #[test]
     fn sent_packets_runs_equal_single_packets(steps in prop::collection::vec(step(), 1..60)) {
         let mut sent = SentPackets::default();
