@@ -152,7 +152,7 @@ fn null_crypto_messages_out_of_order_are_refused() {
     }
 }
 
-/// At most one message is kept of an endless message.
+/// The handshake must buffer at most one message, even if the peer sends an endless one.
 #[test]
 fn null_crypto_buffer_is_bounded() {
     let mut server = Handshake::server(crypto(), vec![], &[]);
