@@ -1,9 +1,9 @@
-//! The catalogue of operations, from which [`Operation`] and its documentation are generated. `meaning.rs` documents
-//! the words and their units.
+//! The catalogue of operations, from which [`Operation`] and its documentation are generated.
+//! `meaning.rs` documents the words and their units.
 
 use super::meaning::{carried, heading, meaning};
 
-/// Bytes or buffer that a call carries in addition to its words.
+/// What a call carries in addition to its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
     /// Nothing.
@@ -12,26 +12,27 @@ pub enum PayloadKind {
     Bytes,
     /// A buffer to write.
     Buffer,
-    /// One operation for each frame type, with bytes to read or write.
+    /// The operation is called separately for each frame type, and carries bytes to read or write.
     Frame,
 }
 
-/// Entry of the catalogue for an operation.
+/// The catalogue's entry for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Description {
     /// Name of the operation.
     pub name: &'static str,
-    /// Number of the operation in the interface to plugins.
+    /// Number of the operation in the plugin interface.
     pub id: u8,
     /// Section of the specification that describes the default behaviour.
     pub section: &'static str,
-    /// Bytes or buffer that a call carries in addition to its words.
+    /// What a call carries in addition to its words.
     pub carries: PayloadKind,
     /// Names of the input words, in order.
     pub inputs: &'static [&'static str],
     /// Names of the output words, in order.
     pub outputs: &'static [&'static str],
-    /// Meanings of the input words, in order: ``"`name`: text"``, with the unit where there is one.
+    /// Meanings of the input words, in order. Each has the form ``"`name`: text"`` and includes the
+    /// unit, if there is one.
     pub input_meanings: &'static [&'static str],
     /// Meanings of the output words, in order.
     pub output_meanings: &'static [&'static str],
@@ -45,11 +46,11 @@ macro_rules! operations {
         $name:ident = $id:literal, $section:literal,
         $carries:ident($($input:ident),*) -> ($($output:ident),*);
     )+) => {
-        /// An operation of a connection: what it does or decides, its inputs and outputs, the limits of a hook's
-        /// answer, and the specification of its default.
+        /// An operation of a connection. Its documentation has its effect, its inputs and outputs,
+        /// the limits of a hook's answer, and the specification of its default.
         ///
-        /// Inputs and outputs are words of 64 bits. Numbers are part of the interface to plugins, and are never
-        /// reused.
+        /// Inputs and outputs are words of 64 bits. Numbers are part of the plugin interface and
+        /// are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Operation {
@@ -302,7 +303,7 @@ operations! {
     /// Decides whether a packet that arrived before its keys is kept.
     KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
 
-    // Extensions, and keeping alive.
+    // Extensions and keep-alive.
     /// Receives a DATAGRAM frame. Output 0 drops its data.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
     /// Returns how often the peer should acknowledge. A request is sent if it differs much from the current
@@ -313,7 +314,7 @@ operations! {
     /// Returns the time without packets after which a PING is sent, or none for never.
     KeepAlive = 103, "RFC 9000 s.10.1.2", Words() -> (interval);
 
-    // Calls of one hook.
+    // Operations that are called for one hook only.
     /// Notifies the hook that set a timer that it has expired; it was set to `at`.
     HookTimer = 104, "The Case for Protocol Plugins s.3", Words(at) -> ();
     /// Delivers a message of the application to a hook.
@@ -326,7 +327,7 @@ operations! {
     /// the room. Other frames may use them.
     KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
 
-    // More of paths, and of the application.
+    // Further operations of paths and of the application.
     /// Notifies of a new path: the first datagram between two addresses was sent or received.
     PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
     /// Notifies that a path was removed. Its number is never used again.
@@ -335,7 +336,7 @@ operations! {
     /// before the next datagram is built.
     ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 
-    // Transport parameters of a hook: only that hook is called.
+    // Transport parameters of a hook. These operations are called for that hook only.
     /// Lets a hook declare transport parameters of its own, encoded one after the other: at most eight,
     /// with numbers from 0x40 up that the transport does not know. It is called for a hook that is attached
     /// before the first packet and that no other hook attached. A TLS session that the client would have
@@ -358,9 +359,9 @@ impl Operation {
         Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
     }
 
-    /// Whether a hook in its place can be given the default's answer
-    /// ([`AttachPoint::with_default`](super::AttachPoint)): the operation decides something, in words, and to ask the
-    /// default decides nothing yet.
+    /// Returns true if a replacing hook can get the default's answer
+    /// ([`AttachPoint::with_default`](super::AttachPoint)). That requires an operation whose answer
+    /// is words, and whose default has no side effects.
     pub const fn offers_default(self) -> bool {
         let described = self.describe();
         let acts = matches!(
@@ -370,17 +371,18 @@ impl Operation {
         matches!(described.carries, PayloadKind::Words) && !described.outputs.is_empty() && !acts
     }
 
-    /// Whether of several hooks' answers the least holds: those that cap what is sent.
+    /// Returns true if the smallest answer applies when several hooks answer. This holds for
+    /// operations that limit what is sent.
     pub(crate) const fn takes_least(self) -> bool {
         matches!(self, Operation::CongestionWindow | Operation::PacingRate)
     }
 
-    /// Its bit in a set of operations.
+    /// Returns the bit of the operation in a set of operations.
     pub(crate) const fn bit(self) -> u128 {
         1 << (self as u8)
     }
 
-    /// The bits of several.
+    /// Returns the bits of several operations.
     pub(crate) const fn bits(mut operations: &[Operation]) -> u128 {
         let mut bits = 0;
         while let [first, others @ ..] = operations {

@@ -1,4 +1,4 @@
-//! Documentation of the words of operations, by their names, for [`Operation`](super::Operation).
+//! Documents the words of operations by their names, for [`Operation`](super::Operation).
 
 macro_rules! meaning {
     (accept) => { "`accept`: 1, or 0 with the effect that the operation documents" };
@@ -74,7 +74,7 @@ macro_rules! meaning {
     (yes) => { "`yes`: 1 or 0" };
 }
 
-/// Heading above a list of words in the generated documentation.
+/// Generates the heading above a list of words in the documentation.
 macro_rules! heading {
     ($what:literal) => {
         concat!("\n", $what, ": none.")
@@ -84,7 +84,7 @@ macro_rules! heading {
     };
 }
 
-/// Sentence on the bytes that a call carries in addition to its words, for rustdoc.
+/// Generates the sentence about the bytes that a call carries, for rustdoc.
 macro_rules! carried {
     (Words) => {
         ""
