@@ -1,4 +1,4 @@
-//! For tests: whether a file is what the drafts define.
+//! Checks in tests that a qlog file conforms to the drafts.
 
 mod tables;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use tables::{ENUMS, FRAMES, MAPS};
 
-/// The records of a file (RFC 7464 s.2), the header first.
+/// Returns the records of a file (RFC 7464 s.2), beginning with the header.
 ///
 /// # Errors
-/// It is no JSON text sequence.
+/// Fails if the file is not a JSON text sequence.
 pub(crate) fn records(file: &[u8]) -> Result<Vec<Value>, String> {
     let mut texts = file.split(|byte| *byte == 0x1e);
     if texts.next() != Some(&[]) {
@@ -23,18 +23,18 @@ pub(crate) fn records(file: &[u8]) -> Result<Vec<Value>, String> {
         .collect()
 }
 
-/// Checks a file's first record.
+/// Checks the first record of a file.
 pub(crate) fn check_header(record: &Value) -> Result<(), String> {
     check(record, "LogFile")?;
     let time = &record["trace"]["common_fields"]["reference_time"];
-    // Main schema s.7.1.
+    // Main schema s.7.1: a monotonic clock has an unknown epoch.
     if time["clock_type"] == "monotonic" && time["epoch"] != "unknown" {
         return Err("a monotonic clock with an epoch".into());
     }
     Ok(())
 }
 
-/// Checks an event.
+/// Checks a record that is an event.
 pub(crate) fn check_event(record: &Value) -> Result<(), String> {
     let wrong = |why: String| format!("{why} in {record}");
     check(record, "Event").map_err(wrong)?;
@@ -106,7 +106,7 @@ fn check_frame(value: &Value) -> Result<(), String> {
         fields.push("?raw: RawInfo");
     }
     check_map(value, kind, &fields)?;
-    // "MUST be logged in the qlog raw.length field".
+    // The draft says that the length of these frames "MUST be logged in the qlog raw.length field".
     let data = matches!(kind, "crypto" | "stream" | "datagram");
     if data && value["raw"]["length"].is_null() {
         return Err(format!("{value} has no length"));
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// The checker can say no.
+    /// The checker must reject events that do not conform.
     #[test]
     fn qlog_schema_finds_errors() {
         let event = |name: &str, data: Value| json!({ "time": 1.5, "name": name, "data": data });
