@@ -1,10 +1,13 @@
-//! Cost of operations being replaceable, measured where none is replaced: `make bench-operations`.
+//! Measures what the mere possibility to hook operations costs: `make bench-operations`.
 //!
-//! Two builds of this program, one in which no hook can be attached (the feature
-//! `bench-without-operations`), take turns to move data between two connections in memory, with real
-//! packet protection and no sockets. `--against OTHER` runs both and compares CPU time. With the feature
-//! `null-crypto` it also says how long it takes without packet protection. `--calls` says what one call of an
-//! operation costs, with no hook and with one that does nothing.
+//! Two builds of this program move data between two connections in memory, in turn, with real
+//! packet protection and no sockets. In one build no hook can be attached (the feature
+//! `bench-without-operations`).
+//!
+//! * `--against OTHER` runs both builds and compares their CPU time.
+//! * With the feature `null-crypto`, the program also prints the time without packet protection.
+//! * `--calls` prints the cost of one call of an operation, without a hook and with a hook that
+//!   does nothing.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::process::Command;
@@ -53,7 +56,7 @@ fn main() {
     compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
 }
 
-/// Runs both in turn and prints how many times as long the first takes.
+/// Runs both programs in turn and prints the ratio of their times, first to second.
 fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     let run = |command: &[&str]| {
         let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
@@ -63,7 +66,7 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     };
     let mut ratios = Vec::new();
     for round in 0..rounds {
-        // Neither is always the one that comes second.
+        // Alternate the order, so that neither program is always the second.
         let (one, other) = if round % 2 == 0 {
             let one = run(first);
             (one, run(second))
@@ -81,13 +84,13 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     }
 }
 
-/// Calls that are timed together: so few that mostly nothing comes between.
+/// Number of calls that are timed together. It is so small that interruptions are rare.
 const CALLS: u32 = 1000;
 
-/// How often in a round, of each kind.
+/// Number of timed bursts of each kind in a round.
 const BURSTS: usize = 101;
 
-/// Does nothing, in place of an operation too.
+/// A hook that does nothing. It can also replace an operation.
 struct Nothing;
 
 impl Hook for Nothing {
@@ -101,9 +104,12 @@ impl Hook for Nothing {
     }
 }
 
-/// What one call costs: of `UpdateKeys`, which by itself decides that keys are not updated before the handshake
-/// is confirmed, and all of the rest of which is two tests. Kinds take turns. A round's figure is the median of its
-/// bursts, and what a hook costs is said as the difference to no hook in the same round.
+/// Measures the cost of one call of `UpdateKeys`. By default, this operation decides that keys are
+/// not updated before the handshake is confirmed. The rest of the call is only two tests, so the
+/// cost of the hook dominates.
+///
+/// The kinds of hooks take turns. The value of a round is the median of its bursts. The cost of a
+/// hook is printed as the difference from the value without a hook in the same round.
 fn calls(rounds: usize) {
     let operation = Operation::UpdateKeys;
     let observe = AttachPoint::observe(operation);
@@ -154,14 +160,14 @@ fn calls(rounds: usize) {
     }
 }
 
-/// The median, and its 95 % interval.
+/// Returns the median and its 95 % interval.
 fn interval(values: Vec<f64>) -> Option<(f64, f64, f64)> {
     let sample: Sample = values.into_iter().collect();
     let interval = sample.median_95()?;
     Some((sample.median()?, interval.low, interval.high))
 }
 
-/// Watches what happens for every packet.
+/// A hook that observes an operation for every packet.
 struct Watch(u64);
 
 impl Hook for Watch {
@@ -197,10 +203,10 @@ fn configs() -> (ClientConfig, ServerConfig) {
     )
 }
 
-/// Makes the server's end, for a client whose first packet this is.
+/// Creates the server's connection for a client with this first packet.
 type Accept = Box<dyn Fn(Timestamp, &LongPacket<'_>) -> Connection>;
 
-/// Two ends and no network between them.
+/// Two connections, without a network between them.
 struct Pair {
     now: Timestamp,
     client: Connection,
@@ -210,7 +216,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Moves what both have to send; true if there was anything.
+    /// Delivers all datagrams that both ends have to send. Returns true if there were any.
     fn exchange(&mut self) -> bool {
         let mut moved = false;
         while let Some(sent) = self.client.poll_transmit(self.now, &mut self.buffer) {
@@ -250,7 +256,7 @@ impl Pair {
     }
 }
 
-/// A client, and what makes the server for it.
+/// Returns a client, and a function that creates the server for it.
 fn ends() -> (Connection, Accept) {
     let (client, config) = configs();
     let (now, name) = (Timestamp::START, ServerName::try_from("equic.test").expect("a name"));
@@ -277,7 +283,8 @@ fn transfer(watched: bool) -> Duration {
 }
 
 impl Pair {
-    /// Moves [`BYTES`] from the client to the server; the time it took after the handshake.
+    /// Moves [`BYTES`] from the client to the server. Returns the time that this took after the
+    /// handshake.
     fn transfer(&mut self) -> Duration {
         let pair = self;
         let mut connected = false;

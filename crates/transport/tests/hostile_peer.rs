@@ -1,5 +1,6 @@
-//! A peer that has the keys and acts by random inputs, and by those in `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is
-//! the number of inputs, and `EQUIC_SEED` the seed. `EQUIC_INPUT` replays one from a file.
+//! Tests a peer that has the keys and acts on random inputs, and on the inputs in
+//! `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the seed.
+//! `EQUIC_INPUT` replays one input from a file.
 
 mod hostile;
 
@@ -40,7 +41,7 @@ fn hostile_peer_with_keys() {
         most = most.max(outcome.memory);
     }
     eprintln!("{cases} cases, {connected} connected, {closed} closed, {most} bytes at most");
-    // Not all of it is refused at the door.
+    // Most cases must get past the handshake.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
 }
 
@@ -63,8 +64,8 @@ fn seeds() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`; without one, the input of seed 1, which gets
-/// as far as a connection.
+/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays the input of seed 1, in
+/// which the handshake completes.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

@@ -1,5 +1,6 @@
-//! A peer of a connection without keys that acts by random inputs, and by those in `fuzz/seeds/connection`.
-//! `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the first seed. `EQUIC_INPUT` replays one from a file.
+//! Tests a peer of a connection without protection that acts on random inputs, and on the inputs in
+//! `fuzz/seeds/connection`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the first seed.
+//! `EQUIC_INPUT` replays one input from a file.
 
 #[allow(dead_code, reason = "another test makes whole inputs with it, this one payloads alone")]
 #[path = "hostile/generator.rs"]
@@ -48,7 +49,7 @@ fn null_peer_says_anything() {
     eprintln!(
         "{cases} cases, {connected} connected, {closed} closed, {taken} packets, {placed} opened to streams, {most} bytes at most"
     );
-    // Not all of it is refused at the door.
+    // Most cases must get past the handshake.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
     assert!(taken > 5 * cases, "{taken} packets opened in {cases} cases");
     assert!(cases < 100 || placed > cases / 10, "{placed} packets opened to streams");
@@ -73,7 +74,7 @@ fn seeds() {
     }
 }
 
-/// The handshake that cases begin with gets through, on both sides and in all configurations.
+/// The handshake at the beginning of cases must complete on both sides and in all configurations.
 #[test]
 fn null_peer_can_complete_a_handshake() {
     for configuration in 0..64u8 {
@@ -82,7 +83,7 @@ fn null_peer_can_complete_a_handshake() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`; without one, a handshake.
+/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays a handshake.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

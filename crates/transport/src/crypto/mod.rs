@@ -51,7 +51,7 @@ pub(crate) fn tls_initial_keys(
 }
 
 /// Like [`tls_initial_keys`], but returns keys without protection for the version
-/// [`KnownVersion::NullCrypto`]. The caller must ensure that this version is permitted.
+/// `KnownVersion::NullCrypto`. The caller must ensure that this version is permitted.
 pub(crate) fn initial_keys(
     suite: &Suite,
     side: Side,

@@ -257,7 +257,7 @@ impl Routes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     hash: u32,
-    /// Index of the connection in [`Routes::names`].
+    /// Index of the connection in `Routes::names`.
     index: u32,
 }
 
