@@ -162,7 +162,7 @@ impl Violation {
             }
             V::UnacknowledgedRetirements => (
                 Code::CONNECTION_ID_LIMIT_ERROR,
-                "too many connection ID retirements unacknowledged",
+                "too many unacknowledged connection ID retirements",
             ),
             V::RetiredUnissuedId => (VIOLATION, "retired connection ID was never issued"),
             V::RetiredIdInUse => (VIOLATION, "retired connection ID is that of the same packet"),

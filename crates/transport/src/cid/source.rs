@@ -109,7 +109,7 @@ impl ResetKey {
     /// Returns a number derived from the key for a purpose other than tokens. The label must be
     /// longer than any ID.
     pub(crate) fn number(&self, label: &[u8]) -> u64 {
-        debug_assert!(label.len() > ConnectionId::MAX_LEN, "no token of an ID comes out");
+        debug_assert!(label.len() > ConnectionId::MAX_LEN, "the label is longer than any ID");
         self.sum(label).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 

@@ -231,7 +231,9 @@ impl Session {
                 .map_err(|error| ExportError::Refused(error.to_string())),
             Session::Over(_) => Err(ExportError::NotKept),
             #[cfg(feature = "null-crypto")]
-            Session::Null(_) => Err(ExportError::Refused("there are no secrets".to_owned())),
+            Session::Null(_) => Err(ExportError::Refused(
+                "a connection without protection has no secrets".to_owned(),
+            )),
         }
     }
 

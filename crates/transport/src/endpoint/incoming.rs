@@ -63,8 +63,8 @@ pub enum AcceptError {
 impl std::fmt::Display for AcceptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            AcceptError::NotServing => f.write_str("the endpoint takes no connections"),
-            AcceptError::NotGenuine => f.write_str("its first packet cannot be opened"),
+            AcceptError::NotServing => f.write_str("the endpoint accepts no connections"),
+            AcceptError::NotGenuine => f.write_str("no packet of the attempt can be decrypted"),
             AcceptError::Start(error) => error.fmt(f),
         }
     }

@@ -8,7 +8,7 @@ pub(super) const NO_HOOK: u8 = u8::MAX;
 /// Value in [`Callees`] if several hooks are called, which are in a list.
 pub(super) const MANY: u8 = NO_HOOK - 1;
 
-const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither of them");
+const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither NO_HOOK nor MANY");
 
 /// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. They
 /// are stored as one integer, which stays in a register. The compiler would split and reassemble a

@@ -161,14 +161,18 @@ impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
-            Denied::Full => f.write_str("as many wait already as may, or another hook has it"),
+            Denied::Full => {
+                f.write_str("the hook's queue is full, or another hook already uses this function")
+            }
             Denied::TooLong => {
-                write!(f, "a message has {MAX_MESSAGE} bytes at most, a payload {MAX_PAYLOAD}")
+                write!(f, "a message can have {MAX_MESSAGE} bytes, a payload {MAX_PAYLOAD} bytes")
             }
             Denied::FrameType => {
-                f.write_str("the frame type is not the hook's own: attach it with that type")
+                f.write_str("the frame type is not the hook's own: attach the hook with that type")
             }
-            Denied::TooMany => write!(f, "{MAX_REQUESTS} requests of hooks wait already"),
+            Denied::TooMany => {
+                write!(f, "{MAX_REQUESTS} requests of hooks are waiting, which is the limit")
+            }
         }
     }
 }

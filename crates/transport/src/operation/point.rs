@@ -97,7 +97,7 @@ impl std::fmt::Display for AttachError {
             AttachError::NoDefault(operation) => {
                 write!(
                     f,
-                    "{operation} offers no answer of its default: attach without `with_default`"
+                    "{operation} cannot provide its default's answer: attach without `with_default`"
                 )
             }
             AttachError::NoFrameTypes(operation) => {

@@ -14,7 +14,7 @@ use crate::Timestamp;
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// The message of the last record of a file that has reached its size limit.
-const FULL: &str = "the file has its full size: what comes after is not logged";
+const FULL: &str = "the file has reached its size limit: later events are not logged";
 
 /// Number of bytes that are reserved for the last record.
 const NOTE: u64 = 160;

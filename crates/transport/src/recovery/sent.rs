@@ -294,7 +294,7 @@ impl<C: Content> SentPackets<C> {
     /// packet is ignored.
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, packet: SentPacket<C>) {
-        debug_assert!(number >= self.next && packet.count == 1, "packet numbers grow");
+        debug_assert!(number >= self.next && packet.count == 1, "packet numbers increase");
         if number < self.next {
             return;
         }

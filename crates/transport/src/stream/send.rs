@@ -38,12 +38,12 @@ impl std::fmt::Display for WriteError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             WriteError::Blocked => {
-                f.write_str("there is no room to write: wait until it is writable")
+                f.write_str("the stream has no room for data: wait until it is writable")
             }
             WriteError::Stopped(code) => {
-                write!(f, "the peer wants no more of the stream (STOP_SENDING, error {code:#x})")
+                write!(f, "the peer wants no more data (STOP_SENDING, error {code:#x})")
             }
-            WriteError::Closed => f.write_str("the stream was finished or reset before"),
+            WriteError::Closed => f.write_str("the stream is already finished or reset"),
         }
     }
 }

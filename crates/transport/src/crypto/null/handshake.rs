@@ -115,7 +115,7 @@ impl Handshake {
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
         while let Some((message, length)) = Message::read(rest)
-            .map_err(|_| refused(alert::DECODE_ERROR, "a message that cannot be read"))?
+            .map_err(|_| refused(alert::DECODE_ERROR, "malformed handshake message"))?
         {
             self.take(&message)?;
             rest = rest.get(length..).unwrap_or_default();
@@ -148,7 +148,7 @@ impl Handshake {
                 let parameters = self.peer_parameters.clone().unwrap_or_default();
                 self.session = early_data.then_some(NullSession { parameters, ticket: *ticket });
             }
-            _ => return Err(refused(alert::UNEXPECTED_MESSAGE, "a message out of turn")),
+            _ => return Err(refused(alert::UNEXPECTED_MESSAGE, "unexpected handshake message")),
         }
         Ok(())
     }
@@ -195,13 +195,13 @@ impl Handshake {
     fn learn(&mut self, answer: &Answer<'_>) -> Result<(), Failure> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {
-            let reason = "an application protocol that was not asked for";
+            let reason = "the server selected a protocol that was not offered";
             return Err(refused(alert::ILLEGAL_PARAMETER, reason));
         }
         if answer.early_data && self.config.session.is_none() {
             return Err(refused(
                 alert::ILLEGAL_PARAMETER,
-                "early data accepted although none was sent",
+                "the server accepted early data that was not sent",
             ));
         }
         self.alpn = answer.alpn.to_vec();

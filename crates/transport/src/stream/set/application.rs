@@ -149,7 +149,7 @@ impl Streams {
     /// Returns the number of bytes that were written and never sent, in all streams that have
     /// something to send.
     pub(crate) fn bytes_unsent(&self) -> u64 {
-        debug_assert_eq!(self.unsent, self.sum_unsent(), "each change is counted");
+        debug_assert_eq!(self.unsent, self.sum_unsent(), "the stored sum is correct");
         self.unsent
     }
 

@@ -150,7 +150,7 @@ impl std::fmt::Display for StreamError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StreamError::Unknown => {
-                f.write_str("the stream is over, was never opened, or has no such direction")
+                f.write_str("the stream has ended, was never opened, or has no such direction")
             }
             StreamError::Write(error) => error.fmt(f),
         }

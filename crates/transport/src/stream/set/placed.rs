@@ -36,7 +36,7 @@ impl Streams {
         let Some(form) = self.expected.last else { return };
         let stream = self.streams.get_mut(&form.id());
         let half = stream.and_then(|stream| stream.receive.as_mut());
-        debug_assert!(half.is_some(), "it gave the packet room, and nothing happened since");
+        debug_assert!(half.is_some(), "the stream that provided the place exists");
         if let Some(half) = half {
             half.on_placed(length);
             self.received += length as u64;

@@ -108,7 +108,7 @@ impl Streams {
                 return (false, more);
             };
             let copied = half.copy_next(start, bytes);
-            debug_assert_eq!(copied, len, "what is sent is there");
+            debug_assert_eq!(copied, len, "sent data is in the buffer");
             (true, more)
         });
         let (id, piece, (fits, more)) = written?;
