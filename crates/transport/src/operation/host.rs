@@ -50,16 +50,17 @@ macro_rules! fields {
 }
 
 fields! {
-    /// Smoothed RTT (RFC 9002 s.5.3). It can be set, to a minute at most.
+    /// Smoothed RTT (RFC 9002 s.5.3). It can be set, to at most one minute.
     SmoothedRtt = 1,
-    /// RTT variation (RFC 9002 s.5.3). It can be set, to a minute at most.
+    /// RTT variation (RFC 9002 s.5.3). It can be set, to at most one minute.
     RttVariation = 2,
     /// Smallest RTT sample so far.
     MinRtt = 3,
     /// Latest RTT sample.
     LatestRtt = 4,
-    /// Congestion window in force: a hook's, if one has answered `CongestionWindow`. Setting it changes the
-    /// controller's window, to at least two datagrams and at most a gibibyte. It has no effect on BBR.
+    /// Congestion window in use. It is the answer of a hook to `CongestionWindow`, if there is one.
+    /// Setting the field changes the controller's window, to at least two datagrams and at most a
+    /// gibibyte. It has no effect on BBR.
     CongestionWindow = 5,
     /// Bytes that were sent and are neither acknowledged nor lost.
     BytesInFlight = 6,
@@ -76,7 +77,8 @@ fields! {
     ControllerPacingRate = 11,
     /// Latest sample of the delivery rate, in bytes per second; 0 if it is unknown.
     DeliveryRate = 12,
-    /// Time at which the next 1-RTT packet will be declared lost; all ones if there is none.
+    /// Time at which the next 1-RTT packet will be declared lost; all ones if no packet waits for
+    /// that.
     LossTime = 13,
     /// Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight.
     LastElicitingSent = 14,
@@ -102,22 +104,24 @@ fields! {
     Confirmed = 34,
     /// Number of the active path.
     ActivePath = 35,
-    /// Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none.
+    /// Largest 1-RTT packet number that the peer has acknowledged; all ones if it has acknowledged
+    /// none.
     LargestAcked = 36,
     /// The peer's `max_ack_delay`.
     PeerMaxAckDelay = 37,
     /// 1 if the application has stream data or DATAGRAM frames to send within the peer's limits, else 0.
     ApplicationWaits = 38,
-    /// Bytes of stream data that were written and never sent: of all streams, or of the stream with the given
-    /// stream ID ([`HookContext::get_of`]).
+    /// Bytes of stream data that were written and never sent, in all streams. With a stream ID
+    /// ([`HookContext::get_of`]), only those of that stream.
     BytesUnsent = 39,
-    /// Lowest number of a path that is at least the given number ([`HookContext::get_of`]); all ones if there is
-    /// none. With this field a hook can iterate over all paths.
+    /// Lowest path number that is not below the given number ([`HookContext::get_of`]); all ones if
+    /// no path has such a number. With this field, a hook can iterate over all paths.
     NextPath = 40,
     /// Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the same at both ends.
     PathId = 41,
-    /// 1 if data can be sent on the path, else 0. 2 is added if one of the ends wants it as a backup
-    /// (PATH_STATUS_BACKUP), and 4 if the peer has not acknowledged what was sent there last.
+    /// State of the path, as a sum. 1: data can be sent on it. 2: one of the ends has declared it a
+    /// backup (PATH_STATUS_BACKUP). 4: the peer has not acknowledged the last packets that were
+    /// sent on it.
     PathStatus = 42,
     /// Cost of the path in the application's units; 0 if the application has not set it.
     PathCost = 43,
@@ -125,13 +129,13 @@ fields! {
     PathPacketsLost = 44,
     /// Bytes of UDP payload sent on the path.
     PathBytesSent = 45,
-    /// Bytes that the congestion window permits now; 0 if it has no room for a full datagram, or if pacing delays
-    /// that.
+    /// Bytes that the congestion window permits now; 0 if a full datagram does not fit into the
+    /// window, or if pacing delays it.
     PathRoom = 46,
-    /// Number of further datagrams, at most 64, that use the path which
-    /// [`Operation::SelectPath`](super::Operation::SelectPath) chooses now, without another call. The choice ends
-    /// when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its
-    /// next call. It has no effect with one path.
+    /// Number of further datagrams, at most 64, for which the current choice of
+    /// [`Operation::SelectPath`](super::Operation::SelectPath) holds without another call. The
+    /// choice ends when time passes or the path has no room. The field can be set during that
+    /// operation, and is reset to 0 at its next call. It has no effect with one path.
     ChoiceHolds = 47,
 }
 
