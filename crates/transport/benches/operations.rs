@@ -105,8 +105,7 @@ impl Hook for Nothing {
 }
 
 /// Measures the cost of one call of `UpdateKeys`. By default, this operation decides that keys are
-/// not updated before the handshake is confirmed. The rest of the call is only two tests, so the
-/// cost of the hook dominates.
+/// not updated before the handshake is confirmed. The rest of the call is only two tests.
 ///
 /// The kinds of hooks take turns. The value of a round is the median of its bursts. The cost of a
 /// hook is printed as the difference from the value without a hook in the same round.

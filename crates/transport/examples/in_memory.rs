@@ -158,7 +158,7 @@ impl Pair {
         Ok(read)
     }
 
-    /// Delivers a datagram in each direction. If there is none, advances to the next timer.
+    /// Delivers a datagram in each direction. Without any, advances to the next timer.
     fn step(&mut self) -> Result<(), Box<dyn Error>> {
         let sent = Pair::carry(self.now, &mut self.client, &mut self.server)?
             | Pair::carry(self.now, &mut self.server, &mut self.client)?;
@@ -176,7 +176,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Delivers the next datagram of one end to the other. Returns false if there was none.
+    /// Delivers the next datagram of one end to the other. Returns false if no datagram was sent.
     fn carry(now: Timestamp, from: &mut End, to: &mut End) -> Result<bool, Box<dyn Error>> {
         let mut buffer = [0; LARGEST];
         let Some(transmit) = from.poll_transmit(now, &mut buffer) else { return Ok(false) };

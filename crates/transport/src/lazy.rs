@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// A type whose default value is available as a `'static` reference, so that it can be read before it is allocated.
+/// A type whose default value is available as a `'static` reference, so that it can be read before
+/// it is allocated.
 pub(crate) trait StaticDefault: Default + 'static {
     const STATIC_DEFAULT: &'static Self;
 }

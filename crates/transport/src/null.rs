@@ -26,8 +26,8 @@ pub use crate::crypto::null::{
 };
 use crate::crypto::{self, RETRY_TAG_LEN};
 
-/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination Connection ID of the
-/// client's first packet. `packet` is the Retry packet without its tag.
+/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination
+/// Connection ID of the client's first packet. `packet` is the Retry packet without its tag.
 pub fn retry_tag(
     version: rustls::quic::Version,
     original: &[u8],

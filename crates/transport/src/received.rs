@@ -160,8 +160,8 @@ impl ReceivedPackets {
         }
     }
 
-    /// Returns true if packet `number` shows reordering that must be reported at once (draft-ietf-quic-ack-frequency
-    /// s.6.2).
+    /// Returns true if packet `number` shows reordering that must be reported at once
+    /// (draft-ietf-quic-ack-frequency s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
             return false;

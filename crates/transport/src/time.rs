@@ -17,7 +17,8 @@ impl Timestamp {
     /// The start that the caller has chosen.
     pub const START: Timestamp = Timestamp(NonZeroU64::MIN);
 
-    /// Returns the time this many nanoseconds after the start. The latest time is 2^64 - 2 nanoseconds after it.
+    /// Returns the time this many nanoseconds after the start. The latest time is 2^64 - 2
+    /// nanoseconds after it.
     pub const fn from_nanos(nanos: u64) -> Timestamp {
         Timestamp(NonZeroU64::MIN.saturating_add(nanos))
     }

@@ -75,7 +75,8 @@ pub enum Violation {
     RetiredUnissuedId,
     /// RETIRE_CONNECTION_ID for the Destination Connection ID of its own packet (RFC 9000 s.19.16).
     RetiredIdInUse,
-    /// Connection IDs in the transport parameters that differ from those of the handshake packets (RFC 9000 s.7.3).
+    /// Connection IDs in the transport parameters that differ from those of the handshake packets
+    /// (RFC 9000 s.7.3).
     HandshakeConnectionIds,
     /// Transport parameters that a hook rejected.
     TransportParametersRejected,

@@ -30,13 +30,13 @@ struct LocalId {
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<LocalId>,
-    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer sent before it
-    /// retired an ID may arrive late, by another path or socket. They are accepted, and not answered with a stateless
-    /// reset.
+    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer
+    /// sent before it retired an ID may arrive late, by another path or socket. They are accepted,
+    /// and not answered with a stateless reset.
     retired: LazyBox<VecDeque<ConnectionId>>,
     /// Time of the last retirement.
     retired_at: Timestamp,
-    /// Number of active IDs that the peer has not been asked to retire.
+    /// Number of active IDs that this end has not asked the peer to retire.
     not_retiring: u64,
     next: u64,
     /// Largest number of IDs to issue: the peer's `active_connection_id_limit`, or this end's
@@ -49,7 +49,7 @@ pub(crate) struct LocalIds {
     tokens: Numbered<ResetToken>,
     /// True if no more IDs are issued, because their path is abandoned.
     closed: bool,
-    /// Changes that the endpoint must still be told about; at most `MAX_CHANGES`.
+    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
 }
 
@@ -127,8 +127,8 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count against its limit
-    /// (RFC 9000 s.5.1.1).
+    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count
+    /// against its limit (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
         !self.closed && self.not_retiring < self.limit
     }
@@ -146,8 +146,8 @@ impl LocalIds {
         owed <= self.limit
     }
 
-    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the ID's sequence number
-    /// (RFC 9000 s.19.15).
+    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the
+    /// ID's sequence number (RFC 9000 s.19.15).
     pub(crate) fn retire_prior_to(&self, sequence: u64) -> u64 {
         self.retire_prior_to.min(sequence)
     }

@@ -1,7 +1,7 @@
 //! Connection IDs that this end and the peer have issued (RFC 9000 s.5.1).
 //!
-//! * `source.rs`: [`IdSource`] generates this end's IDs with a [`ConnectionIdGenerator`], and their stateless reset
-//!   tokens with a [`ResetKey`];
+//! * `source.rs`: [`IdSource`] generates this end's IDs with a [`ConnectionIdGenerator`], and their
+//!   stateless reset tokens with a [`ResetKey`];
 //! * `local.rs`: the IDs that the peer may use in packets to this end;
 //! * `remote.rs`: the IDs that this end may use in packets to the peer.
 //!
@@ -45,8 +45,8 @@ pub enum EndpointEvent {
 /// Changes that wait to be reported to an endpoint. There are rarely any.
 pub(crate) type Changes = LazyBox<VecDeque<EndpointEvent>>;
 
-/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without an endpoint, the
-/// oldest are dropped.
+/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without
+/// an endpoint, the oldest are dropped.
 const MAX_CHANGES: usize = 256;
 
 pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {

@@ -12,8 +12,8 @@ use crate::violation::Violation;
 /// more, the connection is closed (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
 
-/// Number of ranges of retired sequence numbers that are remembered, so that a repeated NEW_CONNECTION_ID frame has no
-/// effect.
+/// Number of ranges of retired sequence numbers that are remembered, so that a repeated
+/// NEW_CONNECTION_ID frame has no effect.
 const RETIRED_RANGES: usize = 32;
 
 /// An ID that the peer has issued.
@@ -61,7 +61,7 @@ pub(crate) struct RemoteIds {
     /// Sequence numbers in RETIRE_CONNECTION_ID frames that are not yet acknowledged, whether they
     /// are queued or in flight.
     owed: Numbered<()>,
-    /// Changes that the endpoint must still be told about; at most `MAX_CHANGES`.
+    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
 }
 
@@ -135,8 +135,8 @@ impl RemoteIds {
         self.ids.get(sequence).map(|remote| remote.id)
     }
 
-    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on, because a packet is
-    /// sent to it.
+    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on,
+    /// because a packet is sent to it.
     #[inline]
     pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
         let remote = self.ids.get_mut(sequence)?;
@@ -202,8 +202,8 @@ impl RemoteIds {
         }
     }
 
-    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has lost the connection
-    /// (RFC 9000 s.10.3.1). Takes the same time for every token.
+    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has
+    /// lost the connection (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
         self.ids.values().fold(false, |found, remote| found | is_it(remote))

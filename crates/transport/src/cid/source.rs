@@ -15,11 +15,12 @@ const _: () = assert!(1 + ID_LEN + 2 == 16);
 
 /// Generates the connection IDs of an endpoint, so that packets can be routed by their content.
 pub trait ConnectionIdGenerator: Send + Sync {
-    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to correlate the IDs
-    /// of a connection (RFC 9000 s.5.1).
+    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to
+    /// correlate the IDs of a connection (RFC 9000 s.5.1).
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
-    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header carries no length.
+    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header
+    /// carries no length.
     fn id_len(&self) -> usize;
 
     /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2).

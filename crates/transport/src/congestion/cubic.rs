@@ -77,8 +77,8 @@ impl Cubic {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
-    /// Returns the fraction of the window that is left after a loss (RFC 9438 s.4.6). Of several
-    /// emulated connections, a loss affects only one.
+    /// Returns the fraction of the window that is left after a loss (RFC 9438 s.4.6). A loss
+    /// affects only one of several emulated connections.
     fn beta(&self) -> f64 {
         (self.connections - 1.0 + BETA) / self.connections
     }

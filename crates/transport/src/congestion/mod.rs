@@ -57,7 +57,8 @@ pub struct AckSample<'a> {
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgment.
     pub in_flight: u64,
-    /// True if the window was not full when the packets were sent, so that it must not grow (RFC 9002 s.7.8).
+    /// True if the window was not full when the packets were sent, so that it must not grow (RFC
+    /// 9002 s.7.8).
     pub app_limited: bool,
     /// The path's RTT, including this sample.
     pub rtt: &'a RttEstimator,
@@ -80,8 +81,8 @@ pub enum Signal {
 /// A congestion controller of one path.
 ///
 /// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
-/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The window counts UDP
-/// payload bytes.
+/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The
+/// window counts UDP payload bytes.
 pub trait Controller: fmt::Debug + Send {
     /// Sets the initial window in bytes
     /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). This is
@@ -107,7 +108,8 @@ pub trait Controller: fmt::Debug + Send {
     /// must not react again (RFC 9002 s.7.3.2).
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, signal: Signal);
 
-    /// Called when packets that were declared lost have arrived, so that the last reaction may have been wrong.
+    /// Called when packets that were declared lost have arrived, so that the last reaction may have
+    /// been wrong.
     fn on_spurious_loss(&mut self, now: Timestamp);
 
     /// Called for persistent congestion: all packets in a period of several PTOs were lost (RFC
@@ -222,7 +224,8 @@ pub trait ControllerFactory: fmt::Debug + Send + Sync {
     }
 }
 
-/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not underutilise the window.
+/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not
+/// underutilise the window.
 const PACING_GAIN: f64 = 1.25;
 
 /// RFC 9002 s.7.2: smallest window in datagrams (kMinimumWindow).

@@ -46,7 +46,7 @@ thread_local! {
 
 impl dyn OpenTo {
     /// Offers a key, made by `make`, to the connection that asks for it. Does nothing if no
-    /// connection asks. Of several offers, the first counts.
+    /// connection asks. Only the first offer counts.
     pub fn offer(make: impl FnOnce() -> Arc<dyn OpenTo>) {
         let is_asked = asking(|now| matches!(now, Asking::Yes));
         if is_asked {

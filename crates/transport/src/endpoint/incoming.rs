@@ -73,7 +73,8 @@ impl std::fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 impl Endpoint {
-    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of the attempt.
+    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of
+    /// the attempt.
     ///
     /// # Errors
     /// [`AcceptError`]. Nothing is sent to the client.

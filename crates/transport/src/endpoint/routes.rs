@@ -179,7 +179,8 @@ impl Routes {
         self.take_out(Slot { hash, index: handle.0 as u32 });
     }
 
-    /// Removes a connection that has ended, and frees its handle. Returns false if there is no such connection.
+    /// Removes a connection that has ended, and frees its handle. Returns false if there is no such
+    /// connection.
     pub(super) fn remove(&mut self, handle: Handle) -> bool {
         let Some(names) = self.names.get_mut(handle.0).and_then(Option::take) else {
             return false;

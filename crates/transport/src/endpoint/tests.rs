@@ -759,8 +759,9 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
     assert!(other.waiting.is_empty());
 }
 
-/// A NAT changes the client's address before the first answer arrives. The server's packets to the old address are
-/// lost. The client's next Initial packet begins a separate attempt with its own path.
+/// A NAT changes the client's address before the first answer arrives. The server's packets to the
+/// old address are lost. The client's next Initial packet begins a separate attempt with its own
+/// path.
 #[test]
 fn endpoint_first_packets_from_another_address_are_another_attempt() {
     for copies in 1..4 {

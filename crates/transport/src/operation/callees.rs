@@ -37,7 +37,8 @@ pub(crate) enum Watchers {
     Nobody,
     /// The one hook at this place.
     One(usize),
-    /// Several hooks. [`Hooks::before`](super::Hooks::before), [`Hooks::replacing`](super::Hooks::replacing) and
+    /// Several hooks. [`Hooks::before`](super::Hooks::before),
+    /// [`Hooks::replacing`](super::Hooks::replacing) and
     /// [`Hooks::after`](super::Hooks::after) return them.
     Many,
 }

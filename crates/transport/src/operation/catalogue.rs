@@ -103,12 +103,13 @@ operations! {
     AfterPacketRead = 4, "RFC 9000 s.12.3", Bytes(space, number, path, ecn) -> ();
     /// Processes all frames of a packet. Output 0 treats the packet as lost.
     ParseFrames = 5, "RFC 9000 s.12.4", Bytes(space, number, path) -> (accept);
-    /// Returns the length of the frame at the beginning of the given bytes, including its type, or 0 if the
-    /// frame is malformed. For a frame type of the transport, only the answer 0 has an effect. For any
-    /// other type, only the hook that owns the type can replace this operation.
+    /// Returns the length of the frame at the beginning of the given bytes, including its type, or
+    /// 0 if the frame is malformed. For a frame type of the transport, only the answer 0 has an
+    /// effect. For any other type, only the hook that owns the type can replace this operation.
     ParseFrame = 6, "RFC 9000 s.19", Frame(space) -> (length);
-    /// Decides whether the frame is permitted in this packet number space. A hook can forbid a frame, but
-    /// cannot permit what the RFC forbids. A hook's own frames are permitted in 1-RTT packets only.
+    /// Decides whether the frame is permitted in this packet number space. A hook can forbid a
+    /// frame, but cannot permit what the RFC forbids. A hook's own frames are permitted in 1-RTT
+    /// packets only.
     CheckFrame = 7, "RFC 9000 s.12.4 table 3", Frame(space) -> (allowed);
     /// Processes a frame. Output 0 treats its packet as lost.
     ProcessFrame = 8, "RFC 9000 s.19", Frame(space, number, path) -> (accept);
@@ -159,8 +160,8 @@ operations! {
     DetectLost = 25, "RFC 9002 A.10", Words(space) -> ();
     /// Notifies that a packet was declared lost.
     PacketLost = 26, "RFC 9002 s.6.1", Words(space, number, size, path) -> ();
-    /// Decides whether the contents of a lost or probed packet are sent again. Lost contents are always
-    /// sent again.
+    /// Decides whether the contents of a lost or probed packet are sent again. Lost contents are
+    /// always sent again.
     SelectRetransmission = 27, "RFC 9000 s.13.3", Words(space, number, probe) -> (again);
     /// Notifies the hook that wrote a frame that the frame was declared lost. This is not revoked
     /// if the frame arrives later.
@@ -173,7 +174,7 @@ operations! {
     PtoBackoff = 30, "RFC 9002 s.6.2.1", Words(count) -> (factor);
     /// Returns the time at which the loss detection timer expires. The lower limit is the default,
     /// or an RTT after the last ack-eliciting packet if that is earlier. The upper limit is a
-    /// second after the default. If the default is no timer, there is none.
+    /// second after the default. Without a default, there is no timer.
     SetTimer = 31, "RFC 9002 A.8", Words() -> (at);
     /// Processes an expired timer. The due actions are carried out whatever a hook answers.
     OnTimer = 32, "RFC 9002 A.9", Words() -> ();
@@ -256,8 +257,8 @@ operations! {
     RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
 
     // Paths.
-    /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other answer
-    /// counts as the default.
+    /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other
+    /// answer counts as the default.
     ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
     /// Notifies that a PMTU probe arrived (1) or was lost (0).
     MtuProbeDone = 61, "RFC 8899 s.4", Words(path, arrived) -> ();
@@ -297,11 +298,11 @@ operations! {
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
 
     // Events of the handshake.
-    /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores the
-    /// packet.
-    FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
-    /// Decides whether to follow a Version Negotiation packet; the bytes are its versions. Output 0 ignores
+    /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores
     /// the packet.
+    FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
+    /// Decides whether to follow a Version Negotiation packet; the bytes are its versions. Output 0
+    /// ignores the packet.
     FollowVersions = 91, "RFC 9000 s.6.2", Bytes() -> (follow);
     /// Returns the version in which a server answers: the client's, or one that the server prefers.
     ChooseVersion = 92, "RFC 9368 s.2.3", Words(version) -> (version);
@@ -330,7 +331,8 @@ operations! {
     HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
 
     // Redundancy.
-    /// Notifies that a packet is complete, before its protection; the bytes are its frames with PADDING.
+    /// Notifies that a packet is complete, before its protection; the bytes are its frames with
+    /// PADDING.
     ProtectPacket = 106, "RFC 9001 s.5.3", Bytes(space, number, path) -> ();
     /// Returns how many bytes of a packet STREAM frames leave free for other frames: at most 128,
     /// and at most a quarter of the room.
@@ -351,8 +353,8 @@ operations! {
     /// operation is called for a hook that the application attaches before the first packet. It may
     /// use up a TLS session that the client would have resumed.
     WriteParameters = 111, "RFC 9000 s.7.4.2", Buffer() -> (length);
-    /// Notifies that the peer declared a transport parameter with a number that this hook wrote; the bytes
-    /// are its value.
+    /// Notifies that the peer declared a transport parameter with a number that this hook wrote;
+    /// the bytes are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
 
     // Redundancy over several paths.

@@ -45,7 +45,8 @@ impl Hooks {
             && (self.begun | self.ended) & operation.bit() != 0
     }
 
-    /// Returns true if a hook is attached to one of the operations with these bits ([`Operation::bits`]).
+    /// Returns true if a hook is attached to one of the operations with these bits
+    /// ([`Operation::bits`]).
     #[inline]
     pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
         !cfg!(feature = "bench-without-operations") && (self.begun | self.ended) & operations != 0

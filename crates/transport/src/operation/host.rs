@@ -1,4 +1,5 @@
-//! What a hook can read of its connection, and the requests that it can make.
+//! A hook's access to its connection: the values that it can read, and the requests that it can
+//! make.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -68,8 +69,8 @@ fields! {
     PtoCount = 7,
     /// Largest UDP payload that the path is known to carry.
     DatagramSize = 8,
-    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It can be set within the
-    /// limits of the congestion window.
+    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It can be
+    /// set within the limits of the congestion window.
     SlowStartThreshold = 9,
     /// Congestion window of the connection's own controller, without a hook's answer.
     ControllerWindow = 10,
@@ -109,7 +110,8 @@ fields! {
     LargestAcked = 36,
     /// The peer's `max_ack_delay`.
     PeerMaxAckDelay = 37,
-    /// 1 if the application has stream data or DATAGRAM frames to send within the peer's limits, else 0.
+    /// 1 if the application has stream data or DATAGRAM frames to send within the peer's limits,
+    /// else 0.
     ApplicationWaits = 38,
     /// Bytes of stream data that were written and never sent, in all streams. With a stream ID
     /// ([`HookContext::get_of`]), only those of that stream.
@@ -117,7 +119,8 @@ fields! {
     /// Lowest path number that is not below the given number ([`HookContext::get_of`]); all ones if
     /// no path has such a number. With this field, a hook can iterate over all paths.
     NextPath = 40,
-    /// Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the same at both ends.
+    /// Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the
+    /// same at both ends.
     PathId = 41,
     /// State of the path, as a sum. 1: data can be sent on it. 2: one of the ends has declared it a
     /// backup (PATH_STATUS_BACKUP). 4: the peer has not acknowledged the last packets that were
@@ -183,7 +186,8 @@ impl std::fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is room for it.
+/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is
+/// room for it.
 ///
 /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,7 +212,8 @@ pub(crate) struct Extensions {
     waiting_of: BTreeMap<HookId, usize>,
     /// Share of packets for frames of nested hooks while the application has data to send.
     pub(crate) share: Share,
-    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared them.
+    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared
+    /// them.
     skipped: Option<(HookId, Vec<u64>)>,
     /// Waiting requests: at most [`MAX_REQUESTS`], and one more for each hook that failed.
     pub(super) requests: VecDeque<Request>,

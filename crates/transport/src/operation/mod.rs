@@ -7,8 +7,8 @@
 //! A [`Hook`] is attached to some operations of a connection with [`Connection::attach`]. It is
 //! called before or after an operation, or in place of its default. The methods of its
 //! [`HookContext`] call no operations of the connection. A hook may call an operation that another
-//! hook defines ([`HookContext::call`]), but not a hook that is already running. So there is no
-//! recursion.
+//! hook defines ([`HookContext::call`]), but not a hook that is already running. Recursion is
+//! therefore impossible.
 //!
 //! A hook that fails is detached, and the default runs. If a hook panics, all hooks of the
 //! connection are detached.
@@ -109,7 +109,7 @@ pub struct Call<'a> {
 pub enum Decision {
     /// The hook carried out the operation, and has written the outputs.
     Done,
-    /// The hook leaves this call to the hook that was attached before it. If there is none, the
+    /// The hook leaves this call to the hook that was attached before it. Without such a hook, the
     /// default runs.
     Default,
 }
@@ -166,7 +166,8 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Returns true if the hook defines operations that other hooks may call. Called once, when the hook is attached.
+    /// Returns true if the hook defines operations that other hooks may call. Called once, when the
+    /// hook is attached.
     fn provides(&self) -> bool {
         false
     }

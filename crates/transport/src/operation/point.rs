@@ -80,7 +80,8 @@ pub enum AttachError {
     NoFrameTypes(Operation),
     /// The connection has 32 hooks, which is the limit.
     TooMany,
-    /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is not a valid type.
+    /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is
+    /// not a valid type.
     FrameType(u64),
     /// The hook declares more than 16 frame types.
     TooManyFrameTypes,

@@ -18,7 +18,8 @@ pub(super) const MAX_REQUESTS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookEvent {
-    /// The outcome of a request to attach another hook ([`HookContext::attach`](super::HookContext::attach)).
+    /// The outcome of a request to attach another hook
+    /// ([`HookContext::attach`](super::HookContext::attach)).
     Attached {
         /// The token of the request.
         token: u64,

@@ -1,8 +1,8 @@
 //! Limits the share of packets for frames of nested hooks while the application has data to send.
 //! So a peer's plugin cannot keep the application from sending.
 
-/// Default share, in percent of the room in packets. [`HookContext::share_frames`](super::HookContext::share_frames)
-/// changes it.
+/// Default share, in percent of the room in packets.
+/// [`HookContext::share_frames`](super::HookContext::share_frames) changes it.
 const USUAL: u8 = 25;
 
 /// An account of the bytes that frames of nested hooks may take. A frame is written as a whole, so
@@ -33,7 +33,8 @@ impl Share {
         self.percent = percent.min(100);
     }
 
-    /// Begins a packet with `room` bytes for frames. `contended` is true if the application has data for it.
+    /// Begins a packet with `room` bytes for frames. `contended` is true if the application has
+    /// data for it.
     pub(crate) fn begin_packet(&mut self, room: usize, contended: bool) {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         self.contended = contended;

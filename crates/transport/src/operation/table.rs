@@ -91,7 +91,7 @@ struct Dispatch {
     /// Hooks by operation and frame type, for the types that a hook has named or owns; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
     /// Lists for operations with several hooks: those called before, in place of, and after the
-    /// operation. Of the hooks that replace it, the last in the list is called first.
+    /// operation. Hooks that replace it are called from the last in the list to the first.
     lists: Vec<[Vec<u8>; 3]>,
 }
 
@@ -107,7 +107,8 @@ impl Default for Dispatch {
 #[derive(Default)]
 pub(crate) struct Table {
     dispatch: Dispatch,
-    /// The hooks in the order in which they were attached; at most [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
+    /// The hooks in the order in which they were attached; at most
+    /// [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
     attached: Vec<Attached>,
     /// True if one of the hooks defines operations that others may call.
     provides: bool,

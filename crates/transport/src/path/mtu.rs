@@ -47,8 +47,8 @@ pub(crate) struct MtuDiscovery {
     probes_lost: u8,
     /// Time at which the search for a larger size starts again. `None` if none is planned.
     raise_at: Option<Timestamp>,
-    /// Send time and size of a datagram that is larger than the base size and has arrived. Of
-    /// several, the one sent last.
+    /// Send time and size of a datagram that is larger than the base size and has arrived. If
+    /// several have arrived, the one that was sent last.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
     /// True if larger sizes are searched for.
@@ -200,8 +200,7 @@ impl MtuDiscovery {
         let Some(size) = self.probe.take() else { return };
         self.probes_lost += 1;
         if size == self.max || self.probes_lost >= MAX_PROBES {
-            // The largest size gets only one try. If it was lost by chance, a later search finds
-            // it.
+            // The largest size gets only one try. If its loss was random, a later search finds it.
             self.upper = size.saturating_sub(1).max(self.current);
             self.probes_lost = u8::from(self.upper == self.max);
         }

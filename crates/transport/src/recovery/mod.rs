@@ -205,8 +205,8 @@ impl<C: Content> LossDetector<C> {
         self.silent_since
     }
 
-    /// Returns true if the span of packet numbers in flight exceeds its limit, so that [`LossDetector::detect_lost`]
-    /// declares the oldest packet lost.
+    /// Returns true if the span of packet numbers in flight exceeds its limit, so that
+    /// [`LossDetector::detect_lost`] declares the oldest packet lost.
     pub(crate) fn is_overgrown(&self) -> bool {
         self.sent.span() > SPARE_NUMBERS + 2 * self.sent.len()
     }

@@ -37,8 +37,8 @@ pub(crate) struct SentPacket<C> {
 
 /// The operations on packet contents that runs need.
 pub(crate) trait Content {
-    /// Merges the content of the next packet into the content of a run of `count` packets. Returns false if the
-    /// contents of the single packets could not be separated afterwards.
+    /// Merges the content of the next packet into the content of a run of `count` packets. Returns
+    /// false if the contents of the single packets could not be separated afterwards.
     fn take_in(&mut self, count: u16, next: &Self) -> bool;
 
     /// Returns the content of `count` packets of a run, beginning with the packet at index `from`.
@@ -270,7 +270,8 @@ impl<C> SentPackets<C> {
         self.runs.shrink_to_fit();
     }
 
-    /// Returns the index of the run that could contain a number, or `None` if the number is below all runs.
+    /// Returns the index of the run that could contain a number, or `None` if the number is below
+    /// all runs.
     #[inline]
     fn place_of(&self, number: u64) -> Option<usize> {
         // Usually the oldest packets are acknowledged, so look at the first runs first.

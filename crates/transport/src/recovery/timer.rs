@@ -28,7 +28,8 @@ pub(crate) struct LossTimer<S> {
 }
 
 impl<S: Copy + Ord> LossTimer<S> {
-    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss time.
+    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss
+    /// time.
     pub(crate) fn of_losses(
         times: impl Iterator<Item = (S, Option<Timestamp>)>,
     ) -> Option<LossTimer<S>> {

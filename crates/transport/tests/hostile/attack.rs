@@ -1,5 +1,5 @@
 //! Turns an honest connection into an attacker, with hooks and with keys that replace the content
-//! of packets before they protect them. Hooks alone are not enough, because a hook writes only
+//! of packets before they protect them. Hooks are not sufficient, because a hook writes only
 //! frames of its own types.
 
 use std::cell::RefCell;

@@ -370,7 +370,8 @@ impl Case {
         self.listen();
     }
 
-    /// Carries out the record that the next input byte selects. Returns `None` at the end of the input.
+    /// Carries out the record that the next input byte selects. Returns `None` at the end of the
+    /// input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         let elsewhere = address("203.0.113.9:1000");

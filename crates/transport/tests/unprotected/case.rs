@@ -167,7 +167,8 @@ impl Case {
             let Some(sent) = self.victim.poll_transmit(self.now, &mut self.buffer) else { break };
             let account = self.accounts.entry(sent.destination).or_default();
             account.sent += sent.size;
-            // Other addresses never answer. The home address answers after the first Handshake packet.
+            // Other addresses never answer. The home address answers after the first Handshake
+            // packet.
             let (home, known) = (address(PUPPET), self.puppet.has_said(Space::Handshake));
             if self.victim.side() == Side::Server && (!known || sent.destination != home) {
                 let Account { received, sent: bytes } = *account;

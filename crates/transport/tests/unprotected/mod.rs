@@ -73,7 +73,8 @@ impl Case {
         self.deliver(from(kind), datagram);
     }
 
-    /// Carries out the record that the next input byte selects. Returns `None` at the end of the input.
+    /// Carries out the record that the next input byte selects. Returns `None` at the end of the
+    /// input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         match kind & 7 {

@@ -230,7 +230,7 @@ impl Bbr {
                     self.model.advance_max_bw();
                 }
                 if self.cycle.prev_precautionary && !self.cycle.prev_too_high {
-                    // The last probe stopped early as a precaution, and had no excessive loss. So
+                    // The last probe stopped early as a precaution, and had no excessive loss, so
                     // probe again.
                     self.start_refill();
                     return true;
@@ -385,7 +385,7 @@ impl Bbr {
     }
 }
 
-/// Returns the bandwidth sample of an acknowledgment in bytes per second, or 0 if there is none.
+/// Returns the bandwidth sample of an acknowledgment in bytes per second, or 0 without a sample.
 fn bandwidth(sample: &AckSample<'_>) -> f64 {
     sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)
 }

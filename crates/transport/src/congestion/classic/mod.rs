@@ -27,13 +27,13 @@ use westwood::Westwood;
 /// default. They work for QUIC and TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Classic {
-    /// BIC (L. Xu, K. Harfoush, I. Rhee: Binary Increase Congestion Control for Fast Long-Distance Networks,
-    /// INFOCOM 2004).
+    /// BIC (L. Xu, K. Harfoush, I. Rhee: Binary Increase Congestion Control for Fast Long-Distance
+    /// Networks, INFOCOM 2004).
     Bic,
     /// Vegas (L. Brakmo, L. Peterson: TCP Vegas, IEEE JSAC 1995).
     Vegas,
-    /// Westwood+ (L. Grieco, S. Mascolo: Performance Evaluation and Comparison of Westwood+, New Reno, and Vegas,
-    /// ACM CCR 2004).
+    /// Westwood+ (L. Grieco, S. Mascolo: Performance Evaluation and Comparison of Westwood+, New
+    /// Reno, and Vegas, ACM CCR 2004).
     Westwood,
     /// CUBIC as in the first version of Google QUIC: one connection behaves like two, and begins
     /// with 32 packets (A. Kakhki et al.: Taking a Long Look at QUIC, IMC 2017, s.5.2: N-connection
@@ -125,8 +125,8 @@ impl Core {
         !recovering && !sample.app_limited
     }
 
-    /// Grows by `per_round` datagrams per round trip, in proportion to the acknowledged bytes. In slow start, grows
-    /// by the acknowledged bytes.
+    /// Grows by `per_round` datagrams per round trip, in proportion to the acknowledged bytes. In
+    /// slow start, grows by the acknowledged bytes.
     fn grow(&mut self, acked: u64, per_round: f64) {
         self.window += if self.in_slow_start() {
             acked as f64

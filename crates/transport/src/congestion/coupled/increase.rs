@@ -7,8 +7,9 @@ use super::group::Figures;
 pub(crate) enum Increase {
     /// Linked increases (RFC 6356 s.3).
     Lia,
-    /// Opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le Boudec: MPTCP is not
-    /// Pareto-optimal, CoNEXT 2012, s.IV; draft-khalili-mptcp-congestion-control-05).
+    /// Opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le
+    /// Boudec: MPTCP is not Pareto-optimal, CoNEXT 2012, s.IV;
+    /// draft-khalili-mptcp-congestion-control-05).
     Olia,
 }
 

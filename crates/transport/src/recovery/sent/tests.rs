@@ -45,8 +45,8 @@ fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     sent
 }
 
-/// Removes a range. Returns the first number and the count of each removed record, and the packets and records that
-/// are left.
+/// Removes a range. Returns the first number and the count of each removed record, and the packets
+/// and records that are left.
 fn take(
     sent: &mut SentPackets<Range<u64>>,
     range: RangeInclusive<u64>,

@@ -272,7 +272,7 @@ pub struct Streams {
     unsent: u64,
     /// The stream that sent last, and the number of bytes that it may still send in its turn.
     turn: Option<(StreamId, u64)>,
-    /// Number of bytes that may be in flight on the path, as far as it is known.
+    /// Number of bytes that may be in flight on the path, or 0 if it is unknown.
     in_flight_room: u64,
     /// Streams with a control frame to send, for each kind of frame.
     resets: BTreeSet<StreamId>,
@@ -459,8 +459,8 @@ impl Streams {
         Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
     }
 
-    /// Releases unused memory, for example the node that an empty tree keeps. Of the open streams,
-    /// only some are shrunk.
+    /// Releases unused memory, for example the node that an empty tree keeps. Only some of the open
+    /// streams are shrunk.
     pub(crate) fn shrink(&mut self) {
         fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
             if tree.is_empty() {

@@ -9,7 +9,8 @@ use crate::stream::send::SendHalf;
 use crate::violation::Violation;
 
 impl Streams {
-    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the stream has ended.
+    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the
+    /// stream has ended.
     fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
         let direction = at(id.direction());
         let ours = id.initiator() == self.side;

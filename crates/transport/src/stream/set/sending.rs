@@ -179,7 +179,8 @@ impl Streams {
         }
     }
 
-    /// Like [`Streams::next_piece`], for this stream. Returns `None` if it has nothing that can be sent.
+    /// Like [`Streams::next_piece`], for this stream. Returns `None` if it has nothing that can be
+    /// sent.
     pub(crate) fn next_piece_of(
         &mut self,
         id: StreamId,
