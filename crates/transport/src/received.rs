@@ -16,11 +16,11 @@ pub enum EcnCodepoint {
     /// The packet is not ECN-capable.
     #[default]
     NotEct,
-    /// ECT(1).
+    /// ECT(1), which this transport never sends.
     Ect1,
     /// ECT(0), the codepoint that this transport sends.
     Ect0,
-    /// Congestion experienced.
+    /// CE: the packet experienced congestion.
     Ce,
 }
 
@@ -28,11 +28,11 @@ pub enum EcnCodepoint {
 /// s.19.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EcnCounts {
-    /// ECT(0).
+    /// Number of packets marked ECT(0).
     pub ect0: u64,
-    /// ECT(1).
+    /// Number of packets marked ECT(1).
     pub ect1: u64,
-    /// CE.
+    /// Number of packets marked CE.
     pub ce: u64,
 }
 

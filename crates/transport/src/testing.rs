@@ -1,4 +1,4 @@
-//! For tests.
+//! Helpers for tests.
 
 /// Decodes hexadecimal digits.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {

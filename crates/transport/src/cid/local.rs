@@ -152,7 +152,7 @@ impl LocalIds {
         self.retire_prior_to.min(sequence)
     }
 
-    /// Issues another ID.
+    /// Issues another ID, which waits to be announced.
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, LocalId { id, used: false });
         self.not_retiring += 1;

@@ -122,7 +122,7 @@ impl ResetKey {
     }
 }
 
-/// See [`ResetKey::blind`].
+/// A reset token in the form that is used for lookups: see [`ResetKey::blind`].
 pub(crate) type BlindToken = [u8; 32];
 
 /// Generates connection IDs and their reset tokens. Clones share the generator and the key.
@@ -162,7 +162,7 @@ impl IdSource {
         self.0.generator.reset_token(id).unwrap_or_else(|| self.0.reset.token(id))
     }
 
-    /// See [`ConnectionIdGenerator::generation`].
+    /// Returns the generation of the IDs: see [`ConnectionIdGenerator::generation`].
     pub(crate) fn generation(&self) -> Option<u64> {
         self.0.generator.generation()
     }

@@ -71,7 +71,7 @@ pub struct AckSample<'a> {
 pub enum Signal {
     /// Packets were lost.
     Loss {
-        /// Bytes lost.
+        /// Number of bytes that were lost.
         bytes: u64,
     },
     /// More packets were marked ECN-CE (RFC 9002 s.7.1).

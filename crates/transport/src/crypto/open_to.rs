@@ -80,7 +80,7 @@ mod tests {
     use crate::crypto::testing::configs;
     use crate::crypto::tls_initial_keys;
 
-    /// Opens nothing.
+    /// A key that rejects every packet.
     struct Never;
 
     impl OpenTo for Never {

@@ -56,7 +56,7 @@ pub enum AcceptError {
     /// No packet of the attempt could be decrypted. The datagrams are damaged or do not come from a
     /// QUIC client.
     NotGenuine,
-    /// See [`StartError`].
+    /// The connection could not be created.
     Start(StartError),
 }
 

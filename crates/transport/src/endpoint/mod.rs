@@ -220,7 +220,7 @@ pub struct Endpoint {
     source: IdSource,
     tokens: TokenSealer,
     token_key: TokenKey,
-    /// Its clock.
+    /// The clock of `token_key`, as this endpoint reads it.
     wall: Wall,
     /// Connections with a client address that a NEW_TOKEN token has validated. An entry is removed
     /// when the handshake completes.

@@ -564,7 +564,7 @@ fn token_is_valid_until_it_expires() {
     for (source, now, token, validated) in [
         ("192.0.2.1:9".parse().unwrap(), NOW + day / 2, &first[..], true),
         ("[::ffff:192.0.2.1]:9".parse().unwrap(), NOW, &second[..], true),
-        // Each once.
+        // Each token is valid only once.
         (client_address(), NOW, &first[..], false),
         (client_address(), NOW, &second[..], false),
         (other, NOW, &token[..], false),

@@ -6,7 +6,7 @@ use super::meaning::{carried, heading, meaning};
 /// What a call carries in addition to its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
-    /// Nothing.
+    /// The call carries only its words.
     Words,
     /// Bytes to read.
     Bytes,

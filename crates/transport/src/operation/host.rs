@@ -365,7 +365,7 @@ impl<'a> HookContext<'a> {
         self.view.own().id
     }
 
-    /// Reads a field.
+    /// Reads a field. Fields of a path are those of the active path.
     pub fn get(&self, field: Field) -> u64 {
         self.view.get(field)
     }

@@ -12,7 +12,7 @@ const MAX_DEPTH: u32 = 4;
 pub struct ProvidedCall<'a> {
     /// Name of the operation, on which the calling and the defining hook agree.
     pub name: &'a str,
-    /// Input words.
+    /// Input words of the call.
     pub inputs: &'a [u64],
     /// Budget of the called hook, in bytecode instructions. It is deducted from the caller's
     /// budget.

@@ -16,7 +16,7 @@ pub enum EcnState {
     Unknown,
     /// The path drops marked packets or changes the marks, so no packet is marked.
     Failed,
-    /// Marks arrive.
+    /// Marks arrive unchanged, so all packets are marked.
     Capable,
 }
 

@@ -35,7 +35,7 @@ pub enum EventKind<'a> {
     ConnectionStarted {
         /// Local address, or `None` if it is unknown.
         local: Option<IpAddr>,
-        /// The peer's.
+        /// The peer's address.
         remote: SocketAddr,
         /// Connection IDs of the handshake: the local one and the peer's.
         ids: [ConnectionId; 2],
@@ -44,9 +44,9 @@ pub enum EventKind<'a> {
     ConnectionClosed(&'a CloseReason),
     /// The connection has changed its state. The states are those of the draft's `ConnectionState`.
     ConnectionStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
     },
     /// The peer uses another connection ID of this end (local), or this end uses another one of the
@@ -54,9 +54,9 @@ pub enum EventKind<'a> {
     ConnectionIdUpdated {
         /// The end that chose the connection ID.
         initiator: Initiator,
-        /// Before.
+        /// The previous connection ID.
         old: ConnectionId,
-        /// Now.
+        /// The new connection ID.
         new: ConnectionId,
     },
     /// The spin bit of the packets that this end sends has changed.
@@ -65,9 +65,9 @@ pub enum EventKind<'a> {
     TupleAssigned(Option<(Option<IpAddr>, SocketAddr)>),
     /// The largest size of datagrams on the event's path has changed, in bytes.
     MtuUpdated {
-        /// Before.
+        /// The previous size.
         old: u16,
-        /// Now.
+        /// The new size.
         new: u16,
     },
     /// The QUIC version in use, and the versions that the ends support.
@@ -83,7 +83,7 @@ pub enum EventKind<'a> {
     },
     /// The application protocol that TLS negotiated.
     AlpnInformation(&'a [u8]),
-    /// Transport parameters.
+    /// One end has declared its transport parameters.
     ParametersSet {
         /// The end that declared the parameters.
         initiator: Initiator,
@@ -100,7 +100,7 @@ pub enum EventKind<'a> {
     UnprotectedReceived {
         /// The packet.
         packet: Unprotected<'a>,
-        /// Bytes.
+        /// Length of the packet in bytes.
         length: usize,
         /// CRC32c of the datagram that contained the packet.
         checksum: u32,
@@ -109,7 +109,7 @@ pub enum EventKind<'a> {
     PacketDropped {
         /// Packet type, or `None` if it is unknown.
         packet_type: Option<PacketType>,
-        /// Bytes.
+        /// Length of the packet in bytes.
         length: usize,
         /// CRC32c of the datagram that contained the packet.
         checksum: u32,
@@ -129,7 +129,7 @@ pub enum EventKind<'a> {
         length: usize,
         /// ECN codepoint of the datagram.
         ecn: EcnCodepoint,
-        /// Its CRC32c.
+        /// CRC32c of the datagram.
         checksum: u32,
     },
     /// The caller passed a received datagram to the connection.
@@ -138,7 +138,7 @@ pub enum EventKind<'a> {
         length: usize,
         /// ECN codepoint of the datagram.
         ecn: EcnCodepoint,
-        /// Its CRC32c.
+        /// CRC32c of the datagram.
         checksum: u32,
     },
     /// One part of a stream has changed its state. The states are those of the draft's
@@ -148,17 +148,17 @@ pub enum EventKind<'a> {
         id: StreamId,
         /// The part of the stream: sending or receiving.
         part: StreamPart,
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
     },
     /// The connection migrates to the event's path. The states are those of the draft's
     /// `MigrationState`.
     MigrationStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
     },
     /// A timer was set, expired, or was cancelled.
@@ -188,9 +188,9 @@ pub enum EventKind<'a> {
     /// The congestion controller has changed its state. The names of the states depend on the
     /// algorithm.
     CongestionStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
         /// Reason for the change, or `None` if it is unknown.
         trigger: Option<&'static str>,
@@ -201,9 +201,9 @@ pub enum EventKind<'a> {
     MarkedForRetransmit(&'a [Retransmitted]),
     /// The ECN validation of the event's path has changed its state.
     EcnStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<EcnState>,
-        /// Now.
+        /// State after the change.
         new: EcnState,
     },
 }
@@ -220,9 +220,9 @@ pub enum Unprotected<'a> {
 /// The end of the connection that caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Initiator {
-    /// Ours.
+    /// This end.
     Local,
-    /// The peer's.
+    /// The peer.
     Remote,
 }
 
@@ -235,7 +235,7 @@ pub enum StreamPart {
     Receiving,
 }
 
-/// A timer.
+/// A timer of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
     /// The loss detection timer: a time threshold or a probe timeout (RFC 9002 s.6.2).
@@ -290,13 +290,13 @@ pub struct Metrics {
     pub smoothed_rtt: Option<Duration>,
     /// Latest RTT sample.
     pub latest_rtt: Option<Duration>,
-    /// Its variation.
+    /// RTT variation.
     pub rtt_variance: Option<Duration>,
     /// Number of consecutive probe timeouts.
     pub pto_count: Option<u32>,
-    /// Bytes.
+    /// Congestion window in bytes.
     pub congestion_window: Option<u64>,
-    /// Bytes.
+    /// Bytes in flight.
     pub bytes_in_flight: Option<u64>,
     /// Slow start threshold in bytes.
     pub ssthresh: Option<u64>,
@@ -309,7 +309,7 @@ pub struct Metrics {
 pub struct Lost {
     /// Type of the packet. 1-RTT stands for application data.
     pub packet_type: PacketType,
-    /// Its number.
+    /// Packet number of the lost packet.
     pub number: u64,
     /// True if the packet was a PMTU probe.
     pub mtu_probe: bool,
@@ -326,11 +326,11 @@ pub enum Retransmitted {
     Stream {
         /// The stream ID.
         id: StreamId,
-        /// The bytes.
+        /// Range of stream offsets.
         range: Range<u64>,
         /// True if the data ends the stream.
         fin: bool,
     },
-    /// Any other.
+    /// Any other frame.
     Frame(Frame<'static>),
 }

@@ -24,7 +24,7 @@ pub struct Header<'a> {
 pub enum Form<'a> {
     /// A long header: Initial, 0-RTT and Handshake packets.
     Long {
-        /// The version.
+        /// QUIC version of the packet.
         version: Version,
         /// Source Connection ID.
         scid: ConnectionId,
@@ -97,9 +97,9 @@ fn header_len(
 /// A packet that was sent or received.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// Its header.
+    /// Header of the packet.
     pub header: Header<'a>,
-    /// Its frames.
+    /// Payload of the packet without protection, which contains its frames.
     pub payload: &'a [u8],
     /// Length of the protected packet in bytes, including header and tag.
     pub length: usize,

@@ -29,9 +29,9 @@ pub enum ReferenceTime {
         /// Approximate calendar time at `zero`, since 1970-01-01 in UTC. `None` if it is unknown.
         wall_clock: Option<Duration>,
     },
-    /// The calendar.
+    /// The calendar time.
     System {
-        /// A moment...
+        /// Timestamp that corresponds to `epoch`.
         zero: Timestamp,
         /// Calendar time at `zero`, since 1970-01-01 in UTC.
         epoch: Duration,
@@ -127,7 +127,7 @@ impl<W: Write> JsonSeq<W> {
         self.error.as_ref()
     }
 
-    /// The writer.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer
     }

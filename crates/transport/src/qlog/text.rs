@@ -42,7 +42,7 @@ impl<W: Write> Trace<W> {
         self.error.as_ref()
     }
 
-    /// The writer.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer
     }

@@ -331,7 +331,7 @@ pub(crate) fn persistent_congestion_duration(
     rtt: &RttEstimator,
     max_ack_delay: Duration,
 ) -> Duration {
-    /// kPersistentCongestionThreshold.
+    /// kPersistentCongestionThreshold in RFC 9002 s.7.6.1.
     const THRESHOLD: u32 = 3;
     (rtt.pto_base() + max_ack_delay) * THRESHOLD
 }

@@ -93,7 +93,7 @@ impl RttEstimator {
         self.smoothed
     }
 
-    /// `rttvar`.
+    /// Returns `rttvar`.
     pub fn variation(&self) -> Duration {
         self.variation
     }

@@ -84,7 +84,7 @@ fn loss_that_was_spurious_is_noticed() {
     assert_eq!(detector.detect_lost(at(10), RFC).len(), 7);
     let acked = detector.on_ack([4..=9].into_iter()).unwrap();
     assert_eq!((numbers(&acked.packets), acked.spurious), (vec![8, 7], 3));
-    // Told once.
+    // A spurious loss must be reported only once.
     assert_eq!(detector.on_ack([4..=9].into_iter()).unwrap().spurious, 0);
 }
 

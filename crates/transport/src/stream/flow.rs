@@ -119,7 +119,7 @@ impl SendWindow {
         self.limit
     }
 
-    /// Bytes sent.
+    /// Returns the number of bytes sent.
     pub(super) fn used(&self) -> u64 {
         self.used
     }

@@ -28,7 +28,7 @@ const KEPT_HERE: usize = 64;
 /// returns at a time.
 const AT_ONCE: usize = 32;
 
-/// A page.
+/// A page of memory.
 pub(super) type Page = Box<[u8; PAGE]>;
 
 /// Number that identifies a connection among those that share a pool.

@@ -33,7 +33,7 @@ impl Form {
         Form { id, has_length, fixed: 1 + id.as_varint().encoded_len() as u8 + length }
     }
 
-    /// The stream.
+    /// Returns the ID of the stream.
     pub(super) fn id(self) -> StreamId {
         self.id
     }

@@ -47,7 +47,7 @@ impl From<TooFragmented> for ReceiveError {
 pub enum ReadOutcome {
     /// This many bytes were read.
     Bytes(usize),
-    /// Nothing now.
+    /// No data can be read now.
     Blocked,
     /// All data of the stream has been read.
     Finished,

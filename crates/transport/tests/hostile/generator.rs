@@ -93,7 +93,7 @@ impl Generator {
         }
         let length = writer.position();
         buffer.truncate(length);
-        // Sometimes broken.
+        // Sometimes the frame is malformed.
         if length > 0 && !self.gentle && self.rng.random_bool(0.1) {
             let at = self.rng.random_range(0..length);
             buffer[at] ^= 1 << self.rng.random_range(0..8);

@@ -303,7 +303,7 @@ impl Case {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass, and runs the timers that expire.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {
@@ -438,7 +438,7 @@ impl Case {
     }
 }
 
-/// Plays an input.
+/// Plays an input and returns how far the case came.
 pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };

@@ -189,7 +189,7 @@ impl Case {
         self.outcome.memory = self.outcome.memory.max(memory);
     }
 
-    /// Time passes.
+    /// Lets time pass, and runs the timers that expire.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {

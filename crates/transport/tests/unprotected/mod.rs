@@ -162,7 +162,7 @@ fn from(kind: u8) -> SocketAddr {
     address(if kind & 0x80 != 0 { ELSEWHERE } else { PUPPET })
 }
 
-/// Plays an input.
+/// Plays an input and returns how far the case came.
 pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };

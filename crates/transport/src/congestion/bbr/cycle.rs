@@ -111,7 +111,7 @@ impl Bbr {
     }
 
     pub(super) fn start_probe_bw_down(&mut self, now: Timestamp) {
-        // s.5.3.3.5.
+        // s.5.3.3.5: BBRStartProbeBW_DOWN.
         self.model.reset_congestion_signals();
         (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
         self.cycle.pick_wait();
@@ -139,7 +139,7 @@ impl Bbr {
         self.raise_slope();
     }
 
-    /// s.5.3.3.6.
+    /// s.5.3.3.6: enters the next phase of ProbeBW, if it is due.
     pub(super) fn update_probe_bw_cycle_phase(&mut self, sample: &AckSample<'_>) {
         if !self.full_bw_reached {
             return;
@@ -310,7 +310,7 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.4.3.
+    /// s.5.3.4.3: updates the filters of the smallest RTT with a sample.
     pub(super) fn update_min_rtt(&mut self, now: Timestamp, rtt: Duration) {
         let cycle = &mut self.cycle;
         cycle.probe_rtt_expired = now.since(cycle.probe_rtt_stamp) > PROBE_RTT_INTERVAL;

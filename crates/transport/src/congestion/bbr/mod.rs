@@ -124,7 +124,7 @@ impl Bbr {
         self.drain_round = self.model.round_count;
     }
 
-    /// s.5.3.1.2.
+    /// s.5.3.1.2: checks whether the bandwidth has stopped growing.
     fn check_full_bw_reached(&mut self, sample: &AckSample<'_>) {
         let Some(rate) = sample.rate else { return };
         if self.full_bw_now || !self.model.round_start || rate.app_limited {
@@ -147,7 +147,7 @@ impl Bbr {
 
     fn check_startup(&mut self, sample: &AckSample<'_>) {
         if self.state == State::Startup {
-            // s.5.3.1.3: high loss.
+            // s.5.3.1.3: excessive loss ends Startup.
             if let Some(rate) = sample.rate
                 && self.model.loss_round_start
             {
@@ -204,7 +204,7 @@ impl Bbr {
         ((rate * 0.001) as u64).min(65_536).max(2 * self.datagram)
     }
 
-    /// s.5.6.4.6.
+    /// s.5.6.4.6: sets the congestion window after an acknowledgment.
     fn set_window(&mut self, sample: &AckSample<'_>) {
         let minimum = MIN_PIPE_PACKETS * self.datagram;
         let target = self.quantize(self.inflight(self.cwnd_gain) + self.model.extra_acked());
@@ -216,7 +216,7 @@ impl Bbr {
             self.window = self.window.saturating_add(sample.acked);
         }
         self.window = self.window.max(minimum);
-        // s.5.6.4.5, s.5.6.4.7.
+        // s.5.6.4.5, s.5.6.4.7: ProbeRTT and the bounds of the model limit the window.
         if self.state == State::ProbeRtt {
             self.window = self.window.min(self.probe_rtt_window());
         }
@@ -292,7 +292,7 @@ impl Controller for Bbr {
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {
-        // s.5.5.11.
+        // s.5.5.11: restore the bounds from before the spurious loss.
         self.model.loss_in_round = false;
         self.reset_full_bw();
         self.model.undo();

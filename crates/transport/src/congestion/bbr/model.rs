@@ -104,7 +104,7 @@ impl Model {
         self.extra_acked[0].max(self.extra_acked[1])
     }
 
-    /// s.5.5.10.1.
+    /// s.5.5.10.1: called at the beginning of processing an acknowledgment.
     pub(super) fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
         self.loss_round_start = false;
         self.total_delivered = rate.total_delivered;
@@ -200,7 +200,7 @@ impl Model {
         }
     }
 
-    /// s.5.5.10.3.
+    /// s.5.5.10.3: removes the short-term bounds.
     pub(super) fn reset_shortterm(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }

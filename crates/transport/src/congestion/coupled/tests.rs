@@ -25,7 +25,7 @@ struct Road {
     /// One of this many datagrams is lost.
     one_of: u64,
     sent: u64,
-    /// Datagrams acknowledged.
+    /// Number of datagrams acknowledged so far.
     acked: u64,
     /// The path's share of the losses at a shared bottleneck that it still has to take, in
     /// datagrams.

@@ -25,7 +25,7 @@ const INTEGRITY_LIMIT: u64 = 1 << 52;
 pub enum Level {
     /// Initial packets. The ID is the Destination Connection ID of the client's first packet.
     Initial(ConnectionId),
-    /// Early data.
+    /// 0-RTT packets.
     ZeroRtt,
     /// Handshake packets.
     Handshake,

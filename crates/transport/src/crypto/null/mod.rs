@@ -74,13 +74,13 @@ impl InsecureNullCrypto {
 pub struct HandshakeSizes {
     /// Size of the ClientHello. If it is larger than about 1,100 bytes, it takes two datagrams.
     pub client_hello: u16,
-    /// The ServerHello.
+    /// Size of the ServerHello.
     pub server_hello: u16,
     /// Total size of EncryptedExtensions, Certificate and CertificateVerify. This part of the
     /// handshake is subject to the anti-amplification limit: a server sends at most three times the
     /// bytes that it received from an address before it validates that address (RFC 9000 s.8.1).
     pub certificate: u16,
-    /// Each Finished.
+    /// Size of each Finished message.
     pub finished: u16,
     /// Total size of a server's NewSessionTicket messages. With zero, the server sends none, unless
     /// it issues a session.

@@ -142,7 +142,7 @@ pub enum StreamEvent {
 pub enum StreamError {
     /// The stream has ended, was never opened, or does not have this direction.
     Unknown,
-    /// See [`WriteError`].
+    /// The application cannot write now.
     Write(WriteError),
 }
 
@@ -169,9 +169,9 @@ impl From<WriteError> for StreamError {
 /// treated as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// A connection error.
+    /// The frame is a connection error.
     Close(Violation),
-    /// See [`ReceiveError::TooFragmented`].
+    /// The packet must be treated as lost: see [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
 
