@@ -44,8 +44,8 @@ fn main() {
         return calls(rounds);
     }
     let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(30);
-    let this = std::env::current_exe().expect("a program has a path");
-    let this = this.to_str().expect("a path in UTF-8").to_owned();
+    let this = std::env::current_exe().expect("the program has a path");
+    let this = this.to_str().expect("the path is UTF-8").to_owned();
     let Some(other) = value("--against") else {
         println!("{:.2} s for 100 MB; --against OTHER compares", transfer(false).as_secs_f64());
         #[cfg(feature = "null-crypto")]
@@ -60,9 +60,9 @@ fn main() {
 fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     let run = |command: &[&str]| {
         let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
-        let out = out.expect("it runs");
-        let text = String::from_utf8(out.stdout).expect("a number");
-        text.trim().parse::<f64>().expect("nanoseconds")
+        let out = out.expect("the program can be started");
+        let text = String::from_utf8(out.stdout).expect("the output is UTF-8");
+        text.trim().parse::<f64>().expect("the output is a number of nanoseconds")
     };
     let mut ratios = Vec::new();
     for round in 0..rounds {
@@ -123,7 +123,7 @@ fn calls(rounds: usize) {
         .map(|(_, point)| {
             let (mut connection, _) = ends();
             if let Some(point) = point {
-                connection.attach(Box::new(Nothing), &[*point]).expect("nobody else is there");
+                connection.attach(Box::new(Nothing), &[*point]).expect("no other hook is attached");
             }
             connection
         })
@@ -177,24 +177,25 @@ impl Hook for Watch {
 }
 
 fn configs() -> (ClientConfig, ServerConfig) {
-    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("a name");
+    let made =
+        rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("the name is valid");
     let certificate = CertificateDer::from(made.cert.der().to_vec());
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("the key is valid");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.clone()).expect("a certificate");
+    roots.add(certificate.clone()).expect("the certificate is valid");
     let versions = [&rustls::version::TLS13];
     let client = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions)
-        .expect("TLS 1.3")
+        .expect("the provider supports TLS 1.3")
         .with_root_certificates(roots)
         .with_no_client_auth();
     let server = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions)
-        .expect("TLS 1.3")
+        .expect("the provider supports TLS 1.3")
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
-        .expect("they fit");
+        .expect("the key matches the certificate");
     let transport = Arc::new(TransportConfig::default());
     (
         ClientConfig { tls: Arc::new(client), transport: transport.clone() },
@@ -227,7 +228,7 @@ impl Pair {
                 let Some(Ok(Packet::Long(first))) = packets.next() else { continue };
                 self.server = Some((self.accept)(self.now, &first));
             }
-            let remote = CLIENT.parse().expect("an address");
+            let remote = CLIENT.parse().expect("the address is valid");
             let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             if let Some(server) = &mut self.server {
                 server.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
@@ -237,7 +238,7 @@ impl Pair {
         while let Some(sent) = server.poll_transmit(self.now, &mut self.buffer) {
             moved = true;
             self.now += Duration::from_micros(1);
-            let remote = SERVER.parse().expect("an address");
+            let remote = SERVER.parse().expect("the address is valid");
             let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             self.client.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
         }
@@ -258,14 +259,16 @@ impl Pair {
 /// Returns a client, and a function that creates the server for it.
 fn ends() -> (Connection, Accept) {
     let (client, config) = configs();
-    let (now, name) = (Timestamp::START, ServerName::try_from("equic.test").expect("a name"));
-    let remote = SERVER.parse().expect("an address");
-    let client = Connection::connect(now, &client, name, remote, [1; 32]).expect("a provider");
+    let (now, name) =
+        (Timestamp::START, ServerName::try_from("equic.test").expect("the name is valid"));
+    let remote = SERVER.parse().expect("the address is valid");
+    let client = Connection::connect(now, &client, name, remote, [1; 32])
+        .expect("the provider has the required suites");
     let accept: Accept = Box::new(move |now, first| {
-        let (version, remote) = (first.version(), CLIENT.parse().expect("an address"));
+        let (version, remote) = (first.version(), CLIENT.parse().expect("the address is valid"));
         let (to, from) = (first.dcid(), first.scid());
         Connection::accept_from(now, &config, version, to, from, remote, [2; 32])
-            .expect("a provider")
+            .expect("the provider has the required suites")
     });
     (client, accept)
 }
@@ -276,7 +279,7 @@ fn transfer(watched: bool) -> Duration {
     let mut pair = Pair { now, client, server: None, accept, buffer: vec![0; 2048] };
     if watched {
         let points = [AttachPoint::observe(Operation::SendPacket)];
-        pair.client.attach(Box::new(Watch(0)), &points).expect("nobody else is there");
+        pair.client.attach(Box::new(Watch(0)), &points).expect("no other hook is attached");
     }
     pair.transfer()
 }
@@ -295,7 +298,7 @@ impl Pair {
                 connected |= event == Event::Confirmed;
             }
         }
-        let id = pair.client.open(Direction::Unidirectional).expect("streams are allowed");
+        let id = pair.client.open(Direction::Unidirectional).expect("the peer permits streams");
         let (chunk, start) = ([7; 65536], Instant::now());
         let (mut written, mut read, mut incoming) = (0u64, 0u64, None::<StreamId>);
         let mut buffer = [0; 65536];
@@ -328,15 +331,15 @@ mod null {
     pub(crate) fn transfer() -> Duration {
         let crypto = InsecureNullCrypto::for_simulation_only();
         let config = InsecureNullConfig::new(crypto);
-        let (now, remote) = (Timestamp::START, SERVER.parse().expect("an address"));
+        let (now, remote) = (Timestamp::START, SERVER.parse().expect("the address is valid"));
         let client = Connection::connect_insecure_null(now, &config, remote, [1; 32]);
         let accept: Accept = Box::new(move |now, first| {
             let (to, from) = (first.dcid(), first.scid());
-            let remote = CLIENT.parse().expect("an address");
+            let remote = CLIENT.parse().expect("the address is valid");
             Connection::accept_insecure_null(now, &config, to, from, remote, [2; 32])
-                .expect("a provider")
+                .expect("the provider has the required suites")
         });
-        let client = client.expect("a provider");
+        let client = client.expect("the provider has the required suites");
         Pair { now, client, server: None, accept, buffer: vec![0; 2048] }.transfer()
     }
 }

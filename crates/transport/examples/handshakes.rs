@@ -389,7 +389,7 @@ impl Pair {
             }
         }
         if !self.client.done || !self.server.done {
-            return Err("the connection did not come about".into());
+            return Err("the exchange was not completed".into());
         }
         arrived(&mut self.down, &mut self.server);
         arrived(&mut self.up, &mut self.client);

@@ -36,7 +36,7 @@ impl Hook for Seldom {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (usual, seldom) = (acknowledgements(None)?, acknowledgements(Some(Box::new(Seldom)))?);
-    println!("{usual} acknowledgements, and with the hook {seldom}");
+    println!("{usual} acknowledgments without the hook, {seldom} with it");
     Ok(())
 }
 
@@ -52,6 +52,6 @@ pub(crate) fn acknowledgements(hook: Option<Box<dyn Hook>>) -> Result<u64, Box<d
     pair.client().streams().finish(id)?;
     let incoming = pair.wait(|pair| pair.server().accept(Direction::Unidirectional))?;
     let read = pair.read_to_end(in_memory::Pair::server, incoming)?;
-    assert_eq!(read.len(), 100_000, "all of it came");
+    assert_eq!(read.len(), 100_000, "all bytes arrived");
     Ok(pair.server().stats().acks_sent - before)
 }

@@ -115,7 +115,7 @@ impl Pair {
 
     /// Returns the client's connection.
     pub(crate) fn client(&mut self) -> &mut Connection {
-        &mut self.client.connection.as_mut().expect("a client begins with one").1
+        &mut self.client.connection.as_mut().expect("the client has a connection from the start").1
     }
 
     /// Returns the server's connection, which exists after the client's first datagram has arrived.

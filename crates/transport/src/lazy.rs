@@ -210,18 +210,22 @@ mod tests {
             let offset = turn * 1000;
             assert_eq!(incoming.get_mut().insert(pages, offset, &[turn as u8; 1000]), Ok(1000));
             incoming.shrink();
-            assert!(incoming.get().is_some(), "there is something in it");
+            assert!(incoming.get().is_some(), "the buffer is not empty");
             assert_eq!(incoming.get_mut().read(pages, &mut [0; 2000]), 1000);
             outgoing.get_mut().write(&[7; 1000]);
             assert_eq!(outgoing.get_mut().next(2000, u64::MAX), Some(offset..offset + 1000));
             outgoing.shrink();
-            assert!(outgoing.get().is_some(), "it may be lost yet");
+            assert!(outgoing.get().is_some(), "the data may still be lost");
             outgoing.get_mut().on_acked(offset..offset + 1000);
             incoming.shrink();
             outgoing.shrink();
             assert!(incoming.get().is_none() && outgoing.get().is_none());
         }
-        assert_eq!(incoming.get_mut().insert(pages, 0, &[1; 1000]), Ok(0), "it was read");
+        assert_eq!(
+            incoming.get_mut().insert(pages, 0, &[1; 1000]),
+            Ok(0),
+            "the data was read before"
+        );
     }
 
     #[test]

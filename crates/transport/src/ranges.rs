@@ -223,7 +223,10 @@ mod tests {
         assert_eq!(numbers, model.iter().copied().collect::<Vec<_>>());
         assert_eq!(set.covered(), model.len() as u64);
         assert!(set.ranges.iter().all(|(start, end)| start < end), "{set:?}");
-        assert!(set.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "not apart: {set:?}");
+        assert!(
+            set.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0),
+            "adjacent ranges: {set:?}"
+        );
         assert_eq!((set.min(), set.max()), (model.first().copied(), model.last().copied()));
     }
 

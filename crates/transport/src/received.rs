@@ -265,7 +265,7 @@ mod tests {
         packets.on_ack_sent();
         assert!(!packets.is_due(at(1000)) && packets.deadline().is_none());
         packets.on_received(at(0), 2, false, EcnCodepoint::NotEct, &policy);
-        assert!(!packets.has_news(), "an acknowledgement alone elicits none");
+        assert!(!packets.has_news(), "an ACK frame elicits no acknowledgment");
     }
 
     #[test]
@@ -273,9 +273,9 @@ mod tests {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
         receive(&mut packets, 0, &policy);
         packets.on_ack_sent();
-        assert!(receive(&mut packets, 2, &policy), "1 is missing");
+        assert!(receive(&mut packets, 2, &policy), "packet 1 is missing");
         packets.on_ack_sent();
-        assert!(receive(&mut packets, 1, &policy), "and comes late");
+        assert!(receive(&mut packets, 1, &policy), "packet 1 arrives late");
         packets.on_ack_sent();
         packets.on_received(at(0), 3, true, EcnCodepoint::Ce, &policy);
         assert!(packets.is_due(at(0)));

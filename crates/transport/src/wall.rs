@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(read(11), 5_000);
         system.store(1_012, Ordering::Relaxed);
         assert_eq!((read(12), read(20)), (5_001, 5_009));
-        assert_eq!(read(15), 5_009, "a timestamp of before");
+        assert_eq!(read(15), 5_009, "an earlier timestamp does not set the clock back");
         // This endpoint has its own timestamps and has not read the clock before.
         let mut other = Wall::new(clock);
         let mut of_other = |seconds| other.read(after(seconds)).as_secs();

@@ -48,14 +48,14 @@ fn contributing_names_existing_files() {
                     ["crates", "crates/transport/src"].map(|base| root().join(base).join(name));
                 let mut places = places.into_iter().chain([folder.join(name)]);
                 let there = places.find(|path| path.exists());
-                let there = there.unwrap_or_else(|| panic!("there is no {name}: {row}"));
+                let there = there.unwrap_or_else(|| panic!("{name} does not exist: {row}"));
                 folder = there.parent().unwrap().to_owned();
             }
             for name in quoted(cells[2]) {
                 let is_test = name.contains('_') && !name.contains(['/', '.']);
                 let head = format!("fn {name}(");
                 let found = texts.iter().any(|text| text.contains(&head));
-                assert!(!is_test || found, "there is no test {name}: {row}");
+                assert!(!is_test || found, "the test {name} does not exist: {row}");
             }
         }
     }

@@ -292,7 +292,9 @@ fn interop_quinns_client_with_our_server() {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let (size, remote) = socket.recv_from(&mut first).unwrap();
     let mut packets = Datagram::new(&first[..size], ParseOptions::default());
-    let Some(Ok(Packet::Long(initial))) = packets.next() else { panic!("no Initial packet") };
+    let Some(Ok(Packet::Long(initial))) = packets.next() else {
+        panic!("the client sent no Initial packet")
+    };
     let config = ServerConfig {
         tls: Arc::new(server_tls(&identity)),
         transport: Arc::new(TransportConfig { ecn: false, ..TransportConfig::default() }),

@@ -39,7 +39,11 @@ fn cid_changes_are_reported_to_the_endpoint() {
     local.on_retire(NOW, 0, id(1)).unwrap();
     local.on_retire(NOW, 0, id(1)).unwrap();
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| local.poll_change()).collect();
-    assert_eq!(changes, [EndpointEvent::Issued(id(1))], "packets may be under way to the other");
+    assert_eq!(
+        changes,
+        [EndpointEvent::Issued(id(1))],
+        "packets to the retired ID may be in flight"
+    );
     local.shrink(NOW + KEPT_RETIRED_FOR / 2);
     assert_eq!(local.poll_change(), None);
     local.shrink(NOW + KEPT_RETIRED_FOR);

@@ -147,7 +147,11 @@ mod tests {
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         let now = Timestamp::START + Duration::from_secs(1);
         assert_eq!(pacer.next(now, fast, 1200), None);
-        assert_eq!(leave(&mut pacer, now, slow), 10, "of 20,000 bytes");
+        assert_eq!(
+            leave(&mut pacer, now, slow),
+            10,
+            "ten datagrams fit into a burst of 20,000 bytes"
+        );
     }
 
     /// Returns the bytes that are sent in a second if the timer is always late by `late`.
@@ -180,12 +184,12 @@ mod tests {
         let rate = Rate::bytes_per_second(1.2e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
-        let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
+        let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
         // The burst has 2 ms and the compensation 4 ms, with 12,000 bytes per millisecond.
         let woken = due + Duration::from_millis(20);
         assert_eq!(leave(&mut pacer, woken, rate), 60);
         // Bytes that a batch does not use are available to the next batch.
-        let due = pacer.next(woken, rate, 1200).expect("nothing is left");
+        let due = pacer.next(woken, rate, 1200).expect("the burst is used up");
         let woken = due + Duration::from_millis(5);
         assert_eq!((0..10).filter(|_| pacer.next(woken, rate, 1200).is_none()).count(), 10);
         pacer.on_sent(12_000);
@@ -197,12 +201,13 @@ mod tests {
         let rate = Rate::bytes_per_second(1e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
-        let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
+        let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
         // Only the waiting datagram is sent.
         assert_eq!(pacer.next(due, rate, 1200), None);
         pacer.on_sent(1200);
         assert_eq!(leave(&mut pacer, due + Duration::from_millis(5), rate), 16);
-        let due = pacer.next(due + Duration::from_millis(5), rate, 1200).expect("nothing is left");
+        let due =
+            pacer.next(due + Duration::from_millis(5), rate, 1200).expect("the burst is used up");
         assert_eq!(leave(&mut pacer, due + Duration::from_millis(21), rate), 16);
     }
 }

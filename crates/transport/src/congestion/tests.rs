@@ -55,7 +55,7 @@ fn cwnd_slow_start_doubles_and_ends_with_loss() {
         controller.on_congestion(at(end + 1), at(end - 1), Signal::Ecn);
         assert_eq!(controller.window(), reduced, "{algorithm}");
         controller.on_spurious_loss(at(end + 2));
-        assert_eq!(controller.window(), 24_000, "{algorithm}: it was none");
+        assert_eq!(controller.window(), 24_000, "{algorithm}: the loss was spurious");
     }
 }
 
@@ -128,7 +128,7 @@ fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     reno.on_congestion(at(160), at(110), Signal::Ecn);
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 2_400, 120);
-    assert_eq!(reno.window(), 6_000, "sent before the reduction");
+    assert_eq!(reno.window(), 6_000, "the data was sent before the reduction");
     // 9,001 acknowledged bytes are one and a half windows of 6,000, so the window grows by one
     // datagram.
     acknowledge(&mut reno, 1, 170);
@@ -214,10 +214,10 @@ fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     }
     let at_k = grown.iter().find(|(time, ..)| *time as f64 >= k * 1000.0).unwrap();
     let ratio = at_k.2 as f64 / (640.0 * 1200.0);
-    assert!((0.97..1.03).contains(&ratio), "at K {ratio} of W_max");
+    assert!((0.97..1.03).contains(&ratio), "at K, the window is {ratio} of W_max");
     let middle = grown.len() / 2;
     assert!(grown[1].1 > 4 * grown[middle].1, "concave at first: {grown:?}");
-    assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex behind: {grown:?}");
+    assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex after K: {grown:?}");
 }
 
 /// With a short round-trip time and a small window, CUBIC's curve is slower than Reno. CUBIC must
@@ -248,7 +248,7 @@ fn cwnd_hystart_ends_slow_start_after_a_lasting_delay() {
         let end = time + 50;
         for _ in 0..10 {
             let grown = steady.on_ack(at(end), 1200, at(time), Duration::from_millis(50 + spike));
-            assert_ne!(grown, SlowStart::Leave, "a spike of one round");
+            assert_ne!(grown, SlowStart::Leave, "a spike of one round does not end slow start");
             let grown = risen.on_ack(at(end), 1200, at(time), Duration::from_millis(50 + extra));
             if grown == SlowStart::Leave {
                 left = left.or(Some(number));

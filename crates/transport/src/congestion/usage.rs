@@ -50,16 +50,16 @@ mod tests {
         usage.on_full(at(10));
         assert!(usage.was_used_since(at(10)));
         usage.on_underused(at(30));
-        assert!(usage.was_used_since(at(10)), "it was full before");
-        assert!(!usage.was_used_since(at(20)), "sent when it no longer was");
+        assert!(usage.was_used_since(at(10)), "the window was full while the packet was in flight");
+        assert!(!usage.was_used_since(at(20)), "the packet was sent when the window had room");
     }
 
     #[test]
     fn cwnd_usage_of_a_paced_flight() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
-        assert!(usage.was_used_since(at(10)), "the pacer holds the rest back");
+        assert!(usage.was_used_since(at(10)), "only the pacer delays the data");
         usage.on_underused(at(15));
-        assert!(!usage.was_used_since(at(10)), "there was no rest that would have filled it");
+        assert!(!usage.was_used_since(at(10)), "no data was left to fill the window");
     }
 }

@@ -97,17 +97,17 @@ mod tests {
 
     #[test]
     fn open_to_is_offered_only_if_asked() {
-        <dyn OpenTo>::offer(|| panic!("nobody asks"));
+        <dyn OpenTo>::offer(|| panic!("no connection asks for an offer"));
         let can = remote_key(&configs().0.crypto_provider().cipher_suites[0]);
         can.integrity_limit();
         assert!(matches!(asking(std::mem::take), Asking::No));
-        let key = opener_of(&*can).expect("it offers itself");
-        assert!(matches!(asking(std::mem::take), Asking::No), "nothing is left");
+        let key = opener_of(&*can).expect("the key makes an offer");
+        assert!(matches!(asking(std::mem::take), Asking::No), "no request is left");
         assert_eq!(Arc::strong_count(&key), 1);
         assert!(!key.open_to(0, 0, &[], &[0; 20], &mut [0; 4]));
         asking(|now| *now = Asking::Yes);
         <dyn OpenTo>::offer(|| Arc::new(Never));
-        <dyn OpenTo>::offer(|| panic!("the first counts"));
+        <dyn OpenTo>::offer(|| panic!("only the first offer counts"));
         assert!(matches!(asking(std::mem::take), Asking::Offered(_)));
         // A key without an offer must return `None`, even if another key has left an offer behind.
         asking(|now| *now = Asking::Offered(Arc::new(Never)));

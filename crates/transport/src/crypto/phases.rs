@@ -500,17 +500,21 @@ mod tests {
         assert_eq!(server.receive(first), Ok(true));
         assert_eq!(opened_elsewhere(&mut server, &late), None);
         let next = client.send();
-        assert_eq!(opened_elsewhere(&mut server, &next), right, "with the key of this phase");
+        assert_eq!(
+            opened_elsewhere(&mut server, &next),
+            right,
+            "the packet is of the current phase"
+        );
     }
 
     #[test]
     fn key_update_is_followed_by_the_peer() {
         let (mut client, mut server) = ends();
-        assert!(!client.keys.update(), "nothing was acknowledged yet");
+        assert!(!client.keys.update(), "no packet is acknowledged yet");
         assert_eq!(server.receive(client.send()), Ok(false));
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(client.keys.update());
-        assert!(!client.keys.update(), "not twice");
+        assert!(!client.keys.update(), "a second update is too early");
         assert_eq!(server.receive(client.send()), Ok(true));
         assert_eq!(server.keys.bit(), client.keys.bit());
         assert_eq!(client.receive(server.send()), Ok(false));
@@ -538,7 +542,10 @@ mod tests {
         assert!(client.keys.next.is_some() && client.keys.updates() == 0);
         assert_eq!(client.receive(server.send()), Ok(false));
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
-        assert!(client.keys.update() && client.keys.next.is_some(), "and there are some ahead");
+        assert!(
+            client.keys.update() && client.keys.next.is_some(),
+            "further keys are derived in advance"
+        );
         assert_eq!(server.receive(client.send()), Ok(true));
         assert_eq!(client.receive(server.send()), Ok(false));
     }
@@ -571,7 +578,7 @@ mod tests {
             for path in 0..3 {
                 let opened = open(&mut server.keys, (path, 5), false, packet);
                 let right = if path == sent { Ok(false) } else { Err(OpenError::Forged) };
-                assert_eq!(opened, right, "of path {sent}, as of path {path}");
+                assert_eq!(opened, right, "sealed for path {sent}, opened for path {path}");
             }
         }
         assert!(packets[0] != packets[1] && packets[1] != packets[2]);
@@ -584,13 +591,21 @@ mod tests {
             [(0, 0), (1, 0), (1, 1)].map(|(path, number)| seal(&mut client.keys, path, number));
         assert_eq!(open(&mut server.keys, (0, 0), false, &first), Ok(false));
         client.keys.on_acked(EARLY, PathId::new(1), 7);
-        assert!(client.keys.update(), "an acknowledgement on any path");
+        assert!(client.keys.update(), "an acknowledgment on any path permits an update");
         let new = seal(&mut client.keys, 0, 1);
         assert_eq!(open(&mut server.keys, (0, 1), true, &new), Ok(true));
-        assert_eq!(open(&mut server.keys, (1, 0), false, &late), Ok(false), "of the last phase");
+        assert_eq!(
+            open(&mut server.keys, (1, 0), false, &late),
+            Ok(false),
+            "the packet is of the previous phase"
+        );
         let next = seal(&mut client.keys, 1, 2);
         assert_eq!(open(&mut server.keys, (1, 2), true, &next), Ok(false));
-        assert_eq!(open(&mut server.keys, (1, 1), false, &later), Ok(false), "it was overtaken");
+        assert_eq!(
+            open(&mut server.keys, (1, 1), false, &later),
+            Ok(false),
+            "a packet of the new phase arrived before it"
+        );
         assert_eq!(server.keys.updates(), 1);
         server.keys.forget_path(PathId::new(1));
         assert!(server.keys.current.first_received.of(PathId::new(1)).is_none());
@@ -670,16 +685,19 @@ mod tests {
         }
         assert!(
             client.keys.seal(PathId::ZERO, 9, &[0], &mut [0; 20]).is_err(),
-            "not one beyond the limit"
+            "no packet beyond the limit is sealed"
         );
         client.keys.current.sealed = limit - 1;
         client.send();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
-        assert!(client.keys.has_rested(EARLY, Duration::from_secs(1)), "the first keys");
+        assert!(
+            client.keys.has_rested(EARLY, Duration::from_secs(1)),
+            "the keys of the handshake need no pause"
+        );
         assert!(client.keys.update());
         assert_eq!(client.keys.wear(), Wear::Fresh);
         client.send();
-        assert!(!client.keys.has_rested(LATER, Duration::ZERO), "nothing is acknowledged yet");
+        assert!(!client.keys.has_rested(LATER, Duration::ZERO), "no packet is acknowledged yet");
         client.keys.on_acked(EARLY, PathId::ZERO, 1);
         assert!(client.keys.has_rested(LATER, LATER.since(EARLY)));
         assert!(!client.keys.has_rested(LATER, Duration::from_secs(1)));

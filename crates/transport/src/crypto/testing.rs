@@ -181,7 +181,7 @@ pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
             }
         }
     }
-    let [client, server] = keys.map(|keys| keys.expect("the handshake ended"));
+    let [client, server] = keys.map(|keys| keys.expect("the handshake is complete"));
     (client, server)
 }
 

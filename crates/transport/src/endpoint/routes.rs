@@ -390,7 +390,11 @@ mod tests {
         );
         assert_eq!(routes.by_first(b"original", client(1)), Some(handle));
         assert_eq!(routes.by_first(b"original", client(2)), None);
-        assert_eq!(routes.by_first(&[7; 255], client(1)), None, "an ID of another version");
+        assert_eq!(
+            routes.by_first(&[7; 255], client(1)),
+            None,
+            "an ID that is too long for this version"
+        );
         assert_eq!((routes.by_id(b"original"), routes.by_id(b"")), (None, None));
         routes.forget(handle, Kind::Id, b"ours");
         assert_eq!((routes.by_id(b"ours"), routes.all(Kind::First).len()), (None, 1));

@@ -102,7 +102,7 @@ fn incoming(received: Received) -> Incoming {
 fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode {
     let options = ParseOptions::default();
     let Some(Ok(Packet::Long(long))) = Datagram::new(response, options).next() else {
-        panic!("no long header")
+        panic!("the response has no long header")
     };
     assert_eq!(long.dcid(), id(b"client"));
     let protected = long.protected();
@@ -209,7 +209,7 @@ impl Pair {
                 self.deliver(to, datagram);
             }
         }
-        panic!("they never come to rest");
+        panic!("the ends never stop sending");
     }
 
     fn connection(&mut self, end: usize, handle: Handle) -> &mut Connection {
@@ -257,7 +257,7 @@ fn cid_retired_still_leads_to_its_connection_for_a_while() {
     endpoint.handle_endpoint_event(handle, EndpointEvent::Retired(second));
     assert_eq!((whose(&mut endpoint, second), whose(&mut endpoint, first)), (None, Some(handle)));
     endpoint.remove(handle);
-    assert_eq!(endpoint.add(third, None), handle, "another connection has its name");
+    assert_eq!(endpoint.add(third, None), handle, "another connection gets the same handle");
     assert_eq!((whose(&mut endpoint, first), whose(&mut endpoint, third)), (None, Some(handle)));
 }
 
@@ -335,7 +335,7 @@ fn token_replaces_a_retry() {
             _ => None,
         });
         let second = pair.connect(&config);
-        assert!(pair.connection(0, second).set_token(token.expect("it came")));
+        assert!(pair.connection(0, second).set_token(token.expect("the token has arrived")));
         pair.settle();
         assert!(pair.connection(0, second).is_connected());
         assert_eq!(pair.retries, Some(1), "the token was enough");
@@ -441,7 +441,7 @@ fn cid_retired_late_packets_are_accepted() {
     pair.settle();
     let now = pair.now;
     let next = ping(&mut pair, now);
-    assert_ne!(late[1..9], next[1..9], "the client has gone on to another");
+    assert_ne!(late[1..9], next[1..9], "the client uses another ID");
     let received = pair.connection(1, server).stats().packets_received;
     pair.deliver(1, late.clone());
     assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
@@ -517,7 +517,7 @@ fn retry_validates_the_address() {
         let Some(Ok(Packet::Retry(retry))) =
             Datagram::new(&response, ParseOptions::default()).next()
         else {
-            panic!("no Retry")
+            panic!("the response is not a Retry packet")
         };
         let tag = retry_tag(tls_version(version), first_id().as_bytes(), retry.without_tag());
         assert_eq!((retry.integrity_tag(), retry.dcid()), (&tag, id(b"client")));
@@ -529,7 +529,10 @@ fn retry_validates_the_address() {
         let second = incoming(received);
         assert!(second.is_validated() && !second.may_retry());
         assert_eq!((second.0.original, second.0.retry), (first_id(), Some(sent_to)));
-        assert!(!endpoint.retry(later, second, &mut response), "not twice");
+        assert!(
+            !endpoint.retry(later, second, &mut response),
+            "a second Retry packet is not permitted"
+        );
         assert!(endpoint.waiting.is_empty());
 
         // A token from another address, for another ID, or after its lifetime is answered with
@@ -581,7 +584,7 @@ fn token_is_valid_until_it_expires() {
     let datagram = initial(KnownVersion::V2, first_id(), token);
     let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     let another = incoming(received);
-    assert!(!another.is_validated(), "of another version");
+    assert!(!another.is_validated(), "the token is of another version");
     endpoint.ignore(another);
     // A token stays valid for its client until it expires, even if others tried to use it.
     for (token, now, validated) in [(token, NOW + day / 2, true), (last, NOW + day, false)] {
@@ -636,7 +639,7 @@ fn endpoint_config_without_the_version_is_refused() {
             continue;
         }
         let Err(AcceptError::Start(StartError::OtherVersion(other))) = accepted else {
-            panic!("it was taken, or refused for another reason");
+            panic!("the attempt was accepted, or refused for another reason");
         };
         assert!(other == version && !prepared);
         assert!(endpoint.is_empty() && endpoint.routes.are_none() && endpoint.waiting.is_empty());
@@ -654,10 +657,10 @@ fn endpoint_attempt_rules_of_rfc_9000() {
     assert!(matches!(try_it(&whole[..1199]), Received::Nothing), "too small");
     let short = initial(KnownVersion::V1, id(b"seven77"), &[]);
     assert!(matches!(try_it(&short), Received::Nothing), "ID too short");
-    assert!(matches!(try_it(&[]), Received::Nothing), "empty");
+    assert!(matches!(try_it(&[]), Received::Nothing), "the datagram is empty");
     let mut handshake = whole.clone();
     handshake[0] |= 0x20;
-    assert!(matches!(try_it(&handshake), Received::Nothing), "not Initial");
+    assert!(matches!(try_it(&handshake), Received::Nothing), "the packet is not an Initial packet");
 }
 
 #[test]
@@ -683,7 +686,7 @@ fn version_negotiation_packet_lists_ours() {
         let Some(Ok(Packet::VersionNegotiation(told))) =
             Datagram::new(&response, ParseOptions::default()).next()
         else {
-            panic!("no Version Negotiation")
+            panic!("the response is not a Version Negotiation packet")
         };
         let versions: Vec<Version> = told.versions().iter().collect();
         assert_eq!(versions[1..], [Version::V1, Version::V2]);
@@ -699,7 +702,9 @@ fn version_negotiation_packet_lists_ours() {
     let received = only_one.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     assert!(matches!(received, Received::Respond));
     let mut packets = Datagram::new(&response, ParseOptions::default());
-    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else { panic!("no answer") };
+    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else {
+        panic!("there is no Version Negotiation packet")
+    };
     assert!(told.versions().contains(Version::V1) && !told.versions().contains(Version::V2));
     // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
     let mut buffer = vec![0; 1200];

@@ -118,7 +118,11 @@ mod tests {
     fn unfinished_attempts_of_a_source_are_bounded_and_forgotten() {
         let mut unfinished = Unfinished::default();
         assert_eq!(begin_all(&mut unfinished, START, v4(1)), ATTEMPTS);
-        assert_eq!(begin_all(&mut unfinished, START, v4(2)), ATTEMPTS, "another source");
+        assert_eq!(
+            begin_all(&mut unfinished, START, v4(2)),
+            ATTEMPTS,
+            "another source is not affected"
+        );
         for minutes in 1..5 {
             let now = START + FORGOTTEN * minutes;
             assert_eq!(begin_all(&mut unfinished, now, v4(1)), 1, "{minutes}");
@@ -155,7 +159,7 @@ mod tests {
             assert_eq!(unfinished.begin(START, v4(number)), number < all, "{number}");
         }
         assert_eq!(unfinished.sources.len(), MAX_SOURCES);
-        assert!(unfinished.begin(START, v4(0)), "a source that is known goes on");
+        assert!(unfinished.begin(START, v4(0)), "a known source can begin further attempts");
         assert!(!unfinished.begin(START + FORGOTTEN / 2, v4(all)));
         // By then, all sources except the first are forgotten.
         let later = START + FORGOTTEN + FORGOTTEN / 2;

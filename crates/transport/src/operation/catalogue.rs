@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(ids.len(), Operation::ALL.len());
         for operation in Operation::ALL {
             let described = operation.describe();
-            assert!(described.id < 128, "{operation}: a set of them is 128 bits");
+            assert!(described.id < 128, "{operation}: a set of operations has 128 bits");
             assert_eq!(Operation::of(described.id.into()), Some(*operation));
             assert!(
                 described.section.contains(" s.")

@@ -265,7 +265,7 @@ mod tests {
         let callees = hooks.callees(operation, parameter);
         let before: Vec<usize> = (0..).map_while(|nth| hooks.before(callees, nth)).collect();
         let after: Vec<usize> = (0..).map_while(|nth| hooks.after(callees, nth)).collect();
-        let mut name = |place: usize| hooks.name(place).expect("it is attached");
+        let mut name = |place: usize| hooks.name(place).expect("the hook is attached");
         let before = before.into_iter().map(&mut name).collect();
         let replace = (0..).map_while(|nth| hooks.replacing(callees, nth)).last().map(&mut name);
         (before, replace, after.into_iter().map(&mut name).collect())
@@ -326,7 +326,11 @@ mod tests {
             assert_eq!(called(&mut hooks, operation, 0xbeef).1, None, "{operation}");
         }
         hooks.detach(owner).unwrap();
-        assert_eq!(called(&mut hooks, Operation::ParseFrame, 0xaffe).1, None, "nobody's any more");
+        assert_eq!(
+            called(&mut hooks, Operation::ParseFrame, 0xaffe).1,
+            None,
+            "no hook owns the frame type now"
+        );
     }
 
     #[test]
@@ -369,7 +373,7 @@ mod tests {
             let id = ids.remove(round % ids.len());
             assert!(hooks.detach(id).is_some() && hooks.place(id).is_none());
             let id = attach(&mut hooks, &watch, &[]).unwrap();
-            assert!(names.insert(id), "a name is never another's");
+            assert!(names.insert(id), "an ID is never reused");
             ids.push(id);
         }
         assert_eq!(called(&mut hooks, Operation::SetTimer, 0).0, ids);

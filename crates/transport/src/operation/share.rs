@@ -82,7 +82,11 @@ mod tests {
         let mut none = Share::default();
         none.set(0);
         assert_eq!(written(&mut none, 10, true), 0);
-        assert_eq!(written(&mut none, 10, false), 1_000_000, "what nobody else wants");
+        assert_eq!(
+            written(&mut none, 10, false),
+            1_000_000,
+            "the application does not need the room"
+        );
     }
 
     #[test]

@@ -139,7 +139,7 @@ mod tests {
         let words = value.to_words();
         assert_eq!(words, [7, 1, 9, u64::MAX]);
         assert_eq!(AbiValue::from_words(&words), Some(value));
-        assert_eq!(<(u64, bool)>::from_words(&[7, 2]), None, "neither true nor false");
+        assert_eq!(<(u64, bool)>::from_words(&[7, 2]), None, "2 is not a boolean");
         assert_eq!(u16::from_words(&[1 << 16]), None);
         assert_eq!(<(u64, u32)>::ZEROS, [0, 0]);
     }

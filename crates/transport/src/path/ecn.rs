@@ -163,11 +163,11 @@ mod tests {
         let mut ecn = marked(9);
         assert!(ecn.marks());
         ecn.on_marked_sent();
-        assert!(!ecn.marks(), "ten, then wait");
+        assert!(!ecn.marks(), "ten packets are marked before the result");
         assert!(!ecn.on_ack((5, 0), counts(5, 0, 0)));
         assert_eq!(ecn.state(), EcnState::Capable);
-        assert!(ecn.on_ack((2, 0), counts(6, 0, 1)), "one mark of congestion");
-        assert!(!ecn.on_ack((1, 0), counts(7, 0, 1)), "told once");
+        assert!(ecn.on_ack((2, 0), counts(6, 0, 1)), "one new ECN-CE mark");
+        assert!(!ecn.on_ack((1, 0), counts(7, 0, 1)), "the mark was reported before");
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let mut ecn = marked(10);
         ecn.on_ack((5, 0), counts(5, 0, 0));
         ecn.on_ack((0, 0), counts(4, 0, 1));
-        assert_eq!(ecn.state(), EcnState::Failed, "counts that fall");
+        assert_eq!(ecn.state(), EcnState::Failed, "counts must not decrease");
     }
 
     #[test]
@@ -201,8 +201,12 @@ mod tests {
                 assert_ne!(ecn.state(), EcnState::Capable);
                 events += u32::from(ecn.on_ack((each, 0), counts(0, 0, acked)));
             }
-            assert_eq!(ecn.state(), EcnState::Failed, "{each} at a time");
-            assert_eq!(events, 10 / each as u32 - 1, "until it is known, each one counts");
+            assert_eq!(ecn.state(), EcnState::Failed, "{each} packets per ACK frame");
+            assert_eq!(
+                events,
+                10 / each as u32 - 1,
+                "before validation fails, each mark counts as congestion"
+            );
         }
         // Test packets were lost or arrived with ECN-CE. None arrived with its original mark.
         let mut ecn = marked(10);
@@ -218,7 +222,7 @@ mod tests {
         assert!(ecn.on_ack((9, 0), counts(0, 0, 9)) && !ecn.on_ack((1, 0), counts(1, 0, 9)));
         assert_eq!(ecn.state(), EcnState::Capable);
         ecn.on_marked_sent();
-        assert!(ecn.on_ack((1, 0), counts(1, 0, 10)), "it stays capable");
+        assert!(ecn.on_ack((1, 0), counts(1, 0, 10)), "validation does not fail later");
         assert_eq!(ecn.state(), EcnState::Capable);
     }
 
@@ -233,11 +237,15 @@ mod tests {
             new.on_marked_sent();
         }
         new.on_ack((15, 15), counts(25, 0, 0));
-        assert_eq!(new.state(), EcnState::Unknown, "they prove nothing here");
+        assert_eq!(
+            new.state(),
+            EcnState::Unknown,
+            "packets of the old path do not validate the new one"
+        );
         new.on_ack((10, 5), counts(30, 0, 5));
         assert_eq!(new.state(), EcnState::Unknown);
         new.on_ack((5, 0), counts(30, 0, 10));
-        assert_eq!(new.state(), EcnState::Unknown, "five may have been of the old one");
+        assert_eq!(new.state(), EcnState::Unknown, "five of them may belong to the old path");
         // The old path was congested, and the new one is not.
         let mut new = old.restart(true);
         for _ in 0..10 {

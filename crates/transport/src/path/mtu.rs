@@ -328,10 +328,13 @@ mod tests {
     fn mtu_search_waits_until_it_is_wanted() {
         let mut discovery = MtuDiscovery::new(1472);
         assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (false, None));
-        assert!(!discovery.is_resting(START), "it has to be asked again");
+        assert!(!discovery.is_resting(START), "`next_probe` must be called again");
         discovery.want();
         assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (true, Some(1472)));
-        assert!(MtuDiscovery::starting_at(1200, 1200, false).is_wanted(), "nobody need ask");
+        assert!(
+            MtuDiscovery::starting_at(1200, 1200, false).is_wanted(),
+            "no search is configured"
+        );
     }
 
     #[test]
@@ -342,7 +345,7 @@ mod tests {
         let size = discovery.next_probe(START).unwrap();
         assert!(size < 1472);
         discovery.on_probe_lost();
-        assert_eq!(discovery.next_probe(START), Some(size), "the same again");
+        assert_eq!(discovery.next_probe(START), Some(size), "the same size is probed again");
     }
 
     #[test]
@@ -354,14 +357,20 @@ mod tests {
         let lose = |discovery: &mut MtuDiscovery, round: u64| {
             let (sent, now) = (at(100 * round), at(100 * round + 50));
             discovery.on_acked(400, sent);
-            assert!(!discovery.on_lost(now, BASE_SIZE, sent), "small ones say nothing");
+            assert!(
+                !discovery.on_lost(now, BASE_SIZE, sent),
+                "losses of small datagrams do not count"
+            );
             (0..3).any(|_| discovery.on_lost(now, 1472, sent))
         };
         assert!((0..2).all(|round| !lose(&mut discovery, round)));
         discovery.on_acked(1472, at(150));
-        assert!((2..4).all(|round| !lose(&mut discovery, round)), "one has arrived since");
+        assert!(
+            (2..4).all(|round| !lose(&mut discovery, round)),
+            "a large datagram has arrived since"
+        );
         discovery.on_acked(1300, at(350));
-        assert!(lose(&mut discovery, 4), "a smaller one says nothing of these");
+        assert!(lose(&mut discovery, 4), "the arrival of a smaller datagram does not count");
         assert_eq!(discovery.current(), BASE_SIZE);
         let (found, _) = search(&mut discovery, 1300, START);
         assert!((1281..=1300).contains(&found), "{found}");
@@ -419,11 +428,14 @@ mod tests {
         assert_eq!((discovery.current(), discovery.next_probe(START)), (1472, None));
         let mut discovery = wanted(1472);
         assert_eq!(discovery.next_probe(START), Some(1472));
-        assert!(discovery.adopt(1452), "while a probe is on its way");
+        assert!(discovery.adopt(1452), "a probe is in flight");
         discovery.on_probe_lost();
         assert_eq!(discovery.current(), 1452);
-        assert!(!discovery.adopt(1472), "it was lost");
-        assert!(!MtuDiscovery::starting_at(1200, 1472, false).adopt(1472), "nothing is looked for");
+        assert!(!discovery.adopt(1472), "a probe of this size was lost");
+        assert!(
+            !MtuDiscovery::starting_at(1200, 1472, false).adopt(1472),
+            "no search is configured"
+        );
     }
 
     #[test]
@@ -432,7 +444,7 @@ mod tests {
         discovery.on_peer_limit(1350);
         assert_eq!(search(&mut discovery, 9000, START).0, 1344);
         discovery.on_peer_limit(1343);
-        assert_eq!(discovery.current(), 1343, "what is sent need not be whole blocks");
+        assert_eq!(discovery.current(), 1343, "only probes must be whole blocks");
         discovery.on_peer_limit(0);
         assert_eq!(discovery.current(), BASE_SIZE);
     }

@@ -286,7 +286,7 @@ mod tests {
             line(EventKind::PacketLost(lost)),
             "     12.345 x initial        9         lost\n"
         );
-        assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "packets alone");
+        assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "only packets have lines");
     }
 
     #[test]

@@ -94,11 +94,11 @@ fn rtt_sample_is_of_the_largest_if_newly_acknowledged() {
     let acked = detector.on_ack([1..=1].into_iter()).unwrap();
     assert_eq!(acked.rtt_sample(1).map(|packet| packet.time_sent), Some(at(1)));
     let acked = detector.on_ack([0..=1].into_iter()).unwrap();
-    assert!(acked.rtt_sample(1).is_none(), "the largest is not new");
+    assert!(acked.rtt_sample(1).is_none(), "the largest packet is not newly acknowledged");
     let quiet = SentPacket { ack_eliciting: false, ..packet(at(5)) };
     detector.on_packet_sent(4, quiet);
     let acked = detector.on_ack([4..=4].into_iter()).unwrap();
-    assert!(acked.rtt_sample(4).is_none(), "nothing elicited the acknowledgement");
+    assert!(acked.rtt_sample(4).is_none(), "no newly acknowledged packet is ack-eliciting");
 }
 
 /// Checks the example of RFC 9002 s.7.6.3.
@@ -112,11 +112,17 @@ fn loss_persistent_congestion_as_in_the_rfc() {
     let first_sample = Some(at(second + 200));
     // (smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay) is 2, and 3 times that is 6.
     assert!(persistent_congestion(&lost, first_sample, ms(6 * second)));
-    assert!(!persistent_congestion(&lost, first_sample, ms(7 * second)), "8 - 1 = 7 is not more");
-    assert!(!persistent_congestion(&lost, None, ms(1)), "no sample yet");
+    assert!(
+        !persistent_congestion(&lost, first_sample, ms(7 * second)),
+        "8 - 1 = 7 seconds do not exceed the duration"
+    );
+    assert!(!persistent_congestion(&lost, None, ms(1)), "there is no RTT sample yet");
     let mut gap = lost.clone();
     gap.remove(3);
-    assert!(!persistent_congestion(&gap, first_sample, ms(6 * second)), "5 was acknowledged");
+    assert!(
+        !persistent_congestion(&gap, first_sample, ms(6 * second)),
+        "packet 5 was acknowledged"
+    );
 }
 
 #[test]

@@ -168,7 +168,7 @@ mod tests {
         let held = ProbeState { held: true, ..EMPTY };
         assert_eq!(probes.counts_from(held), Some(at(1)));
         let sent = ProbeState { last_ack_eliciting: Some(at(2)), ..held };
-        assert_eq!(probes.counts_from(sent), Some(at(2)), "what is in flight counts first");
+        assert_eq!(probes.counts_from(sent), Some(at(2)), "a packet in flight takes precedence");
     }
 
     #[test]
@@ -176,9 +176,9 @@ mod tests {
         let mut probes = ProbeTimer::new(false, at(1), 2);
         assert_eq!(probes.anti_deadlock(false), None);
         assert_eq!(probes.anti_deadlock(true), Some(at(1)));
-        assert_eq!(probes.clone().timer(), None, "unless it is added nothing is due");
+        assert_eq!(probes.clone().timer(), None, "no space was added");
         probes.add('h', at(1), SECOND);
-        assert_eq!(probes.anti_deadlock(true), None, "there is a probe already");
+        assert_eq!(probes.anti_deadlock(true), None, "another space sends a probe");
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(3), 'h')));
     }
 }

@@ -406,7 +406,7 @@ mod tests {
                 "read" => assert_eq!(first.drain(own, usize::MAX, |_| ()), 3 * PAGE),
                 "taken" => {
                     assert_eq!(first.take(own, usize::MAX, &mut pieces), 3 * PAGE);
-                    assert_eq!(pool.count(), 0, "they are in use");
+                    assert_eq!(pool.count(), 0, "the pages are in use");
                     pieces.give_back(own);
                 }
                 _ => first.clear(own),
@@ -416,7 +416,7 @@ mod tests {
             for offset in [0, 2 * PAGE as u64, PAGE as u64] {
                 second.insert(other, offset + 9, b"mine").unwrap();
             }
-            assert_eq!(pool.count(), 0, "{end}: the same pages");
+            assert_eq!(pool.count(), 0, "{end}: the same pages are used again");
             for page in second.pages.iter().flatten() {
                 assert!(page.iter().all(|byte| *byte != 0xdb), "{end}");
             }
@@ -476,18 +476,22 @@ mod tests {
         assert_eq!(
             assembler.take(pages, 2 * PAGE + 50, &mut pieces),
             2 * PAGE,
-            "whole pages first"
+            "whole pages are moved first"
         );
         let taken: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
         assert_eq!(taken[..], places[..2]);
         pieces.give_back(pages);
         assert_eq!(assembler.take(pages, 50, &mut pieces), 50);
         let copied: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
-        assert_ne!(copied[0], places[2], "the rest of it is still to be read");
+        assert_ne!(copied[0], places[2], "the page contains unread data");
         pieces.give_back(pages);
         assert_eq!(assembler.take(pages, usize::MAX, &mut pieces), PAGE + 50);
         let pointers: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
-        assert_eq!(pointers, [places[2].wrapping_add(50), places[3]], "nothing else waits there");
+        assert_eq!(
+            pointers,
+            [places[2].wrapping_add(50), places[3]],
+            "the pages contain no other data"
+        );
         let bytes: Vec<u8> = pieces.iter().flatten().copied().collect();
         assert_eq!(bytes, data(2 * PAGE as u64 + 50..3 * PAGE as u64 + 100));
         assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
@@ -498,6 +502,6 @@ mod tests {
         pieces.give_back(&mut other);
         assembler.clear(pages);
         pages.shrink();
-        assert_eq!(pool.count(), 2, "those that went back where they are from");
+        assert_eq!(pool.count(), 2, "only pages of this connection return to the pool");
     }
 }

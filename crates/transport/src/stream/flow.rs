@@ -187,8 +187,8 @@ mod tests {
         let needed = 1000 * 100;
         let size = read_at(1000, 100 << 20);
         assert!((8 * needed..=16 * needed).contains(&size), "{size}");
-        assert_eq!(read_at(1_000_000, 4000 << 20), 1 << 24, "up to the maximum");
-        assert_eq!(read_at(10, 10 << 20), 1 << 16, "a slow reader keeps the first");
+        assert_eq!(read_at(1_000_000, 4000 << 20), 1 << 24, "the window grows to its maximum");
+        assert_eq!(read_at(10, 10 << 20), 1 << 16, "the window of a slow reader does not grow");
     }
 
     #[test]

@@ -198,7 +198,7 @@ mod tests {
         let place = page.as_ptr();
         pages.put(page);
         let again = pages.take();
-        assert_eq!(again.as_ptr(), place, "the same memory");
+        assert_eq!(again.as_ptr(), place, "the same memory is used again");
         let many: Vec<Page> = (0..2 * KEPT).map(|_| pages.take()).collect();
         for page in many {
             pages.put(page);
@@ -217,23 +217,27 @@ mod tests {
         let several: Vec<Page> = (0..5).map(|_| pages.take()).collect();
         let mut several = several.into_iter();
         pages.put(several.next().unwrap());
-        assert_eq!((pages.stock.here.len(), pool.count()), (1, 0), "for what comes next");
+        assert_eq!(
+            (pages.stock.here.len(), pool.count()),
+            (1, 0),
+            "one page is kept for later data"
+        );
         several.for_each(|page| pages.put(page));
         assert_eq!((pages.stock.here.len(), pool.count()), (0, 5));
         let page = other.take();
-        assert_eq!(pool.count(), 4, "one at first");
+        assert_eq!(pool.count(), 4, "at first, one page is taken");
         let more = [other.take(), other.take(), other.take()];
-        assert!(pool.count() < 2, "then several at once");
+        assert!(pool.count() < 2, "then several pages are taken at a time");
         for page in more.into_iter().chain([page]) {
             other.put(page);
         }
         assert_eq!(pool.count(), 5);
         let page = other.take();
-        assert_eq!(pool.count(), 1, "as many as it had before");
+        assert_eq!(pool.count(), 1, "as many pages as before are taken");
         other.put(page);
         other.shrink();
         let page = other.take();
-        assert_eq!(pool.count(), 4, "one again, after a rest");
+        assert_eq!(pool.count(), 4, "after an idle period, one page is taken");
         drop(other);
         drop(page);
         assert_eq!(pool.count(), 4);
@@ -261,7 +265,7 @@ mod tests {
         assert_eq!(
             (page.as_ptr(), *page),
             (place, [0; PAGE]),
-            "the same memory without its content"
+            "the same memory, filled with zeros"
         );
     }
 

@@ -149,7 +149,7 @@ mod tests {
         place.memory().copy_from_slice(packet);
         let mut moved = vec![0; packet.len() + 16];
         let settled = place.settle(&mut moved);
-        assert_eq!(memory[..BEFORE], [0xdb; BEFORE], "what waits is as it was");
+        assert_eq!(memory[..BEFORE], [0xdb; BEFORE], "unread bytes are unchanged");
         moved.truncate(packet.len());
         Some(match settled {
             Some(length) => {
@@ -207,7 +207,7 @@ mod tests {
         for other in others {
             assert_eq!(settled(&last, 1_001, &other), Some(Err(other.clone())));
         }
-        assert_eq!(settled(&last, 1_001, &next[..511]), None, "not worth it");
+        assert_eq!(settled(&last, 1_001, &next[..511]), None, "the packet is too small");
     }
 
     #[test]

@@ -411,10 +411,16 @@ mod tests {
     #[test]
     fn stream_receive_fast_path_takes_only_contiguous_data() {
         let mut half = half();
-        assert!(!half.on_next_data(&mut Pages::default(), 5, b"later", ROOM), "a gap");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 5, b"later", ROOM),
+            "earlier data is missing"
+        );
         assert!(half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM) && half.is_readable());
-        assert!(!half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM), "again");
-        assert!(!half.on_next_data(&mut Pages::default(), 5, b"", ROOM), "nothing");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM),
+            "the data is repeated"
+        );
+        assert!(!half.on_next_data(&mut Pages::default(), 5, b"", ROOM), "the frame is empty");
         assert!(
             !half.on_next_data(&mut Pages::default(), 5, b"world", 4),
             "more than the connection's window"
@@ -426,11 +432,11 @@ mod tests {
         assert_eq!(half.on_data(&mut Pages::default(), 20, b"beyond", false, ROOM), Ok(21));
         assert!(
             !half.on_next_data(&mut Pages::default(), 5, b"world", ROOM),
-            "there is something behind it"
+            "later data has arrived"
         );
         assert!(
             !half.on_next_data(&mut Pages::default(), 26, b"!", ROOM),
-            "there is a gap before it"
+            "earlier data is missing"
         );
         assert_eq!(half.on_data(&mut Pages::default(), 5, &[b'.'; 15], false, ROOM), Ok(0));
         let mut buffer = [0; 99];
@@ -438,18 +444,24 @@ mod tests {
         assert_eq!(&buffer[..26], b"hello...............beyond");
         assert!(half.on_next_data(&mut Pages::default(), 26, b"after all was read", ROOM));
         half.on_data(&mut Pages::default(), 44, b"", true, ROOM).unwrap();
-        assert!(!half.on_next_data(&mut Pages::default(), 44, b"!", ROOM), "its end is known");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 44, b"!", ROOM),
+            "the final size is known"
+        );
         assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Bytes(18));
         assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Finished);
         let mut half = self::half();
         assert_eq!(half.on_data(&mut Pages::default(), 5, b"later", false, ROOM), Ok(10));
         assert!(
             !half.on_next_data(&mut Pages::default(), 10, b"!", ROOM),
-            "what comes before it is missing"
+            "earlier data is missing"
         );
         let mut half = self::half();
         half.stop(&mut Pages::default(), 1);
-        assert!(!half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM), "nobody wants it");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM),
+            "the stream was stopped"
+        );
     }
 
     #[test]

@@ -390,7 +390,7 @@ mod tests {
         let end = Piece { range: 0..0, fin: true, fresh: 0 };
         assert_eq!((half.next(9, ROOM), half.next(9, ROOM)), (Some(end.clone()), None));
         half.on_lost(0..0, true);
-        assert_eq!(half.next(9, 0), Some(end), "the end needs no room");
+        assert_eq!(half.next(9, 0), Some(end), "the FIN needs no room");
         half.on_acked(0..0, true);
         assert!(half.is_done());
     }
@@ -436,6 +436,6 @@ mod tests {
         done.finish().unwrap();
         done.next(1, 0).unwrap();
         done.on_acked(0..0, true);
-        assert!(!done.on_stop(5), "all is there already");
+        assert!(!done.on_stop(5), "all data is acknowledged");
     }
 }

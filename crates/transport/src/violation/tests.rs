@@ -52,7 +52,7 @@ const LONGEST: usize = 60;
 fn violation_list_of_this_test_is_complete() {
     let source = include_str!("../violation.rs");
     let rows = source.lines().filter(|line| line.starts_with("            V::")).count();
-    assert_eq!(ALL.len(), rows, "a row of the table for each variant");
+    assert_eq!(ALL.len(), rows, "the table has a row for each variant");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn violation_phrases_are_short_distinct_and_printable() {
     let count = phrases.len();
     phrases.sort_unstable();
     phrases.dedup();
-    assert_eq!(phrases.len(), count, "each phrase names one violation");
+    assert_eq!(phrases.len(), count, "each violation has its own phrase");
 }
 
 #[test]

@@ -191,7 +191,9 @@ impl Case {
         let sent = self.attacker.poll_transmit(self.now, &mut self.buffer).unwrap();
         let mut first = self.buffer[..sent.size].to_vec();
         let mut packets = Datagram::new(&first, ParseOptions::default());
-        let Some(Ok(Packet::Long(long))) = packets.next() else { panic!("an Initial packet") };
+        let Some(Ok(Packet::Long(long))) = packets.next() else {
+            panic!("the client sent no Initial packet")
+        };
         let server = Connection::accept_from(
             self.now,
             &self.server_config,
@@ -219,7 +221,7 @@ impl Case {
         if configuration & 20 == 16 {
             let now = self.now;
             let client = if self.on_client { self.victim() } else { &mut self.attacker };
-            client.open_path(now, None, address(SERVER)).expect("both ends take four paths");
+            client.open_path(now, None, address(SERVER)).expect("both ends permit four paths");
             self.listen();
             for _ in 0..5 {
                 self.exchange();
@@ -256,7 +258,7 @@ impl Case {
     /// Collects the victim's datagrams, and checks its limits.
     fn listen(&mut self) {
         for count in 0.. {
-            assert!(count < BURST, "it sends without end");
+            assert!(count < BURST, "the victim sends endlessly");
             let (now, mut buffer) = (self.now, std::mem::take(&mut self.buffer));
             let sent = self.victim().poll_transmit(now, &mut buffer);
             self.buffer = buffer;
@@ -270,7 +272,7 @@ impl Case {
             }
         }
         let memory = self.victim().memory();
-        assert!(memory < MEMORY, "{memory} bytes are kept");
+        assert!(memory < MEMORY, "the victim holds {memory} bytes");
         self.outcome.memory = self.outcome.memory.max(memory);
     }
 
@@ -307,7 +309,7 @@ impl Case {
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {
-            assert!(count < 20_000, "timers never rest");
+            assert!(count < 20_000, "the timers never stop");
             let next = self.victim().poll_timeout();
             let Some(at) = next.filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
@@ -434,7 +436,7 @@ impl Case {
         self.outcome.connected |= self.victim().is_connected();
         // The attacker may have made round trips seem long, which makes timeouts long.
         self.pass(Duration::from_secs(7 * 24 * 3600));
-        assert!(self.victim().is_drained(), "it never ends");
+        assert!(self.victim().is_drained(), "the connection never ends");
     }
 }
 

@@ -96,7 +96,7 @@ fn early_data_to_quinns_server() {
     // The client opens and writes this stream before it receives anything from the server.
     echo(&mut second, 10_000);
     second.run(|connection| connection.is_connected());
-    assert!(second.early, "quinn took it");
+    assert!(second.early, "quinn accepted early data");
 }
 
 #[test]
@@ -125,9 +125,10 @@ fn early_data_of_quinns_client() {
             connection.close(5u32.into(), b"first");
             endpoint.wait_idle().await;
             let connecting = endpoint.connect_with(quinn_config, remote, "equic.test").unwrap();
-            let (connection, accepted) = connecting.into_0rtt().expect("there is a session");
+            let (connection, accepted) =
+                connecting.into_0rtt().expect("the client has a session ticket");
             exchange(&connection).await;
-            assert!(accepted.await, "our server took it");
+            assert!(accepted.await, "this server accepted early data");
             connection.close(5u32.into(), b"second");
             endpoint.wait_idle().await;
         });

@@ -77,8 +77,9 @@ impl Case {
         let mut buffer = vec![0; 2_000];
         let (victim, puppet) = if set(1) {
             let mut victim = Connection::connect_insecure_null(now, &config, remote, seed)
-                .expect("nothing can fail");
-            let sent = victim.poll_transmit(now, &mut buffer).expect("a first datagram");
+                .expect("creating a connection cannot fail");
+            let sent =
+                victim.poll_transmit(now, &mut buffer).expect("the client sends a first datagram");
             if set(32) {
                 // Replace the unknown version with the expected one, so that the packet can be
                 // parsed.
@@ -86,13 +87,15 @@ impl Case {
             }
             let mut packets = Datagram::new(&buffer[..sent.size], ParseOptions::default())
                 .including(KnownVersion::NullCrypto);
-            let Some(Ok(Packet::Long(long))) = packets.next() else { panic!("an Initial packet") };
+            let Some(Ok(Packet::Long(long))) = packets.next() else {
+                panic!("the client sent no Initial packet")
+            };
             let mut puppet = Puppet::new(Side::Server, long.scid(), own, long.dcid());
             puppet.read(&mut buffer[..sent.size]);
             (victim, puppet)
         } else {
             let victim = Connection::accept_insecure_null(now, &config, first, own, remote, seed)
-                .expect("nothing can fail");
+                .expect("creating a connection cannot fail");
             let id = victim.local_ids().next().unwrap_or(first);
             (victim, Puppet::new(Side::Client, id, own, first))
         };
@@ -163,7 +166,7 @@ impl Case {
     /// Collects the victim's datagrams, and checks its limits.
     fn listen(&mut self) {
         for count in 0.. {
-            assert!(count < BURST, "it sends without end");
+            assert!(count < BURST, "the victim sends endlessly");
             let Some(sent) = self.victim.poll_transmit(self.now, &mut self.buffer) else { break };
             let account = self.accounts.entry(sent.destination).or_default();
             account.sent += sent.size;
@@ -185,7 +188,7 @@ impl Case {
         }
         while self.victim.poll_endpoint_event().is_some() {}
         let memory = self.victim.memory();
-        assert!(memory < MEMORY, "{memory} bytes are kept");
+        assert!(memory < MEMORY, "the victim holds {memory} bytes");
         self.outcome.memory = self.outcome.memory.max(memory);
     }
 
@@ -193,7 +196,7 @@ impl Case {
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {
-            assert!(count < 20_000, "timers never rest");
+            assert!(count < 20_000, "the timers never stop");
             let Some(at) = self.victim.poll_timeout().filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
             self.victim.handle_timeout(self.now);
@@ -256,6 +259,6 @@ impl Case {
         self.outcome.connected |= self.victim.is_connected();
         // The peer may have made round trips seem long, which makes timeouts long.
         self.pass(Duration::from_secs(7 * 24 * 3600));
-        assert!(self.victim.is_drained(), "it never ends");
+        assert!(self.victim.is_drained(), "the connection never ends");
     }
 }

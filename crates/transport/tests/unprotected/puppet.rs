@@ -174,7 +174,7 @@ impl Puppet {
         (parameters.initial_max_streams_bidi, parameters.initial_max_streams_uni) =
             (hundred, hundred);
         let mut bytes = vec![0; parameters.encoded_len()];
-        parameters.write(&mut Writer::new(&mut bytes)).expect("it has its length");
+        parameters.write(&mut Writer::new(&mut bytes)).expect("the buffer has the encoded length");
         bytes.extend_from_slice(more);
         bytes
     }
@@ -207,9 +207,9 @@ impl Puppet {
         let mut writer = Writer::new(&mut frame);
         let number = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
         for field in [0x06, at, bytes.len() as u64] {
-            writer.varint(number(field)).expect("there is room");
+            writer.varint(number(field)).expect("the buffer is large enough");
         }
-        writer.bytes(&bytes).expect("there is room");
+        writer.bytes(&bytes).expect("the buffer is large enough");
         let length = writer.position();
         frame.truncate(length);
         frame
@@ -224,7 +224,7 @@ impl Puppet {
                 _ => ranges.push((*number, *number)),
             }
         }
-        let number = |value| PacketNumber::new(value).expect("it was read");
+        let number = |value| PacketNumber::new(value).expect("the number was read from a packet");
         let ranges: Vec<AckRange> = (ranges.iter().take(30))
             .filter_map(|(low, high)| AckRange::new(number(*low), number(*high)))
             .collect();
@@ -247,7 +247,7 @@ impl Puppet {
         }
         let original = self.original.as_bytes();
         let tag = retry_tag(rustls::quic::Version::V1, original, writer.written());
-        writer.bytes(&tag).expect("there is room");
+        writer.bytes(&tag).expect("the buffer is large enough");
         if follow {
             (self.initial, self.retry) = (id, Some(id));
         }

@@ -216,7 +216,7 @@ mod tests {
         first.join();
         first.publish(&figures(1, at(0)));
         second.publish(&figures(2, at(0)));
-        assert_eq!(windows(&first, at(1)), [1], "it has not joined");
+        assert_eq!(windows(&first, at(1)), [1], "the second member has not joined");
         second.join();
         second.publish(&figures(2, at(0)));
         assert_eq!(windows(&first, at(1)), [1, 2]);
@@ -250,7 +250,7 @@ mod tests {
         busy.publish(&figures(1, at(100)));
         idle.publish(&figures(2, at(100)));
         assert_eq!(windows(&busy, at(130)), [1, 2]);
-        assert_eq!(windows(&busy, at(131)), [1], "and itself always");
+        assert_eq!(windows(&busy, at(131)), [1], "a member always counts itself");
         idle.on_sent(at(131));
         assert_eq!(windows(&busy, at(131)), [1, 2]);
     }

@@ -157,9 +157,9 @@ fn coupled_paths_take_one_share_of_a_shared_bottleneck() {
     };
     const PATH: (u64, u64) = (100, u64::MAX);
     let alone = against_newreno(Algorithm::NewReno, &[PATH]);
-    assert!((0.9..1.1).contains(&alone), "one against one: {alone}");
+    assert!((0.9..1.1).contains(&alone), "one path against one path: {alone}");
     let uncoupled = against_newreno(Algorithm::NewReno, &[PATH; 2]);
-    assert!(uncoupled > 1.7, "two uncoupled paths are two: {uncoupled}");
+    assert!(uncoupled > 1.7, "two uncoupled paths take two shares: {uncoupled}");
     for algorithm in COUPLED {
         for paths in 2..=4 {
             let share = against_newreno(algorithm, &[PATH; 4][..paths]);
@@ -243,7 +243,8 @@ fn coupled_idle_path_has_no_effect() {
 #[test]
 fn coupled_decrease_is_that_of_newreno() {
     for algorithm in COUPLED {
-        let factory = algorithm.for_connection().expect("its controllers know of each other");
+        let factory =
+            algorithm.for_connection().expect("the algorithm has a factory for each connection");
         let (mut coupled, mut alone) =
             (factory.start(DATAGRAM, 0), Algorithm::NewReno.start(DATAGRAM, 0));
         alone.for_tcp();

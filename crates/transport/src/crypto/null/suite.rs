@@ -206,7 +206,7 @@ mod tests {
         }
         let signed = Null.hmac_sign(&OkmBlock::new(b"key"), b"message");
         assert_eq!(signed.as_ref(), &usual[..]);
-        assert_ne!(usual[..16], usual[16..], "both halves say something");
+        assert_ne!(usual[..16], usual[16..], "the halves of the output differ");
     }
 
     #[test]
@@ -224,7 +224,10 @@ mod tests {
             assert_eq!(opened.is_ok(), opens);
         }
         let back = keys(b"one").remote;
-        assert!(back.packet.decrypt_in_place(0, b"salt", &mut bytes).is_err(), "a way each");
+        assert!(
+            back.packet.decrypt_in_place(0, b"salt", &mut bytes).is_err(),
+            "each direction has its own key"
+        );
     }
 
     /// Even if TLS were configured with this suite, it must not send anything.

@@ -58,8 +58,8 @@ fn token_that_was_sealed_is_opened() {
         assert!(bytes.len() <= MAX_TOKEN);
         assert_eq!(key(1).open(&bytes), Some(token));
         assert_eq!(bytes[0] >= FUTURE_BIT, matches!(token, Token::Future { .. }));
-        assert_eq!(key(2).open(&bytes), None, "another server's");
-        assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "no two are alike");
+        assert_eq!(key(2).open(&bytes), None, "another secret does not open the token");
+        assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "two tokens differ");
     }
 }
 
@@ -71,7 +71,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     let first = here.seal(&token, &mut rng).unwrap();
     let second = here.seal(&token, &mut rng).unwrap();
     assert_eq!(batch(&here, &first), batch(&there, &second));
-    assert_ne!(first[SALT_LEN..], second[SALT_LEN..], "nonces are of their own");
+    assert_ne!(first[SALT_LEN..], second[SALT_LEN..], "each token has its own nonce");
     here.own.as_mut().unwrap().left = 0;
     let later = here.seal(&token, &mut rng).unwrap();
     assert_ne!(batch(&here, &first), batch(&here, &later));
@@ -96,7 +96,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
         assert_eq!(there.open(&here.seal(&token, &mut rng).unwrap()), Some(token));
     }
     assert_eq!(count(&there), KNOWN);
-    assert_eq!(there.open(&first), Some(token), "derived once more");
+    assert_eq!(there.open(&first), Some(token), "the key is derived again");
 }
 
 #[test]

@@ -29,7 +29,9 @@ fn told(endpoint: &mut Endpoint, datagram: &[u8]) -> Vec<Version> {
     let received = endpoint.handle_datagram(NOW, from(client_address()), datagram, &mut response);
     assert!(matches!(received, Received::Respond), "{received:?}");
     let mut packets = Datagram::new(&response, ParseOptions::default());
-    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else { panic!("no answer") };
+    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else {
+        panic!("there is no Version Negotiation packet")
+    };
     told.versions().iter().filter(|version| !version.is_reserved()).collect()
 }
 

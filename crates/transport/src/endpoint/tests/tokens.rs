@@ -48,7 +48,7 @@ impl Process {
         assert!(self.endpoint.retry(now, incoming(received), &mut response));
         match Datagram::new(&response, ParseOptions::default()).next() {
             Some(Ok(Packet::Retry(retry))) => (retry.scid(), retry.token().to_vec()),
-            other => panic!("no Retry: {other:?}"),
+            other => panic!("the endpoint sent no Retry packet: {other:?}"),
         }
     }
 
@@ -111,7 +111,7 @@ fn retry_token_tolerates_a_small_skew_and_is_never_valid_for_longer() {
             _ => (0..15u32.saturating_sub(skew as u32)).collect(),
         };
         assert_eq!(valid, expected, "a clock that is {skew} s ahead");
-        assert!(valid.len() <= 15 + 2, "the lifetime and the skew");
+        assert!(valid.len() <= 15 + 2, "the token is valid for at most the lifetime and the skew");
     }
 }
 
@@ -126,7 +126,10 @@ fn retry_token_is_not_extended_by_a_clock_that_is_set_back() {
     let mut process = Process::with_key(TokenKey::new([7; 32], clock), Duration::ZERO);
     let (dcid, token) = process.retry(Duration::ZERO);
     set_back.store(true, Ordering::Relaxed);
-    assert!(process.validates(14 * SECOND, (dcid, &token)), "the process does not notice");
+    assert!(
+        process.validates(14 * SECOND, (dcid, &token)),
+        "the process ignores a clock that is set back"
+    );
     // Continue until long after the clock has shown the token's time again.
     for since in (15..8000).step_by(5) {
         assert!(!process.validates(SECOND * since, (dcid, &token)), "{since}");
@@ -160,7 +163,10 @@ fn new_token_is_valid_for_a_day_at_every_process_with_the_key() {
             TokenKey::new([8; 32], WallClock::starting_at(EPOCH)),
             Duration::ZERO,
         );
-        assert!(!stranger.validates(SECOND, (first_id(), &tokens[2])), "another key");
+        assert!(
+            !stranger.validates(SECOND, (first_id(), &tokens[2])),
+            "a process with another key rejects the token"
+        );
     }
 }
 

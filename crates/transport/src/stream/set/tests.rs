@@ -304,7 +304,7 @@ fn stream_priority_and_round_robin() {
         client.want_streams(Direction::Bidirectional);
         let blocked = Control::StreamsBlocked(Direction::Bidirectional, 4);
         let next = client.next_control(Timestamp::START, Duration::ZERO);
-        assert_eq!(next == Some(blocked), told, "once a limit: {next:?}");
+        assert_eq!(next == Some(blocked), told, "once for each limit: {next:?}");
     }
 }
 
@@ -404,8 +404,8 @@ fn stream_that_ends_makes_room_for_one() {
             server.on_control_acked(control);
         }
         assert!(room, "round {round}");
-        last = open(&mut client).expect("there is room");
-        assert!(open(&mut client).is_none(), "for one");
+        last = open(&mut client).expect("the limit was raised");
+        assert!(open(&mut client).is_none(), "the limit permits only one stream");
     }
 }
 
@@ -553,7 +553,7 @@ fn fill(streams: &mut Streams, ids: &[StreamId], most: u64) {
 fn stream_receive_half_that_is_not_needed_is_not_allocated() {
     let (mut streams, ids) = opened(100, 1 << 30, 0);
     fill(&mut streams, &ids, 8 << 20);
-    assert_eq!(streams.buffered(), AHEAD, "for all of them together");
+    assert_eq!(streams.buffered(), AHEAD, "all streams share this room");
     assert!(streams.sendable(ids[1], 1, 8 << 20, 0).is_err());
     let last = ids[99];
     streams.on_max_stream_data(last, 100_000).unwrap();
@@ -614,7 +614,7 @@ fn flow_control_connection_window_is_above_those_of_streams() {
         let stream = server.receive_half(id).unwrap().window_size();
         assert!(server.receive_window.size() >= (2 * stream).min(10_000), "{stream}");
     }
-    assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
+    assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "the window has grown");
 }
 
 /// Further writes to a blocked stream must cause no frames, because the limit was already reported
@@ -643,7 +643,7 @@ fn flow_control_blocked_stream_does_not_stop_others() {
     let (mut streams, ids) = opened(2, 200_000, 100_000);
     fill(&mut streams, &ids[..1], 8 << 20);
     while streams.next_piece(|_, _| 1200).is_some() {}
-    assert!(streams.buffered() > 100_000, "some of it waits for the stream's limit");
+    assert!(streams.buffered() > 100_000, "the stream's limit blocks some data");
     let half = AHEAD - 31_072;
     assert_eq!(streams.write(ids[0], &vec![0; half as usize]), Ok(half as usize));
     assert_eq!(streams.sendable(ids[1], 10_000, 8 << 20, AHEAD), Ok(10_000));
