@@ -1,10 +1,13 @@
-//! Cost of operations being replaceable, measured where none is replaced: `make bench-operations`.
+//! Measures what the mere possibility to hook operations costs: `make bench-operations`.
 //!
-//! Two builds of this program, one in which no hook can be attached (the feature
-//! `bench-without-operations`), take turns to move data between two connections in memory, with real
-//! packet protection and no sockets. `--against OTHER` runs both and compares CPU time. With the feature
-//! `null-crypto` it also says how long it takes without packet protection. `--calls` says what one call of an
-//! operation costs, with no hook and with one that does nothing.
+//! Two builds of this program move data between two connections in memory, in turn, with real
+//! packet protection and no sockets. In one build no hook can be attached (the feature
+//! `bench-without-operations`).
+//!
+//! * `--against OTHER` runs both builds and compares their CPU time.
+//! * With the feature `null-crypto`, the program also prints the time without packet protection.
+//! * `--calls` prints the cost of one call of an operation, without a hook and with a hook that
+//!   does nothing.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::process::Command;
@@ -41,8 +44,8 @@ fn main() {
         return calls(rounds);
     }
     let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(30);
-    let this = std::env::current_exe().expect("a program has a path");
-    let this = this.to_str().expect("a path in UTF-8").to_owned();
+    let this = std::env::current_exe().expect("the program has a path");
+    let this = this.to_str().expect("the path is UTF-8").to_owned();
     let Some(other) = value("--against") else {
         println!("{:.2} s for 100 MB; --against OTHER compares", transfer(false).as_secs_f64());
         #[cfg(feature = "null-crypto")]
@@ -53,17 +56,17 @@ fn main() {
     compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
 }
 
-/// Runs both in turn and prints how many times as long the first takes.
+/// Runs both programs in turn and prints the ratio of their times, first to second.
 fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     let run = |command: &[&str]| {
         let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
-        let out = out.expect("it runs");
-        let text = String::from_utf8(out.stdout).expect("a number");
-        text.trim().parse::<f64>().expect("nanoseconds")
+        let out = out.expect("the program can be started");
+        let text = String::from_utf8(out.stdout).expect("the output is UTF-8");
+        text.trim().parse::<f64>().expect("the output is a number of nanoseconds")
     };
     let mut ratios = Vec::new();
     for round in 0..rounds {
-        // Neither is always the one that comes second.
+        // Alternate the order, so that neither program is always the second.
         let (one, other) = if round % 2 == 0 {
             let one = run(first);
             (one, run(second))
@@ -81,13 +84,13 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     }
 }
 
-/// Calls that are timed together: so few that mostly nothing comes between.
+/// Number of calls that are timed together. It is so small that interruptions are rare.
 const CALLS: u32 = 1000;
 
-/// How often in a round, of each kind.
+/// Number of timed bursts of each kind in a round.
 const BURSTS: usize = 101;
 
-/// Does nothing, in place of an operation too.
+/// A hook that does nothing. It can also replace an operation.
 struct Nothing;
 
 impl Hook for Nothing {
@@ -101,9 +104,11 @@ impl Hook for Nothing {
     }
 }
 
-/// What one call costs: of `UpdateKeys`, which by itself decides that keys are not updated before the handshake
-/// is confirmed, and all of the rest of which is two tests. Kinds take turns. A round's figure is the median of its
-/// bursts, and what a hook costs is said as the difference to no hook in the same round.
+/// Measures the cost of one call of `UpdateKeys`. By default, this operation decides that keys are
+/// not updated before the handshake is confirmed. The rest of the call is only two tests.
+///
+/// The kinds of hooks take turns. The value of a round is the median of its bursts. The cost of a
+/// hook is printed as the difference from the value without a hook in the same round.
 fn calls(rounds: usize) {
     let operation = Operation::UpdateKeys;
     let observe = AttachPoint::observe(operation);
@@ -118,7 +123,7 @@ fn calls(rounds: usize) {
         .map(|(_, point)| {
             let (mut connection, _) = ends();
             if let Some(point) = point {
-                connection.attach(Box::new(Nothing), &[*point]).expect("nobody else is there");
+                connection.attach(Box::new(Nothing), &[*point]).expect("no other hook is attached");
             }
             connection
         })
@@ -154,14 +159,14 @@ fn calls(rounds: usize) {
     }
 }
 
-/// The median, and its 95 % interval.
+/// Returns the median and its 95 % interval.
 fn interval(values: Vec<f64>) -> Option<(f64, f64, f64)> {
     let sample: Sample = values.into_iter().collect();
     let interval = sample.median_95()?;
     Some((sample.median()?, interval.low, interval.high))
 }
 
-/// Watches what happens for every packet.
+/// A hook that observes an operation for every packet.
 struct Watch(u64);
 
 impl Hook for Watch {
@@ -172,24 +177,25 @@ impl Hook for Watch {
 }
 
 fn configs() -> (ClientConfig, ServerConfig) {
-    let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("a name");
+    let made =
+        rcgen::generate_simple_self_signed(vec!["equic.test".into()]).expect("the name is valid");
     let certificate = CertificateDer::from(made.cert.der().to_vec());
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("the key is valid");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.clone()).expect("a certificate");
+    roots.add(certificate.clone()).expect("the certificate is valid");
     let versions = [&rustls::version::TLS13];
     let client = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions)
-        .expect("TLS 1.3")
+        .expect("the provider supports TLS 1.3")
         .with_root_certificates(roots)
         .with_no_client_auth();
     let server = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions)
-        .expect("TLS 1.3")
+        .expect("the provider supports TLS 1.3")
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
-        .expect("they fit");
+        .expect("the key matches the certificate");
     let transport = Arc::new(TransportConfig::default());
     (
         ClientConfig { tls: Arc::new(client), transport: transport.clone() },
@@ -197,10 +203,10 @@ fn configs() -> (ClientConfig, ServerConfig) {
     )
 }
 
-/// Makes the server's end, for a client whose first packet this is.
+/// Creates the server's connection for a client with this first packet.
 type Accept = Box<dyn Fn(Timestamp, &LongPacket<'_>) -> Connection>;
 
-/// Two ends and no network between them.
+/// Two connections, without a network between them.
 struct Pair {
     now: Timestamp,
     client: Connection,
@@ -210,7 +216,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Moves what both have to send; true if there was anything.
+    /// Delivers all datagrams that both ends have to send. Returns true if there were any.
     fn exchange(&mut self) -> bool {
         let mut moved = false;
         while let Some(sent) = self.client.poll_transmit(self.now, &mut self.buffer) {
@@ -222,7 +228,7 @@ impl Pair {
                 let Some(Ok(Packet::Long(first))) = packets.next() else { continue };
                 self.server = Some((self.accept)(self.now, &first));
             }
-            let remote = CLIENT.parse().expect("an address");
+            let remote = CLIENT.parse().expect("the address is valid");
             let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             if let Some(server) = &mut self.server {
                 server.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
@@ -232,7 +238,7 @@ impl Pair {
         while let Some(sent) = server.poll_transmit(self.now, &mut self.buffer) {
             moved = true;
             self.now += Duration::from_micros(1);
-            let remote = SERVER.parse().expect("an address");
+            let remote = SERVER.parse().expect("the address is valid");
             let arrival = DatagramMeta { remote, local: None, ecn: sent.ecn };
             self.client.handle_datagram(self.now, arrival, &mut self.buffer[..sent.size]);
         }
@@ -250,17 +256,19 @@ impl Pair {
     }
 }
 
-/// A client, and what makes the server for it.
+/// Returns a client, and a function that creates the server for it.
 fn ends() -> (Connection, Accept) {
     let (client, config) = configs();
-    let (now, name) = (Timestamp::START, ServerName::try_from("equic.test").expect("a name"));
-    let remote = SERVER.parse().expect("an address");
-    let client = Connection::connect(now, &client, name, remote, [1; 32]).expect("a provider");
+    let (now, name) =
+        (Timestamp::START, ServerName::try_from("equic.test").expect("the name is valid"));
+    let remote = SERVER.parse().expect("the address is valid");
+    let client = Connection::connect(now, &client, name, remote, [1; 32])
+        .expect("the provider has the required suites");
     let accept: Accept = Box::new(move |now, first| {
-        let (version, remote) = (first.version(), CLIENT.parse().expect("an address"));
+        let (version, remote) = (first.version(), CLIENT.parse().expect("the address is valid"));
         let (to, from) = (first.dcid(), first.scid());
         Connection::accept_from(now, &config, version, to, from, remote, [2; 32])
-            .expect("a provider")
+            .expect("the provider has the required suites")
     });
     (client, accept)
 }
@@ -271,13 +279,14 @@ fn transfer(watched: bool) -> Duration {
     let mut pair = Pair { now, client, server: None, accept, buffer: vec![0; 2048] };
     if watched {
         let points = [AttachPoint::observe(Operation::SendPacket)];
-        pair.client.attach(Box::new(Watch(0)), &points).expect("nobody else is there");
+        pair.client.attach(Box::new(Watch(0)), &points).expect("no other hook is attached");
     }
     pair.transfer()
 }
 
 impl Pair {
-    /// Moves [`BYTES`] from the client to the server; the time it took after the handshake.
+    /// Moves [`BYTES`] from the client to the server. Returns the time that this took after the
+    /// handshake.
     fn transfer(&mut self) -> Duration {
         let pair = self;
         let mut connected = false;
@@ -289,7 +298,7 @@ impl Pair {
                 connected |= event == Event::Confirmed;
             }
         }
-        let id = pair.client.open(Direction::Unidirectional).expect("streams are allowed");
+        let id = pair.client.open(Direction::Unidirectional).expect("the peer permits streams");
         let (chunk, start) = ([7; 65536], Instant::now());
         let (mut written, mut read, mut incoming) = (0u64, 0u64, None::<StreamId>);
         let mut buffer = [0; 65536];
@@ -322,15 +331,15 @@ mod null {
     pub(crate) fn transfer() -> Duration {
         let crypto = InsecureNullCrypto::for_simulation_only();
         let config = InsecureNullConfig::new(crypto);
-        let (now, remote) = (Timestamp::START, SERVER.parse().expect("an address"));
+        let (now, remote) = (Timestamp::START, SERVER.parse().expect("the address is valid"));
         let client = Connection::connect_insecure_null(now, &config, remote, [1; 32]);
         let accept: Accept = Box::new(move |now, first| {
             let (to, from) = (first.dcid(), first.scid());
-            let remote = CLIENT.parse().expect("an address");
+            let remote = CLIENT.parse().expect("the address is valid");
             Connection::accept_insecure_null(now, &config, to, from, remote, [2; 32])
-                .expect("a provider")
+                .expect("the provider has the required suites")
         });
-        let client = client.expect("a provider");
+        let client = client.expect("the provider has the required suites");
         Pair { now, client, server: None, accept, buffer: vec![0; 2048] }.transfer()
     }
 }

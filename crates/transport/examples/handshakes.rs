@@ -1,18 +1,23 @@
-//! Program whose instructions are counted to know what a handshake costs, and that counts what an idle connection
-//! takes: docs/notebook/performance.md.
+//! Measures the cost of a handshake, and the memory of an idle connection:
+//! docs/notebook/performance.md. Valgrind counts the instructions of this program.
 //!
-//! Clients connect to a server in the same process, without a network and without a clock, one after the other. Each
-//! opens a stream, sends a byte, gets one back and closes, as the workload *handshakes* of `equic-lab bench` does. All that
-//! an end does for that is called from [`client_turn`] or [`server_turn`]: valgrind counts what runs inside one of them.
+//! Clients connect to a server in the same process, one after the other, without a network and
+//! without a clock. Each client opens a stream, sends a byte, receives one and closes, as in the
+//! workload *handshakes* of `equic-lab bench`. All work of an end is called from [`client_turn`] or
+//! [`server_turn`], and valgrind counts what runs inside one of these functions.
 //!
 //!     cargo run --release -p equic-transport --example handshakes -- [--count N] [--resumed | --idle] \
 //!         [--post-quantum] [--chain] [--compress]
 //!
-//! `--resumed`: each handshake but the first resumes a session with a ticket. `--idle`: connections stay open, and
-//! the program says how many bytes of the heap one of them takes at each end. What AWS-LC allocates, which is written
-//! in C, is not among them. `--post-quantum`: the key exchange is X25519MLKEM768. `--chain`: the server's certificate has
-//! what those of the Web have, and one of an authority comes with it, both signed with RSA. `--compress`: the server
-//! compresses its certificates (RFC 8879); that needs the feature `cert-compression`.
+//! * `--resumed`: each handshake except the first resumes a session with a ticket.
+//! * `--idle`: connections stay open, and the program prints how many bytes of the heap one of them
+//!   takes at each end. This does not include memory that AWS-LC allocates, because that library is
+//!   written in C.
+//! * `--post-quantum`: the key exchange is X25519MLKEM768.
+//! * `--chain`: the server's certificate has the usual content of a Web server's certificate and is
+//!   sent with the certificate of an authority. Both are signed with RSA.
+//! * `--compress`: the server compresses its certificates (RFC 8879). This needs the feature
+//!   `cert-compression`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -33,13 +38,13 @@ use rcgen::{
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// Bytes of the room for each datagram.
+/// Size of the buffer for each datagram, in bytes.
 const ROOM: usize = 1500;
 
-/// Time that a datagram takes from one end to the other.
+/// One-way delay of a datagram.
 const DELAY: Duration = Duration::from_micros(100);
 
-/// The system's allocator, which counts what one thread has taken of it.
+/// The system's allocator, with counters for the current thread.
 struct Counting;
 
 thread_local! {
@@ -52,18 +57,20 @@ fn count(change: isize) {
     CALLS.set(CALLS.get() + u64::from(change > 0));
 }
 
-// SAFETY: the system's allocator does it all; the counters beside it allocate nothing.
+// SAFETY: all calls are forwarded to the system's allocator, and the counters allocate nothing.
 #[allow(unsafe_code, reason = "an allocator cannot be written without")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller keeps the promises of the method of this name.
+        // SAFETY: the caller meets the requirements of this method, which are the same for the
+        // system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller keeps the promises of the method of this name.
+        // SAFETY: the caller meets the requirements of this method, which are the same for the
+        // system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -88,7 +95,7 @@ fn main() -> Outcome<()> {
         compress: given("--compress"),
     };
     let mut pair = Pair::new(&options)?;
-    // What is made once is not counted, nor is the handshake that brings the first ticket.
+    // Do not count one-time allocations, or the handshake that provides the first ticket.
     pair.handshake(false)?;
     pair.client.reset();
     pair.server.reset();
@@ -117,7 +124,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Options of the command line, off unless they are given.
+/// Options of the command line. They are off by default.
 struct Options {
     resumed: bool,
     post_quantum: bool,
@@ -125,10 +132,10 @@ struct Options {
     compress: bool,
 }
 
-/// Datagrams on their way.
+/// Datagrams in flight.
 type Batch = Vec<(Vec<u8>, Transmit)>;
 
-/// One end: an endpoint, the connection that is busy, and those that are idle.
+/// One end: an endpoint, the connection in use, and the idle connections.
 struct End {
     address: SocketAddr,
     endpoint: Endpoint,
@@ -138,7 +145,7 @@ struct End {
         reason = "a Vec has room for more than there are, which would be counted"
     )]
     idle: Vec<Box<(Handle, Connection)>>,
-    /// The stream, and whether this end has done with it.
+    /// The stream in use, and whether this end has finished with it.
     stream: Option<StreamId>,
     done: bool,
     confirmed: bool,
@@ -173,7 +180,7 @@ impl End {
         (self.datagrams, self.bytes, self.calls, self.taken) = (0, 0, 0, 0);
     }
 
-    /// Takes datagrams in, as the task of a socket does.
+    /// Processes received datagrams, like the task of a socket.
     fn take(&mut self, now: Timestamp, remote: SocketAddr, batch: &mut Batch) -> Outcome<()> {
         let mut response = Vec::new();
         for (bytes, sent) in batch {
@@ -195,7 +202,7 @@ impl End {
         Ok(())
     }
 
-    /// Lets timers run that are due, and takes what there is to send.
+    /// Runs the timers that are due, and collects the datagrams to send.
     fn fill(&mut self, now: Timestamp, batch: &mut Batch) {
         let Some((handle, connection)) = &mut self.busy else { return };
         if connection.poll_timeout().is_some_and(|at| at <= now) {
@@ -218,7 +225,7 @@ impl End {
         }
     }
 
-    /// The handshake and the exchange are over: the connection goes, or stays and does nothing.
+    /// Ends the exchange. The connection is removed, or kept idle if `keep` is true.
     fn rest(&mut self, keep: bool) {
         if let Some((handle, connection)) = self.busy.take() {
             if keep {
@@ -231,7 +238,7 @@ impl End {
     }
 }
 
-/// Reads a byte of a stream; true if it was there and the last.
+/// Reads a stream. Returns true if it has ended.
 fn read(connection: &mut Connection, id: StreamId) -> bool {
     let mut buffer = [0; 16];
     loop {
@@ -243,7 +250,7 @@ fn read(connection: &mut Connection, id: StreamId) -> bool {
     }
 }
 
-/// A client and a server, the datagrams between them, and the time that it is for both.
+/// A client and a server, the datagrams between them, and their common time.
 struct Pair {
     now: Timestamp,
     client: End,
@@ -252,11 +259,11 @@ struct Pair {
     name: ServerName<'static>,
     up: Batch,
     down: Batch,
-    /// Time that clients have waited until they were connected, all together.
+    /// Total time that clients have waited for their connections.
     waited: Duration,
 }
 
-/// Counts what an end takes from the allocator while it works.
+/// Counts the allocations of an end while it works.
 fn counted(pair: &mut Pair, work: fn(&mut Pair) -> Outcome<()>, end: fn(&mut Pair) -> &mut End) {
     let before = (TAKEN.get(), CALLS.get());
     let worked = work(pair);
@@ -268,14 +275,14 @@ fn counted(pair: &mut Pair, work: fn(&mut Pair) -> Outcome<()>, end: fn(&mut Pai
     }
 }
 
-/// Drops datagrams that have arrived: they do not count as memory of the end that sent them.
+/// Drops datagrams that have arrived, so that they do not count as memory of their sender.
 fn arrived(batch: &mut Batch, sender: &mut End) {
     let before = TAKEN.get();
     batch.clear();
     sender.taken += TAKEN.get() - before;
 }
 
-/// The client's part of a turn.
+/// Runs the client's part of a turn.
 #[inline(never)]
 fn client_turn(pair: &mut Pair) -> Outcome<()> {
     let Pair { client, server, .. } = pair;
@@ -305,7 +312,7 @@ fn client_turn(pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-/// The server's part of a turn.
+/// Runs the server's part of a turn.
 #[inline(never)]
 fn server_turn(pair: &mut Pair) -> Outcome<()> {
     let Pair { client, server, .. } = pair;
@@ -327,7 +334,7 @@ fn server_turn(pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-/// A client closes its connection.
+/// Closes the client's connection.
 fn close(pair: &mut Pair) -> Outcome<()> {
     if let Some((_, connection)) = &mut pair.client.busy {
         connection.close(pair.now, VarInt::from_u32(0), "");
@@ -348,7 +355,7 @@ impl Pair {
         Ok(Pair { now, client, server, config, name, up, down, waited })
     }
 
-    /// One connection; if it is kept, until both ends have nothing more to say.
+    /// Runs one connection. If `keep` is true, runs until both ends have nothing more to send.
     fn handshake(&mut self, keep: bool) -> Outcome<()> {
         let (mut quiet, mut closed, mut connected) = (0, false, false);
         let begun = self.now;
@@ -382,7 +389,7 @@ impl Pair {
             }
         }
         if !self.client.done || !self.server.done {
-            return Err("the connection did not come about".into());
+            return Err("the exchange was not completed".into());
         }
         arrived(&mut self.down, &mut self.server);
         arrived(&mut self.up, &mut self.client);
@@ -395,8 +402,8 @@ impl Pair {
     }
 }
 
-/// A server with a certificate that it made itself and stateless tickets, and a client that trusts it: TLS as
-/// `equic-lab bench` has it.
+/// Returns the configuration of a server with a self-signed certificate and stateless tickets, and
+/// of a client that trusts it. The TLS settings are those of `equic-lab bench`.
 fn configs(
     mut provider: CryptoProvider,
     options: &Options,
@@ -434,7 +441,7 @@ fn configs(
     Ok((client, server))
 }
 
-/// Certificates that a server shows, its key, and the one that clients believe.
+/// The certificates that a server sends, its key, and the certificate that clients trust.
 type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, CertificateDer<'static>);
 
 fn self_signed() -> Outcome<Chain> {
@@ -444,7 +451,8 @@ fn self_signed() -> Outcome<Chain> {
     Ok((vec![certificate.clone()], key, certificate))
 }
 
-/// A certificate with ECDSA P-256 below one with RSA-2048, as a server of the Web shows them.
+/// Creates a certificate with an ECDSA P-256 key that is signed by an RSA-2048 authority, as is
+/// usual for Web servers.
 fn signed_chain() -> Outcome<Chain> {
     let authority = |name: &str| {
         let mut parameters = CertificateParams::default();
@@ -462,7 +470,8 @@ fn signed_chain() -> Outcome<Chain> {
     let mut leaf = CertificateParams::new(names)?;
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Two signed certificate timestamps (RFC 6962), which are of numbers that nobody compresses.
+    // Two signed certificate timestamps (RFC 6962). Their content looks random, so it cannot be
+    // compressed.
     let random = |index: u32| (index.wrapping_mul(2_654_435_761) >> 13) as u8;
     let timestamps: Vec<u8> = (0..242).map(random).collect();
     let id = [1, 3, 6, 1, 4, 1, 11129, 2, 4, 2];

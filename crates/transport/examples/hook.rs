@@ -1,9 +1,10 @@
-//! A hook changes an operation of one connection: here, how often a server acknowledges.
+//! A hook changes an operation of one connection: in this example, how often a server acknowledges
+//! packets.
 //!
 //!     cargo run -p equic-transport --example hook
 //!
-//! The same bytes go to two servers. One acknowledges as QUIC does by itself, the other has [`Seldom`]
-//! in the place of the operation [`Operation::AckPolicy`].
+//! Two servers receive the same bytes. One acknowledges by default rules. The other has the hook
+//! [`Seldom`], which replaces the operation [`Operation::AckPolicy`].
 
 use std::error::Error;
 
@@ -26,8 +27,8 @@ impl Hook for Seldom {
         _: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
-        // The outputs of the operation, as its documentation names them: threshold, max_delay in
-        // nanoseconds, reordering.
+        // The outputs, as documented for the operation: threshold, max_delay in nanoseconds,
+        // reordering.
         outputs.copy_from_slice(&[100, 20_000_000, 3]);
         Ok(Decision::Done)
     }
@@ -35,11 +36,11 @@ impl Hook for Seldom {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (usual, seldom) = (acknowledgements(None)?, acknowledgements(Some(Box::new(Seldom)))?);
-    println!("{usual} acknowledgements, and with the hook {seldom}");
+    println!("{usual} acknowledgments without the hook, {seldom} with it");
     Ok(())
 }
 
-/// Acknowledgements that a server with this hook sends for 100,000 bytes.
+/// Returns the number of acknowledgments that a server with this hook sends for 100,000 bytes.
 pub(crate) fn acknowledgements(hook: Option<Box<dyn Hook>>) -> Result<u64, Box<dyn Error>> {
     let mut pair = in_memory::Pair::connect()?;
     if let Some(hook) = hook {
@@ -51,6 +52,6 @@ pub(crate) fn acknowledgements(hook: Option<Box<dyn Hook>>) -> Result<u64, Box<d
     pair.client().streams().finish(id)?;
     let incoming = pair.wait(|pair| pair.server().accept(Direction::Unidirectional))?;
     let read = pair.read_to_end(in_memory::Pair::server, incoming)?;
-    assert_eq!(read.len(), 100_000, "all of it came");
+    assert_eq!(read.len(), 100_000, "all bytes arrived");
     Ok(pair.server().stats().acks_sent - before)
 }

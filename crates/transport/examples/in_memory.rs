@@ -1,10 +1,10 @@
-//! A connection between two ends in one process: a handshake, a question, an answer.
+//! A connection between two ends in one process: a handshake, a question and an answer.
 //!
 //!     cargo run -p equic-transport --example in_memory
 //!
-//! There is no socket and no clock. What one end has to send is handed to the other, and when neither has
-//! anything to send, time passes until the next timer. A program with a socket does the same, with the
-//! datagrams of the socket and the time of its clock.
+//! There is no socket and no clock. Each datagram that one end sends is passed to the other end.
+//! When neither end has anything to send, time advances to the next timer. A program with a socket
+//! works the same way, with the datagrams of the socket and the time of its clock.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use equic_transport::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// The largest UDP payload there can be.
+/// Size of the largest possible UDP payload in bytes.
 const LARGEST: usize = 65_527;
 
-/// Time a datagram takes from one end to the other.
+/// One-way delay of a datagram.
 const DELAY: Duration = Duration::from_millis(1);
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +39,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One end: an endpoint, which knows whose a datagram is, and its only connection.
+/// One end: an endpoint, which finds the connection of a datagram, and its only connection.
 pub(crate) struct End {
     address: SocketAddr,
     endpoint: Endpoint,
@@ -47,15 +47,15 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// A datagram came.
+    /// Processes a received datagram.
     fn handle_datagram(
         &mut self,
         now: Timestamp,
         arrival: DatagramMeta,
         datagram: &mut [u8],
     ) -> Result<(), Box<dyn Error>> {
-        // What an endpoint answers without a connection, such as Version Negotiation; there is no
-        // occasion for it here.
+        // The endpoint's answer without a connection, for example a Version Negotiation packet. It
+        // never occurs in this example.
         let mut response = Vec::new();
         match self.endpoint.handle_datagram(now, arrival, datagram, &mut response) {
             Received::Incoming(incoming) => {
@@ -71,11 +71,11 @@ impl End {
         Ok(())
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         let (handle, connection) = self.connection.as_mut()?;
         let transmit = connection.poll_transmit(now, buffer);
-        // The endpoint knows a connection ID before the peer does.
+        // The endpoint must know a connection ID before the peer does.
         while let Some(change) = connection.poll_endpoint_event() {
             self.endpoint.handle_endpoint_event(*handle, change);
         }
@@ -83,7 +83,7 @@ impl End {
     }
 }
 
-/// A client and a server, and the time that it is for both.
+/// A client and a server, and their common time.
 pub(crate) struct Pair {
     now: Timestamp,
     client: End,
@@ -91,7 +91,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two ends that have shaken hands.
+    /// Creates two ends and completes their handshake.
     pub(crate) fn connect() -> Result<Pair, Box<dyn Error>> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let (client_config, server_config) = configs(provider.clone())?;
@@ -99,7 +99,7 @@ impl Pair {
             let endpoint = Endpoint::new(EndpointConfig::new(&provider)?, server, [seed; 32]);
             Ok(End { address: address.parse()?, endpoint, connection: None })
         };
-        // Fresh randomness, in a program that is no example.
+        // A real program must use fresh randomness for the seeds.
         let mut client = end("198.51.100.1:50000", None, 1)?;
         let server = end("192.0.2.1:443", Some(Arc::new(server_config)), 2)?;
         let (now, name) = (Timestamp::START, ServerName::try_from("equic.test")?);
@@ -113,17 +113,17 @@ impl Pair {
         Ok(pair)
     }
 
-    /// The client's connection.
+    /// Returns the client's connection.
     pub(crate) fn client(&mut self) -> &mut Connection {
-        &mut self.client.connection.as_mut().expect("a client begins with one").1
+        &mut self.client.connection.as_mut().expect("the client has a connection from the start").1
     }
 
-    /// The server's, which is there once the client's first datagram is.
+    /// Returns the server's connection, which exists after the client's first datagram has arrived.
     pub(crate) fn server(&mut self) -> &mut Connection {
         &mut self.server.connection.as_mut().expect("the handshake is complete").1
     }
 
-    /// Lets time pass until there is what is waited for.
+    /// Lets time pass until `wanted` returns a value, and returns it.
     pub(crate) fn wait<T>(
         &mut self,
         mut wanted: impl FnMut(&mut Pair) -> Option<T>,
@@ -158,7 +158,7 @@ impl Pair {
         Ok(read)
     }
 
-    /// Hands over a datagram each way; if there is none, the next timer runs out.
+    /// Delivers a datagram in each direction. Without any, advances to the next timer.
     fn step(&mut self) -> Result<(), Box<dyn Error>> {
         let sent = Pair::carry(self.now, &mut self.client, &mut self.server)?
             | Pair::carry(self.now, &mut self.server, &mut self.client)?;
@@ -176,7 +176,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The next datagram of one end gets to the other; returns whether there was one.
+    /// Delivers the next datagram of one end to the other. Returns false if no datagram was sent.
     fn carry(now: Timestamp, from: &mut End, to: &mut End) -> Result<bool, Box<dyn Error>> {
         let mut buffer = [0; LARGEST];
         let Some(transmit) = from.poll_transmit(now, &mut buffer) else { return Ok(false) };
@@ -186,7 +186,8 @@ impl Pair {
     }
 }
 
-/// A server with a certificate that it made itself, and a client that trusts it.
+/// Returns the configuration of a server with a self-signed certificate, and of a client that
+/// trusts it.
 fn configs(
     provider: rustls::crypto::CryptoProvider,
 ) -> Result<(ClientConfig, ServerConfig), Box<dyn Error>> {

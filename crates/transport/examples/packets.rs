@@ -1,16 +1,21 @@
-//! Program whose instructions are counted to know what a packet costs: `make profile-transport`.
+//! Measures the cost of a packet: `make profile-transport`. Valgrind counts the instructions of
+//! this program.
 //!
-//! A client sends one stream to a server in the same process, without a network and without a clock. Datagrams go
-//! from one end to the other in batches, as a socket with segmentation offload takes and gives them. After the
-//! handshake all that the sender of data does is called from [`send_turn`], and all that its receiver does from
-//! [`receive_turn`]: valgrind counts what runs inside one of them.
+//! A client sends one stream to a server in the same process, without a network and without a
+//! clock. Datagrams are passed between the ends in batches, as for a socket with segmentation
+//! offload. After the handshake, all work of the sender is called from [`send_turn`] and all work
+//! of the receiver from [`receive_turn`]. Valgrind counts what runs inside one of these functions.
 //!
 //!     cargo run --release -p equic-transport --features null-crypto --example packets -- [--null] [--bytes N]
 //!         [--max-paths N] [--paths N] [--in-turn]
 //!
-//! `--null` leaves packet protection out, but for a checksum. `--max-paths` is how many paths both ends allow
-//! (RFC 10069), `--paths` how many of them are open: the client has an address for each. `--in-turn` has them carry a packet
-//! each in turn; else the scheduler is the default one. The program says how many packets each end sent.
+//! * `--null`: packets have a checksum in place of packet protection.
+//! * `--max-paths`: the number of paths that both ends permit (RFC 10069).
+//! * `--paths`: the number of open paths. The client has an address for each.
+//! * `--in-turn`: the paths carry one packet each in turn. Without it, the default scheduler is
+//!   used.
+//!
+//! The program prints how many packets each end has sent.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -25,16 +30,16 @@ use equic_transport::{
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// Datagrams of a batch: as many as one message to the system holds.
+/// Largest number of datagrams in a batch: as many as one message to the system can hold.
 const BATCH: usize = 44;
 
-/// Bytes of the room for each datagram.
+/// Size of the buffer for each datagram, in bytes.
 const ROOM: usize = 1500;
 
-/// Time that a batch takes from one end to the other.
+/// One-way delay of a batch.
 const DELAY: Duration = Duration::from_micros(100);
 
-/// Bytes that the application writes and reads at a time.
+/// Number of bytes that the application writes and reads at a time.
 const CHUNK: usize = 65_536;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -64,7 +69,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Datagrams on their way.
+/// Datagrams in flight.
 struct Batch {
     bytes: Vec<u8>,
     sent: Vec<Transmit>,
@@ -76,14 +81,14 @@ impl Batch {
     }
 }
 
-/// One end: an endpoint, which knows whose a datagram is, and its only connection.
+/// One end: an endpoint, which finds the connection of a datagram, and its only connection.
 struct End {
     address: SocketAddr,
     endpoint: Endpoint,
     connection: Option<(Handle, Connection)>,
     response: Vec<u8>,
     timer: Option<Timestamp>,
-    /// It has several addresses: each datagram says to which one it goes.
+    /// True if this end has several addresses. Each datagram then carries its destination address.
     several: bool,
 }
 
@@ -98,7 +103,7 @@ impl End {
         Ok(&mut self.connection.as_mut().ok_or("there is no connection")?.1)
     }
 
-    /// Takes a batch in, as the task of a socket does.
+    /// Processes a batch of received datagrams, like the task of a socket.
     fn take(&mut self, now: Timestamp, remote: SocketAddr, batch: &mut Batch) -> Outcome<()> {
         if self.timer.is_some_and(|at| at <= now)
             && let Some((_, connection)) = &mut self.connection
@@ -109,7 +114,8 @@ impl End {
         for sent in batch.sent.drain(..) {
             let bytes;
             (bytes, rest) = rest.split_at_mut(sent.size);
-            // Where a path has an address of its own at the client, it comes from there, or goes there.
+            // With several paths, each path has its own address at the client, which is the source
+            // or the destination.
             let remote = SocketAddr::new(sent.source.unwrap_or(remote.ip()), remote.port());
             let local = self.several.then(|| sent.destination.ip());
             let arrival = DatagramMeta { remote, local, ecn: sent.ecn };
@@ -129,7 +135,7 @@ impl End {
         Ok(())
     }
 
-    /// Fills a batch with what there is to send, and asks when to be called again.
+    /// Fills a batch with datagrams to send, and asks for the time of the next timer.
     fn fill(&mut self, now: Timestamp, batch: &mut Batch) {
         let Some((handle, connection)) = &mut self.connection else { return };
         let mut at = 0;
@@ -153,7 +159,7 @@ impl End {
     }
 }
 
-/// A client and a server, the datagrams between them, and the time that it is for both.
+/// A client and a server, the datagrams between them, and their common time.
 struct Pair {
     now: Timestamp,
     client: End,
@@ -162,7 +168,8 @@ struct Pair {
     down: Batch,
 }
 
-/// The sender's part of a turn: acknowledgements in, data of the application, datagrams out.
+/// Runs the sender's part of a turn: receives acknowledgments, writes data of the application, and
+/// sends datagrams.
 #[inline(never)]
 fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
     pair.client.take(pair.now, pair.server.address, &mut pair.down)?;
@@ -173,7 +180,8 @@ fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
     Ok(written)
 }
 
-/// The receiver's part of a turn: datagrams in, data for the application, acknowledgements out.
+/// Runs the receiver's part of a turn: receives datagrams, reads data for the application, and
+/// sends acknowledgments.
 #[inline(never)]
 fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -> Outcome<usize> {
     pair.server.take(pair.now, pair.client.address, &mut pair.up)?;
@@ -189,7 +197,7 @@ fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -
 }
 
 impl Pair {
-    /// Two ends that have shaken hands.
+    /// Creates two ends and completes their handshake.
     fn connect(null: bool, transport: TransportConfig) -> Outcome<Pair> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let mut client = End::new("198.51.100.1:50000", &provider, 1)?;
@@ -213,7 +221,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Lets both ends speak until the client has this event.
+    /// Runs both ends until the client has this event.
     fn run_until(&mut self, wanted: impl Fn(&Event) -> bool) -> Outcome<()> {
         let mut happened = false;
         while !happened {
@@ -230,7 +238,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The client opens another path, from an address of its own.
+    /// Opens another path of the client, from its own address.
     fn open(&mut self, path: usize) -> Outcome<()> {
         let local = IpAddr::from([198, 51, 100, 1 + u8::try_from(path)?]);
         let (now, server) = (self.now, self.server.address);
@@ -240,7 +248,7 @@ impl Pair {
         self.run_until(|event| *event == Event::PathOpened(id))
     }
 
-    /// Lets a batch arrive, or, if nothing is on its way, time pass until the next timer.
+    /// Lets a batch arrive. If nothing is in flight, lets time pass until the next timer.
     fn pass(&mut self) {
         let on_the_way = !self.up.sent.is_empty() || !self.down.sent.is_empty();
         let timer = [self.client.timer, self.server.timer].into_iter().flatten().min();
@@ -250,7 +258,7 @@ impl Pair {
         };
     }
 
-    /// Sends so many bytes from the client to the server.
+    /// Sends this number of bytes from the client to the server.
     fn transfer(&mut self, bytes: usize) -> Outcome<()> {
         let id = self.client.connection()?.open(Direction::Unidirectional);
         let id = id.ok_or("no stream is allowed")?;
@@ -266,14 +274,15 @@ impl Pair {
         Ok(())
     }
 
-    /// Packets that the client and the server have sent.
+    /// Returns the number of packets that the client and the server have sent.
     fn sent(&mut self) -> [u64; 2] {
         let sent = |end: &mut End| end.connection().map_or(0, |one| one.stats().packets_sent);
         [sent(&mut self.client), sent(&mut self.server)]
     }
 }
 
-/// A server with a certificate that it made itself, and a client that trusts it.
+/// Returns the configuration of a server with a self-signed certificate, and of a client that
+/// trusts it.
 fn configs(
     provider: CryptoProvider,
     transport: TransportConfig,

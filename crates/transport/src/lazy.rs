@@ -1,5 +1,5 @@
-//! State that is allocated when it is needed, and released when it is empty: most connections have it only for a
-//! while, or never.
+//! State that is allocated only when it is needed, and released when it is empty. Most connections
+//! never have it, or have it only for a while.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// A type whose default value is available as a `'static` reference, so that it can be read before it is allocated.
+/// A type whose default value is available as a `'static` reference, so that it can be read before
+/// it is allocated.
 pub(crate) trait StaticDefault: Default + 'static {
     const STATIC_DEFAULT: &'static Self;
 }
@@ -21,8 +22,8 @@ impl<T: 'static> StaticDefault for VecDeque<T> {
 pub(crate) struct LazyBox<T>(Option<Box<T>>);
 
 impl<T> LazyBox<T> {
-    /// Returns the value for mutable access if it is allocated. If not, it has its default value, and nothing can be
-    /// taken out of it.
+    /// Returns the value for mutable access, or `None` if it is not allocated. In that case it has
+    /// its default value.
     pub(crate) fn get_mut_if_allocated(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
@@ -66,7 +67,7 @@ pub(crate) struct LazyBuf<T> {
 }
 
 impl<T: Buffer> LazyBuf<T> {
-    /// Returns the buffer, or `None` if it is not allocated, so empty.
+    /// Returns the buffer, or `None` if it is empty and therefore not allocated.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.buffer.as_deref()
@@ -92,8 +93,8 @@ impl<T> Default for LazyBuf<T> {
     }
 }
 
-/// A random number generator that can be reduced to its seed and its position. The numbers are the same as without
-/// that, so a connection's behaviour depends only on its seed.
+/// A random number generator that can be reduced to its seed and its position. This does not change
+/// the numbers, so a connection's behaviour depends only on its seed.
 pub(crate) enum LazyRng {
     Allocated(Box<ChaCha12Rng>),
     Reduced { seed: [u8; 32], place: u64 },
@@ -144,10 +145,11 @@ impl RngCore for LazyRng {
     }
 }
 
-/// Random bits, of which each packet needs one or more. One number of a generator yields 31 bits.
+/// A supply of random bits. Each packet needs one or more. One number of the generator yields 31
+/// bits.
 #[derive(Debug, Default)]
 pub(crate) struct Coins {
-    /// The unused bits, below a leading one. 0 or 1: no bits are left.
+    /// The unused bits, below a leading one bit. If the value is 0 or 1, no bits are left.
     ahead: u32,
 }
 
@@ -208,18 +210,22 @@ mod tests {
             let offset = turn * 1000;
             assert_eq!(incoming.get_mut().insert(pages, offset, &[turn as u8; 1000]), Ok(1000));
             incoming.shrink();
-            assert!(incoming.get().is_some(), "there is something in it");
+            assert!(incoming.get().is_some(), "the buffer is not empty");
             assert_eq!(incoming.get_mut().read(pages, &mut [0; 2000]), 1000);
             outgoing.get_mut().write(&[7; 1000]);
             assert_eq!(outgoing.get_mut().next(2000, u64::MAX), Some(offset..offset + 1000));
             outgoing.shrink();
-            assert!(outgoing.get().is_some(), "it may be lost yet");
+            assert!(outgoing.get().is_some(), "the data may still be lost");
             outgoing.get_mut().on_acked(offset..offset + 1000);
             incoming.shrink();
             outgoing.shrink();
             assert!(incoming.get().is_none() && outgoing.get().is_none());
         }
-        assert_eq!(incoming.get_mut().insert(pages, 0, &[1; 1000]), Ok(0), "it was read");
+        assert_eq!(
+            incoming.get_mut().insert(pages, 0, &[1; 1000]),
+            Ok(0),
+            "the data was read before"
+        );
     }
 
     #[test]
@@ -227,7 +233,8 @@ mod tests {
         let seed = [7; 32];
         let (mut usual, mut resting) = (StdRng::from_seed(seed), LazyRng::from_seed(seed));
         for turn in 0..500_usize {
-            // All three ways, and places within and at the ends of blocks.
+            // Draw numbers in all three ways, from positions within blocks and at the ends of
+            // blocks.
             match turn % 3 {
                 0 => assert_eq!(usual.next_u32(), resting.next_u32(), "{turn}"),
                 1 => assert_eq!(usual.next_u64(), resting.next_u64(), "{turn}"),

@@ -95,7 +95,7 @@ pub use stream::{
 pub use time::Timestamp;
 pub use violation::Violation;
 
-/// From the crate of QUIC's wire format.
+/// Types of the wire format, from the crate `equic-wire`.
 #[doc(no_inline)]
 pub use equic_wire::{
     ConnectionId, Direction, KnownVersion, PathId, ResetToken, Side, StreamId, TransportErrorCode,

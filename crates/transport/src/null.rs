@@ -1,6 +1,6 @@
-//! Connections without protection, for simulations, measurements and fuzzers. They need the cargo feature
-//! `null-crypto` and a configuration that names them. Nothing about them is secret, and anyone can forge their
-//! packets.
+//! Connections without protection, for simulations, measurements and fuzzers. They need the cargo
+//! feature `null-crypto` and their own configuration type. Nothing about them is secret, and anyone
+//! can forge their packets.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,8 @@
 //! # }
 //! ```
 //!
-//! A test can create the packets and the handshake of a connection's peer with [`NullKey`] and [`Message`].
+//! A test can create the packets and the handshake of a connection's peer with [`NullKey`] and
+//! [`Message`].
 
 pub use crate::connection::InsecureNullConfig;
 pub use crate::crypto::null::{
@@ -25,8 +26,8 @@ pub use crate::crypto::null::{
 };
 use crate::crypto::{self, RETRY_TAG_LEN};
 
-/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination Connection ID of the
-/// client's first packet. `packet` is the Retry packet without its tag.
+/// Returns the integrity tag of a Retry packet (RFC 9001 s.5.8). `original` is the Destination
+/// Connection ID of the client's first packet. `packet` is the Retry packet without its tag.
 pub fn retry_tag(
     version: rustls::quic::Version,
     original: &[u8],

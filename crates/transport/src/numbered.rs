@@ -1,7 +1,8 @@
 //! A small map with numbers as keys.
 
-/// An ordered map from numbers to a few values. It takes only the memory that its entries need. A `BTreeMap`
-/// allocates a node for eleven entries. The cost of a change is linear in the number of entries.
+/// An ordered map from numbers to values, for a few entries. It takes only the memory that its
+/// entries need, whereas a `BTreeMap` allocates a node for eleven entries. The cost of a change is
+/// linear in the number of entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbered<V> {
     entries: Vec<(u64, V)>,
@@ -110,7 +111,7 @@ impl<V> Numbered<V> {
         self.entries.shrink_to_fit();
     }
 
-    /// Releases memory after a removal.
+    /// Releases memory that a removal has left unused.
     fn release_spare(&mut self) {
         if self.entries.is_empty() {
             self.entries = Vec::new();

@@ -1,11 +1,12 @@
-//! Sets of numbers kept as ranges: packet numbers to acknowledge, bytes received, bytes lost.
+//! Sets of numbers, stored as ranges. They contain for example packet numbers to acknowledge, or
+//! offsets of bytes that were received or lost.
 
 use std::ops::Range;
 
-/// A set of `u64` as sorted, disjoint, non-adjacent half-open ranges.
+/// A set of `u64`, stored as sorted, disjoint, non-adjacent half-open ranges.
 ///
-/// Nearly every change happens at one of the ends and does not change the number of ranges. This costs a few
-/// comparisons. Other changes cost a binary search, and moving the ranges above.
+/// Most changes affect the first or last range and do not change the number of ranges. They cost a
+/// few comparisons. Any other change costs a binary search, and must move the ranges above it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RangeSet {
     ranges: Vec<(u64, u64)>,
@@ -59,8 +60,8 @@ impl RangeSet {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// Returns true if all of `range` is in the last range. This is a quick check that does not look at the other
-    /// ranges.
+    /// Returns true if the last range contains all of `range`. This is a quick check that ignores
+    /// the other ranges.
     #[inline]
     pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
         self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
@@ -78,20 +79,21 @@ impl RangeSet {
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
     }
 
-    /// Returns true if a number of `range`, or one next to it, is in the set. Inserting `range` then adds no further
-    /// range.
+    /// Returns true if the set contains a number of `range` or a number adjacent to it. Inserting
+    /// `range` then does not increase the number of ranges.
     pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 < range.start);
         self.ranges.get(at).is_some_and(|have| have.0 <= range.end)
     }
 
-    /// Returns true if a number of `range` is in the set.
+    /// Returns true if the set contains a number of `range`.
     pub(crate) fn intersects(&self, range: Range<u64>) -> bool {
         let at = self.ranges.partition_point(|have| have.1 <= range.start);
         self.ranges.get(at).is_some_and(|have| have.0 < range.end)
     }
 
-    /// Extends the last range by `count` numbers if it ends at `start`. Returns whether it does.
+    /// Extends the last range by `count` numbers if it ends at `start`. Returns false, and changes
+    /// nothing, if it does not.
     #[inline]
     pub(crate) fn extend(&mut self, start: u64, count: u64) -> bool {
         match self.ranges.last_mut() {
@@ -120,15 +122,15 @@ impl RangeSet {
         if range.start < last.0 {
             return self.insert_below(range);
         }
-        // It continues or overlaps the last range.
+        // The new range continues or overlaps the last range.
         let fresh = range.end.saturating_sub(last.1);
         last.1 += fresh;
         fresh
     }
 
-    /// Inserts a range that is not empty and begins before the last one.
+    /// Inserts a non-empty range that begins before the last range.
     fn insert_below(&mut self, range: Range<u64>) -> u64 {
-        // Ranges that overlap or touch it are merged with it.
+        // Existing ranges that overlap or touch the new range are merged with it.
         let first = self.ranges.partition_point(|have| have.1 < range.start);
         let last = self.ranges.partition_point(|have| have.0 <= range.end);
         let touched = &self.ranges[first..last];
@@ -221,7 +223,10 @@ mod tests {
         assert_eq!(numbers, model.iter().copied().collect::<Vec<_>>());
         assert_eq!(set.covered(), model.len() as u64);
         assert!(set.ranges.iter().all(|(start, end)| start < end), "{set:?}");
-        assert!(set.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "not apart: {set:?}");
+        assert!(
+            set.ranges.windows(2).all(|pair| pair[0].1 < pair[1].0),
+            "adjacent ranges: {set:?}"
+        );
         assert_eq!((set.min(), set.max()), (model.first().copied(), model.last().copied()));
     }
 

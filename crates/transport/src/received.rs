@@ -1,4 +1,4 @@
-//! Packets received in a packet number space, and the time to acknowledge them (RFC 9000 s.13.2;
+//! The packets received in a packet number space, and when to acknowledge them (RFC 9000 s.13.2;
 //! draft-ietf-quic-ack-frequency).
 
 use std::time::Duration;
@@ -6,37 +6,38 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-/// Largest number of packet number ranges that are remembered and reported (RFC 9000 s.13.2.3). A packet below all of
-/// them counts as a duplicate.
+/// Largest number of packet number ranges that are remembered and reported (RFC 9000 s.13.2.3). A
+/// packet with a number below all remembered ranges counts as a duplicate.
 const RANGES: usize = 64;
 
-/// A codepoint of the IP header (RFC 3168 s.5).
+/// An ECN codepoint of the IP header (RFC 3168 s.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EcnCodepoint {
     /// The packet is not ECN-capable.
     #[default]
     NotEct,
-    /// ECT(1).
+    /// ECT(1), which this transport never sends.
     Ect1,
-    /// ECT(0), the mark that this transport sends.
+    /// ECT(0), the codepoint that this transport sends.
     Ect0,
-    /// Congestion experienced.
+    /// CE: the packet experienced congestion.
     Ce,
 }
 
-/// Packets received by codepoint, for ACK frames (RFC 9000 s.19.3.2).
+/// Number of received packets for each ECN codepoint, as reported in ACK frames (RFC 9000
+/// s.19.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EcnCounts {
-    /// ECT(0).
+    /// Number of packets marked ECT(0).
     pub ect0: u64,
-    /// ECT(1).
+    /// Number of packets marked ECT(1).
     pub ect1: u64,
-    /// CE.
+    /// Number of packets marked CE.
     pub ce: u64,
 }
 
 impl EcnCounts {
-    /// Returns true if no packet was marked.
+    /// Returns true if no packet carried a mark.
     pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
@@ -51,15 +52,16 @@ impl EcnCounts {
     }
 }
 
-/// Policy on how soon and how often to acknowledge packets.
+/// Determines how soon and how often this end acknowledges packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AckPolicy {
-    /// An acknowledgment is due when more ack-eliciting packets than this wait for one (draft-ietf-quic-ack-frequency
-    /// s.4). RFC 9000 s.13.2.2 recommends 1.
+    /// An acknowledgment is due when more than this number of ack-eliciting packets wait for one
+    /// (draft-ietf-quic-ack-frequency s.4). RFC 9000 s.13.2.2 recommends 1.
     pub ack_eliciting_threshold: u64,
     /// Longest time that an acknowledgment may be delayed.
     pub max_ack_delay: Duration,
-    /// Reordering from this number of packets on is reported at once. 0: never; 1: any reordering
+    /// Smallest extent of reordering, in packets, that is acknowledged at once. With 0, reordering
+    /// never causes an immediate acknowledgment; with 1, any reordering does
     /// (draft-ietf-quic-ack-frequency s.6.2).
     pub reordering_threshold: u64,
 }
@@ -74,7 +76,8 @@ impl AckPolicy {
 }
 
 impl Default for AckPolicy {
-    /// Returns the policy of RFC 9000: every second packet, 25 ms, any reordering.
+    /// Returns the policy of RFC 9000: acknowledge every second packet, after at most 25 ms, and
+    /// any reordering at once.
     fn default() -> AckPolicy {
         AckPolicy {
             ack_eliciting_threshold: 1,
@@ -91,13 +94,13 @@ pub(crate) struct ReceivedPackets {
     /// Packet numbers below this one count as duplicates.
     floor: u64,
     largest: Option<(u64, Timestamp)>,
-    /// The largest number of an ack-eliciting packet ("Largest Unacked").
+    /// Largest packet number of an ack-eliciting packet ("Largest Unacked" in the draft).
     largest_eliciting: Option<u64>,
-    /// The largest number in the last ACK frame sent ("Largest Acked").
+    /// Largest packet number in the last ACK frame that was sent ("Largest Acked" in the draft).
     reported: Option<u64>,
-    /// Number of ack-eliciting packets that no ACK frame has reported.
+    /// Number of ack-eliciting packets that no ACK frame has reported yet.
     waiting: u64,
-    /// Time at which the first of the waiting packets must be acknowledged. `None` if no packet waits.
+    /// Latest time for the acknowledgment of the first waiting packet. `None` if no packet waits.
     deadline: Option<Timestamp>,
     /// True if an acknowledgment is due at once.
     immediate: bool,
@@ -112,13 +115,13 @@ impl ReceivedPackets {
         self.ranges.shrink();
     }
 
-    /// Returns true if packet `number` was received before, or is too old to tell.
+    /// Returns true if packet `number` was received before, or is so old that this is unknown.
     #[inline(always)]
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
 
-    /// Records a packet that was decrypted and is no duplicate.
+    /// Records a packet that was decrypted and is not a duplicate.
     pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
@@ -145,10 +148,11 @@ impl ReceivedPackets {
         self.largest_eliciting = self.largest_eliciting.max(Some(number));
         self.waiting += 1;
         self.deadline.get_or_insert_with(|| now + policy.max_ack_delay);
-        // RFC 9000 s.13.2.1: marks and reordering are reported at once. If the peer wants few acknowledgments, only the
-        // first of several marks is (draft-ietf-quic-ack-frequency s.6.4).
+        // RFC 9000 s.13.2.1: CE marks and reordering are reported at once. If the peer wants few
+        // acknowledgments, only the first of several consecutive marks is
+        // (draft-ietf-quic-ack-frequency s.6.4).
         let marked = self.was_ce && (policy.ack_eliciting_threshold <= 1 || !was_ce);
-        // Reports ranges before they are forgotten.
+        // Report ranges before they must be forgotten.
         let crowded = self.ranges.len() >= RANGES * 3 / 4;
         let enough = self.waiting > policy.ack_eliciting_threshold;
         if marked || reordered || crowded || enough {
@@ -156,22 +160,24 @@ impl ReceivedPackets {
         }
     }
 
-    /// Returns true if packet `number` shows reordering that must be reported at once (draft-ietf-quic-ack-frequency
-    /// s.6.2).
+    /// Returns true if packet `number` shows reordering that must be reported at once
+    /// (draft-ietf-quic-ack-frequency s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
             return false;
         }
-        // Late, and already declared lost by the peer.
+        // The packet arrived so late that the peer has already declared it lost.
         let late =
             self.reported.is_some_and(|reported| number.saturating_add(threshold) <= reported);
         let top = self.largest_eliciting.map_or(number, |largest| largest.max(number));
-        // Packets that the peer could declare lost by the last ACK frame need no second report.
+        // The peer could declare some packets lost when it received the last ACK frame. These need
+        // no second report.
         let from = match self.reported {
             Some(reported) => (reported + 1).saturating_sub(threshold).max(self.floor),
             None => self.floor,
         };
-        // Usually none is missing: the last range reaches from there to the top.
+        // Usually no packet is missing, because the last range covers all numbers from `from` to
+        // `top`.
         let missing = if self.ranges.ends_with(from..top) {
             None
         } else {
@@ -180,7 +186,8 @@ impl ReceivedPackets {
         late || missing.is_some_and(|gap| top - gap.start >= threshold)
     }
 
-    /// Makes an acknowledgment due, because the peer asked for it (IMMEDIATE_ACK) or uses another path.
+    /// Makes an acknowledgment due at once, because the peer asked for it (IMMEDIATE_ACK) or uses
+    /// another path.
     pub(crate) fn ask(&mut self) {
         self.immediate = true;
     }
@@ -191,7 +198,8 @@ impl ReceivedPackets {
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
-    /// Returns true if an ACK frame would report anything new. It is then added to a packet with room for it.
+    /// Returns true if an ACK frame would report new packets. It is then added to any packet that
+    /// has room for it.
     pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }
@@ -206,12 +214,12 @@ impl ReceivedPackets {
         &self.ranges
     }
 
-    /// Returns the bytes of memory that the ranges take.
+    /// Returns the memory that the ranges take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
 
-    /// Returns the largest number received, and the time.
+    /// Returns the largest packet number received, and the time at which that packet arrived.
     pub(crate) fn largest(&self) -> Option<(u64, Timestamp)> {
         self.largest
     }
@@ -227,8 +235,8 @@ impl ReceivedPackets {
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
     }
 
-    /// Records that the peer has an ACK frame with this largest number, so that older numbers need not be reported
-    /// again (RFC 9000 s.13.2.4).
+    /// Records that the peer has received an ACK frame with this largest packet number. Lower
+    /// numbers need not be reported again (RFC 9000 s.13.2.4).
     pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);
@@ -257,7 +265,7 @@ mod tests {
         packets.on_ack_sent();
         assert!(!packets.is_due(at(1000)) && packets.deadline().is_none());
         packets.on_received(at(0), 2, false, EcnCodepoint::NotEct, &policy);
-        assert!(!packets.has_news(), "an acknowledgement alone elicits none");
+        assert!(!packets.has_news(), "an ACK frame elicits no acknowledgment");
     }
 
     #[test]
@@ -265,16 +273,16 @@ mod tests {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
         receive(&mut packets, 0, &policy);
         packets.on_ack_sent();
-        assert!(receive(&mut packets, 2, &policy), "1 is missing");
+        assert!(receive(&mut packets, 2, &policy), "packet 1 is missing");
         packets.on_ack_sent();
-        assert!(receive(&mut packets, 1, &policy), "and comes late");
+        assert!(receive(&mut packets, 1, &policy), "packet 1 arrives late");
         packets.on_ack_sent();
         packets.on_received(at(0), 3, true, EcnCodepoint::Ce, &policy);
         assert!(packets.is_due(at(0)));
         assert_eq!(packets.ecn().ce, 1);
     }
 
-    /// The tables of draft-ietf-quic-ack-frequency s.6.2.1.
+    /// Checks the tables of draft-ietf-quic-ack-frequency s.6.2.1.
     #[test]
     fn ack_reordering_threshold_as_in_the_draft() {
         let three = [

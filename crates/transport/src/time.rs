@@ -1,23 +1,24 @@
-//! Points in time, which the caller supplies: this crate reads no clock.
+//! Points in time. The caller supplies them, because this crate reads no clock.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since a fixed start that the caller chooses, for example the boot of the machine
-/// or the start of a simulation.
+/// A point in time, in nanoseconds since a start that the caller chooses, for example the boot of
+/// the machine or the start of a simulation.
 ///
-/// The stored number is one more than the nanoseconds, so that `Option<Timestamp>` has the same size. A connection
-/// has some twenty of them.
+/// The stored number is one more than the nanoseconds, so that `Option<Timestamp>` has the same
+/// size. A connection stores about twenty timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
-    /// The caller's start.
+    /// The start that the caller has chosen.
     pub const START: Timestamp = Timestamp(NonZeroU64::MIN);
 
-    /// Returns the time this many nanoseconds after the start. The latest time is 2^64 - 2 nanoseconds after it.
+    /// Returns the time this many nanoseconds after the start. The latest time is 2^64 - 2
+    /// nanoseconds after it.
     pub const fn from_nanos(nanos: u64) -> Timestamp {
         Timestamp(NonZeroU64::MIN.saturating_add(nanos))
     }
@@ -45,7 +46,7 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// Saturates at the latest time, over 500 years after the start.
+/// Adds a duration. The sum saturates at the latest time, over 500 years after the start.
 impl Add<Duration> for Timestamp {
     type Output = Timestamp;
 
@@ -61,7 +62,7 @@ impl AddAssign<Duration> for Timestamp {
     }
 }
 
-/// Saturates at the start.
+/// Subtracts a duration. The difference saturates at the start.
 impl Sub<Duration> for Timestamp {
     type Output = Timestamp;
 

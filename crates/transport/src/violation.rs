@@ -1,8 +1,8 @@
-//! The rules that a peer can break, and the other reasons for which the transport closes a connection. Each has
-//! its error code and its reason phrase here, and nowhere else.
+//! The rules that a peer can break, and the other reasons why the transport closes a connection.
+//! Only this module defines their error codes and reason phrases.
 //!
-//! A phrase is sent to the peer in a CONNECTION_CLOSE frame. It is short, uses the terms of the RFCs, and contains
-//! nothing that the peer has sent.
+//! A CONNECTION_CLOSE frame carries the phrase to the peer. A phrase is short, uses the terms of
+//! the RFCs, and contains nothing that the peer has sent.
 
 use std::fmt;
 
@@ -12,80 +12,93 @@ use equic_wire::params::{ParameterError, ParameterErrorKind};
 
 /// A rule of the protocol that the peer broke, so that this end closed the connection.
 ///
-/// More precise than the error code: a server can count violations by kind, and a test of a peer can match on one.
-/// New variants may be added.
+/// It is more precise than the error code. So a server can count violations by kind, and a test can
+/// check for a specific one. New variants may be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A malformed frame, or one that this packet type or sender must not carry (RFC 9000 s.12.4, s.19).
+    /// A malformed frame, or a frame that this packet type or sender must not carry (RFC 9000
+    /// s.12.4, s.19).
     Frame(FrameErrorKind),
     /// Malformed or missing transport parameters (RFC 9000 s.7.4, s.18).
     TransportParameter(ParameterErrorKind),
     /// TLS reported this alert (RFC 9001 s.4.8).
     Tls(u8),
-    /// An authentic packet whose reserved header bits are set (RFC 9000 s.17.2, s.17.3.1).
+    /// A packet that is authentic but has reserved header bits set (RFC 9000 s.17.2, s.17.3.1).
     ReservedBits,
-    /// A key update before the previous one was acknowledged, or a packet with older keys than those before it
-    /// (RFC 9001 s.6.2, s.6.4).
+    /// A key update before the previous one was acknowledged, or a packet that is protected with
+    /// older keys than a packet with a lower number (RFC 9001 s.6.2, s.6.4).
     KeyUpdate,
     /// An acknowledgment of a packet that was never sent (RFC 9000 s.13.1).
     AckOfUnsentPacket,
     /// A TLS CertificateRequest after the handshake (RFC 9001 s.4.4).
     PostHandshakeAuthentication,
-    /// CRYPTO data of an encryption level that TLS has left (RFC 9001 s.4.1.3).
+    /// CRYPTO data at an encryption level that TLS has already left (RFC 9001 s.4.1.3).
     CryptoAtOldLevel,
     /// An incomplete TLS message when TLS left its encryption level (RFC 9001 s.4.1.3).
     CryptoNotConsumed,
-    /// CRYPTO data beyond the limit of what is buffered (RFC 9000 s.7.5).
+    /// More CRYPTO data than this end is willing to buffer (RFC 9000 s.7.5).
     CryptoBufferExceeded,
-    /// A frame for the half that a unidirectional stream does not have (RFC 9000 s.19.4, s.19.5, s.19.8, s.19.10,
-    /// s.19.13).
+    /// A frame for the direction that a unidirectional stream does not have (RFC 9000 s.19.4,
+    /// s.19.5, s.19.8, s.19.10, s.19.13).
     StreamDirection,
-    /// A frame for a stream that only this end may open, and has not opened (RFC 9000 s.19.4, s.19.5, s.19.8,
-    /// s.19.10).
+    /// A frame for a stream that only this end may open and has not opened (RFC 9000 s.19.4,
+    /// s.19.5, s.19.8, s.19.10).
     StreamNotOpened,
-    /// A stream beyond the limit of streams (RFC 9000 s.4.6).
+    /// A stream ID beyond the stream limit (RFC 9000 s.4.6).
     StreamLimit,
-    /// Stream data beyond the limit of the stream or of the connection (RFC 9000 s.4.1).
+    /// Stream data beyond the flow control limit of the stream or of the connection (RFC 9000
+    /// s.4.1).
     FlowControl,
-    /// Another final size than before, or data beyond the final size (RFC 9000 s.4.5).
+    /// A final size that differs from an earlier one, or data beyond the final size (RFC 9000
+    /// s.4.5).
     FinalSize,
-    /// A DATAGRAM frame larger than `max_datagram_frame_size`, or without this parameter (RFC 9221 s.3).
+    /// A DATAGRAM frame that is larger than this end's `max_datagram_frame_size`, or that this end
+    /// does not accept at all (RFC 9221 s.3).
     DatagramSize,
-    /// A `requested_max_ack_delay` below `min_ack_delay` or of 2^14 ms and more (draft-ietf-quic-ack-frequency s.4).
+    /// A `requested_max_ack_delay` below `min_ack_delay`, or of at least 2^14 ms
+    /// (draft-ietf-quic-ack-frequency s.4).
     AckFrequencyDelay,
-    /// A new connection ID although the peer uses connection IDs of length zero (RFC 9000 s.19.15).
+    /// A NEW_CONNECTION_ID frame from a peer that uses zero-length connection IDs (RFC 9000
+    /// s.19.15).
     NewConnectionIdWithoutIds,
-    /// A NEW_CONNECTION_ID frame that contradicts an earlier one: the same sequence number with another ID or token, or
-    /// the same ID with another sequence number (RFC 9000 s.19.15) or path ID (RFC 10069 s.3.2.1).
+    /// A NEW_CONNECTION_ID frame that contradicts an earlier one. It has the same sequence number
+    /// with another ID or token, or the same ID with another sequence number (RFC 9000 s.19.15) or
+    /// path ID (RFC 10069 s.3.2.1).
     ConnectionIdReused,
     /// More connection IDs than `active_connection_id_limit` (RFC 9000 s.5.1.1).
     ConnectionIdLimit,
-    /// More connection IDs to be retired than may wait for an acknowledgment (RFC 9000 s.5.1.2).
+    /// More connection IDs to retire than this end allows to remain unacknowledged (RFC 9000
+    /// s.5.1.2).
     UnacknowledgedRetirements,
     /// RETIRE_CONNECTION_ID for a sequence number that was never issued (RFC 9000 s.19.16).
     RetiredUnissuedId,
     /// RETIRE_CONNECTION_ID for the Destination Connection ID of its own packet (RFC 9000 s.19.16).
     RetiredIdInUse,
-    /// Connection IDs in the transport parameters that differ from those of the handshake packets (RFC 9000 s.7.3).
+    /// Connection IDs in the transport parameters that differ from those of the handshake packets
+    /// (RFC 9000 s.7.3).
     HandshakeConnectionIds,
     /// Transport parameters that a hook rejected.
     TransportParametersRejected,
-    /// Lower limits than those remembered for 0-RTT, although the server accepted 0-RTT (RFC 9000 s.7.4.1).
+    /// Transport parameters that lower the limits remembered for 0-RTT, although the server
+    /// accepted 0-RTT (RFC 9000 s.7.4.1).
     ReducedLimitsAfterEarlyData,
-    /// `version_information` that contradicts the version negotiation: it was tampered with (RFC 9368 s.4).
+    /// A transport parameter `version_information` that contradicts the version negotiation, so
+    /// that someone has manipulated the negotiation (RFC 9368 s.4).
     VersionInformation,
-    /// A frame type of an extension in a packet that is not a 1-RTT packet.
+    /// A frame of an extension in a packet that is not a 1-RTT packet.
     ExtensionFrameOutsideOneRtt,
-    /// A frame that the hook which owns its type could not parse.
+    /// A frame of an extension that the hook which owns its type could not parse.
     ExtensionFrame,
-    /// A frame of an extension that is not attached any longer, and whose length exceeds the packet.
+    /// A frame that exceeds its packet and belongs to an extension that is no longer attached.
     ExtensionFrameTruncated,
     /// A frame that a hook rejected.
     FrameRejected,
-    /// `initial_max_path_id` from a peer that uses connection IDs of length zero (RFC 10069 s.2.1).
+    /// The transport parameter `initial_max_path_id` from a peer that uses zero-length connection
+    /// IDs (RFC 10069 s.2.1).
     MultipathWithoutIds,
-    /// `initial_max_path_id` although the nonce of the chosen AEAD has no room for a path ID (RFC 10069 s.2.1).
+    /// The transport parameter `initial_max_path_id`, although the nonce of the negotiated AEAD has
+    /// no room for a path ID (RFC 10069 s.2.1).
     MultipathNonce,
     /// A path ID above the limit that this end has set (RFC 10069 s.4).
     PathIdLimit,
@@ -150,7 +163,7 @@ impl Violation {
             }
             V::UnacknowledgedRetirements => (
                 Code::CONNECTION_ID_LIMIT_ERROR,
-                "too many connection ID retirements unacknowledged",
+                "too many unacknowledged connection ID retirements",
             ),
             V::RetiredUnissuedId => (VIOLATION, "retired connection ID was never issued"),
             V::RetiredIdInUse => (VIOLATION, "retired connection ID is that of the same packet"),
@@ -194,20 +207,22 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A reason for closing a connection, or for refusing one, that is no violation of the peer's.
+/// A reason for closing or refusing a connection that is not a violation by the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// The server supports none of the client's versions (RFC 9000 s.6.2).
     NoCommonVersion,
-    /// The keys have protected as many packets as their AEAD permits, and cannot be updated (RFC 9001 s.6.6).
+    /// The keys have protected as many packets as their AEAD permits and cannot be updated (RFC
+    /// 9001 s.6.6).
     ConfidentialityLimit,
-    /// As many packets failed authentication as the AEAD permits (RFC 9001 s.6.6).
+    /// The number of packets that failed authentication has reached the limit of the AEAD (RFC 9001
+    /// s.6.6).
     IntegrityLimit,
     /// The peer abandoned the only path that was open (RFC 10069 s.3.4).
     LastPathAbandoned,
     /// The server does not accept the connection attempt (RFC 9000 s.5.2.2).
     Refused,
-    /// The token in an Initial packet is from a Retry packet and not valid (RFC 9000 s.8.1.2).
+    /// The token in an Initial packet is from a Retry packet and is not valid (RFC 9000 s.8.1.2).
     InvalidToken,
 }
 
@@ -234,7 +249,8 @@ impl Condition {
     }
 }
 
-/// The error that a connection is closed with: its code, what is reported here, and the rule that was broken.
+/// The error that a connection is closed with: its code, the reason for the local application, and
+/// the rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub code: Code,
@@ -267,19 +283,21 @@ impl From<ParameterError> for Failure {
 }
 
 impl Failure {
-    /// A violation, with a more precise reason than its phrase.
+    /// Creates the failure for a violation, with a reason that is more precise than the violation's
+    /// phrase.
     pub(crate) fn with_reason(violation: Violation, reason: String) -> Failure {
         Failure { code: violation.code(), reason, violation: Some(violation) }
     }
 
-    /// An error that is not the peer's.
+    /// Creates the failure for an error that is not a violation by the peer.
     pub(crate) fn internal(code: Code, reason: &str) -> Failure {
         Failure { code, reason: reason.to_owned(), violation: None }
     }
 }
 
-/// Returns the name of a TLS alert (RFC 8446 s.6, RFC 7301 s.3.2). The peer gets this name instead of TLS's error
-/// text, which can quote the peer, for example the names in its certificate.
+/// Returns the name of a TLS alert (RFC 8446 s.6, RFC 7301 s.3.2). The peer gets this name in place
+/// of the error text of TLS, because that text can quote the peer, for example names in its
+/// certificate.
 const fn alert_name(alert: u8) -> &'static str {
     match alert {
         10 => "TLS alert unexpected_message",

@@ -1,4 +1,5 @@
-//! Time of day, for the expiry of tokens. The caller supplies it: this crate reads no clock.
+//! The time of day, which determines when tokens expire. The caller supplies it, because this crate
+//! reads no clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +7,12 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Time since the Unix epoch (1970-01-01, UTC) that belongs to a [`Timestamp`]. Clones are the same
-/// clock.
+/// A clock that returns the time since the Unix epoch (1970-01-01, UTC) for a [`Timestamp`]. Clones
+/// are the same clock.
 ///
-/// For an endpoint a clock never goes back, and it advances at least as fast as the endpoint's
-/// timestamps. So a system clock that is set back has no effect on endpoints that run, and one that
-/// is set forward does.
+/// Each endpoint reads the clock so that it never goes back, and advances at least as fast as the
+/// endpoint's timestamps. So running endpoints ignore a system clock that is set back, and follow
+/// one that is set forward.
 #[derive(Clone)]
 pub struct WallClock {
     source: Arc<dyn Fn(Timestamp) -> Duration + Send + Sync>,
@@ -20,23 +21,23 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Creates a clock from a function that returns the time since the Unix epoch, at a timestamp
-    /// of the endpoint that asks. The function is called whenever the clock is read.
+    /// Creates a clock from a function that returns the time since the Unix epoch for a timestamp
+    /// of the endpoint. Every reading of the clock calls the function.
     pub fn new(source: impl Fn(Timestamp) -> Duration + Send + Sync + 'static) -> WallClock {
         WallClock { source: Arc::new(source), latest: Arc::default() }
     }
 
     /// Creates a clock that shows `time` at [`Timestamp::START`] and advances with the timestamps,
-    /// such as the virtual time of a simulation.
+    /// for example with the virtual time of a simulation.
     pub fn starting_at(time: Duration) -> WallClock {
         WallClock::new(move |now| time.saturating_add(now - Timestamp::START))
     }
 }
 
-/// A clock as one endpoint reads it.
+/// A clock as one endpoint reads it: its time never goes back.
 pub(crate) struct Wall {
     clock: WallClock,
-    /// The latest timestamp for which the clock was read, and the time then.
+    /// The latest timestamp at which the clock was read, and the time that was read.
     latest: (Timestamp, Duration),
 }
 
@@ -75,13 +76,13 @@ mod tests {
         assert_eq!(read(0), 1_000);
         system.store(1_010, Ordering::Relaxed);
         assert_eq!(read(10), 1_010);
-        // Set forward, as after a suspend, and back.
+        // The system clock is set forward, as after a suspend, and then back.
         system.store(5_000, Ordering::Relaxed);
         assert_eq!(read(11), 5_000);
         system.store(1_012, Ordering::Relaxed);
         assert_eq!((read(12), read(20)), (5_001, 5_009));
-        assert_eq!(read(15), 5_009, "a timestamp of before");
-        // An endpoint with timestamps of its own, which did not read the clock before.
+        assert_eq!(read(15), 5_009, "an earlier timestamp does not set the clock back");
+        // This endpoint has its own timestamps and has not read the clock before.
         let mut other = Wall::new(clock);
         let mut of_other = |seconds| other.read(after(seconds)).as_secs();
         assert_eq!((of_other(3_000), of_other(3_005), read(22)), (5_009, 5_014, 5_014));

@@ -1,4 +1,5 @@
-//! The three changes in `CONTRIBUTING.md`, step by step: the files and tests that the tables name are there.
+//! Checks the tables for the three example changes in `CONTRIBUTING.md`: all files and tests that
+//! they name must exist.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +7,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Parts of a text in backticks.
+/// Returns the parts of a text that are in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Texts of all sources in a folder.
+/// Collects the texts of all source files in a folder.
 fn sources(folder: &Path, texts: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -42,19 +43,19 @@ fn contributing_names_existing_files() {
             assert_eq!(cells.len(), 3, "{row}");
             let mut folder = PathBuf::new();
             for name in quoted(cells[0]).filter(|name| name.contains(['/', '.'])) {
-                // A name alone is that of a file beside the one before it.
+                // A name without a folder is a file in the same folder as the previous one.
                 let places =
                     ["crates", "crates/transport/src"].map(|base| root().join(base).join(name));
                 let mut places = places.into_iter().chain([folder.join(name)]);
                 let there = places.find(|path| path.exists());
-                let there = there.unwrap_or_else(|| panic!("there is no {name}: {row}"));
+                let there = there.unwrap_or_else(|| panic!("{name} does not exist: {row}"));
                 folder = there.parent().unwrap().to_owned();
             }
             for name in quoted(cells[2]) {
                 let is_test = name.contains('_') && !name.contains(['/', '.']);
                 let head = format!("fn {name}(");
                 let found = texts.iter().any(|text| text.contains(&head));
-                assert!(!is_test || found, "there is no test {name}: {row}");
+                assert!(!is_test || found, "the test {name} does not exist: {row}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The examples, run.
+//! Runs the examples.
 
 #[path = "../examples/hook.rs"]
 #[expect(dead_code, reason = "what prints is not called")]

@@ -1,4 +1,5 @@
-//! The public interface of this crate: its front page fits one screen, and every error type implements `Error`.
+//! Tests the public interface of this crate: its front page fits on one screen, and every error
+//! type implements `Error`.
 
 use std::error::Error;
 
@@ -9,12 +10,13 @@ use equic_transport::{
     MigrateError, OpenPathError, SettingError, StartError, StreamError, WriteError,
 };
 
-/// Items on the front page of the crate's documentation, a line each: more do not fit a screen.
+/// Largest number of items on the front page of the crate's documentation. Each takes a line, and
+/// more would not fit on a screen.
 const ONE_SCREEN: usize = 58;
 
 const ROOT: &str = include_str!("../src/lib.rs");
 
-/// Names that the root of the crate exports.
+/// Returns the names that the root of the crate exports.
 fn exported() -> Vec<String> {
     let mut names = Vec::new();
     for statement in ROOT.split("\npub use ").skip(1) {
@@ -33,7 +35,8 @@ fn exported() -> Vec<String> {
 fn facade_fits_one_screen() {
     let modules: Vec<&str> =
         ROOT.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
-    // `null` is behind a feature that no program has on, and `qlog` behind one that all have.
+    // `null` needs a feature that no released program enables, and `qlog` a feature that all
+    // enable.
     assert_eq!(modules, ["congestion", "null", "operation", "qlog", "token"]);
     let exported = exported();
     assert!(exported.len() > 30 && exported.iter().any(|name| name == "Connection"));
@@ -45,7 +48,7 @@ fn facade_fits_one_screen() {
     assert_eq!(other, None, "the root defines nothing itself");
 }
 
-/// A program returns them with `?` from a task, too.
+/// Errors must be `Send`, `Sync` and `'static`, so that a task can return them with `?`.
 fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
     std::any::type_name::<E>().rsplit("::").next().unwrap()
 }

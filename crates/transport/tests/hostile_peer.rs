@@ -1,5 +1,6 @@
-//! A peer that has the keys and acts by random inputs, and by those in `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is
-//! the number of inputs, and `EQUIC_SEED` the seed. `EQUIC_INPUT` replays one from a file.
+//! Tests a peer that has the keys and acts on random inputs, and on the inputs in
+//! `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the seed.
+//! `EQUIC_INPUT` replays one input from a file.
 
 mod hostile;
 
@@ -12,14 +13,14 @@ use hostile::{Outcome, play};
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/hostile_peer");
 
 fn variable(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |value| value.parse().expect("it is a number"))
+    std::env::var(name).map_or(usual, |value| value.parse().expect("the variable is a number"))
 }
 
 /// Plays an input. If it fails, stores it and prints how to replay it.
 fn checked(input: &[u8], name: &str) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
-        std::fs::write(&path, input).expect("the input can be kept");
+        std::fs::write(&path, input).expect("the input can be stored");
         panic!(
             "{name}: EQUIC_INPUT={} cargo test -p equic-transport --test hostile_peer one_input",
             path.display()
@@ -40,14 +41,14 @@ fn hostile_peer_with_keys() {
         most = most.max(outcome.memory);
     }
     eprintln!("{cases} cases, {connected} connected, {closed} closed, {most} bytes at most");
-    // Not all of it is refused at the door.
+    // Most cases must get past the handshake.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
 }
 
 #[test]
 fn seeds() {
     if std::env::var_os("EQUIC_WRITE_SEEDS").is_some() {
-        std::fs::create_dir_all(SEEDS).expect("the folder can be made");
+        std::fs::create_dir_all(SEEDS).expect("the folder can be created");
         for seed in 0..24 {
             let path = Path::new(SEEDS).join(format!("by-chance-{seed}"));
             std::fs::write(path, Generator::new(seed).input()).expect("a seed can be written");
@@ -58,13 +59,13 @@ fn seeds() {
     paths.sort();
     assert!(paths.len() >= 20, "{paths:?}");
     for path in paths {
-        let input = std::fs::read(&path).expect("it can be read");
+        let input = std::fs::read(&path).expect("the seed can be read");
         checked(&input, &path.file_name().unwrap_or_default().to_string_lossy());
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`; without one, the input of seed 1, which gets
-/// as far as a connection.
+/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays the input of seed 1, in
+/// which the handshake completes.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

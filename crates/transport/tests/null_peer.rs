@@ -1,5 +1,6 @@
-//! A peer of a connection without keys that acts by random inputs, and by those in `fuzz/seeds/connection`.
-//! `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the first seed. `EQUIC_INPUT` replays one from a file.
+//! Tests a peer of a connection without protection that acts on random inputs, and on the inputs in
+//! `fuzz/seeds/connection`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the first seed.
+//! `EQUIC_INPUT` replays one input from a file.
 
 #[allow(dead_code, reason = "another test makes whole inputs with it, this one payloads alone")]
 #[path = "hostile/generator.rs"]
@@ -16,14 +17,14 @@ use unprotected::{Outcome, play};
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/connection");
 
 fn variable(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |value| value.parse().expect("it is a number"))
+    std::env::var(name).map_or(usual, |value| value.parse().expect("the variable is a number"))
 }
 
 /// Plays an input. If it fails, stores it and prints how to replay it.
 fn checked(input: &[u8], name: &str) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
-        std::fs::write(&path, input).expect("the input can be kept");
+        std::fs::write(&path, input).expect("the input can be stored");
         panic!(
             "{name}: EQUIC_INPUT={} cargo test -p equic-transport --features null-crypto \
              --test null_peer one_input",
@@ -48,7 +49,7 @@ fn null_peer_says_anything() {
     eprintln!(
         "{cases} cases, {connected} connected, {closed} closed, {taken} packets, {placed} opened to streams, {most} bytes at most"
     );
-    // Not all of it is refused at the door.
+    // Most cases must get past the handshake.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
     assert!(taken > 5 * cases, "{taken} packets opened in {cases} cases");
     assert!(cases < 100 || placed > cases / 10, "{placed} packets opened to streams");
@@ -57,7 +58,7 @@ fn null_peer_says_anything() {
 #[test]
 fn seeds() {
     if std::env::var_os("EQUIC_WRITE_SEEDS").is_some() {
-        std::fs::create_dir_all(SEEDS).expect("the folder can be made");
+        std::fs::create_dir_all(SEEDS).expect("the folder can be created");
         for seed in 0..24 {
             let path = Path::new(SEEDS).join(format!("by-chance-{seed}"));
             std::fs::write(path, generator::input(seed)).expect("a seed can be written");
@@ -68,12 +69,12 @@ fn seeds() {
     paths.sort();
     assert!(paths.len() >= 20, "{paths:?}");
     for path in paths {
-        let input = std::fs::read(&path).expect("it can be read");
+        let input = std::fs::read(&path).expect("the seed can be read");
         checked(&input, &path.file_name().unwrap_or_default().to_string_lossy());
     }
 }
 
-/// The handshake that cases begin with gets through, on both sides and in all configurations.
+/// The handshake at the beginning of cases must complete on both sides and in all configurations.
 #[test]
 fn null_peer_can_complete_a_handshake() {
     for configuration in 0..64u8 {
@@ -82,7 +83,7 @@ fn null_peer_can_complete_a_handshake() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`; without one, a handshake.
+/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays a handshake.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

@@ -1,4 +1,5 @@
-//! Against quinn, over loopback: our client with its server, its client with our server.
+//! Interoperability with quinn over loopback: this transport's client with quinn's server, and
+//! quinn's client with this transport's server.
 #![expect(clippy::disallowed_methods, reason = "a real clock drives the connection here")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -63,7 +64,7 @@ struct Driver {
     connection: Connection,
     start: Instant,
     closed: Option<CloseReason>,
-    /// Early data was taken.
+    /// True if the server has accepted early data.
     early: bool,
 }
 
@@ -119,7 +120,7 @@ fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// A quinn server that echoes every stream, on a thread of its own.
+/// Starts a quinn server that echoes every stream, on its own thread.
 fn quinn_server(identity: &Identity) -> SocketAddr {
     let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(server_tls(identity)).unwrap();
     let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
@@ -214,7 +215,8 @@ fn interop_our_client_with_quinns_server() {
     assert!(matches!(driver.closed, Some(CloseReason::Local(_))));
 }
 
-/// RFC 9001 s.6.6: by themselves, when they have protected half of what they may.
+/// RFC 9001 s.6.6: the keys must be updated automatically when they have protected half of the
+/// packets that they may.
 #[test]
 fn key_update_in_time_with_quinns_server() {
     let identity = identity();
@@ -243,7 +245,7 @@ fn key_update_in_time_with_quinns_server() {
     assert_eq!(driver.closed, None);
 }
 
-/// A quinn client that sends `count` bodies on streams of their own and wants them back.
+/// Starts a quinn client that sends `count` bodies, each on its own stream, and expects them back.
 fn quinn_client(
     identity: &Identity,
     remote: SocketAddr,
@@ -290,7 +292,9 @@ fn interop_quinns_client_with_our_server() {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let (size, remote) = socket.recv_from(&mut first).unwrap();
     let mut packets = Datagram::new(&first[..size], ParseOptions::default());
-    let Some(Ok(Packet::Long(initial))) = packets.next() else { panic!("no Initial packet") };
+    let Some(Ok(Packet::Long(initial))) = packets.next() else {
+        panic!("the client sent no Initial packet")
+    };
     let config = ServerConfig {
         tls: Arc::new(server_tls(&identity)),
         transport: Arc::new(TransportConfig { ecn: false, ..TransportConfig::default() }),

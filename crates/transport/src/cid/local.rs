@@ -11,10 +11,11 @@ use crate::lazy::LazyBox;
 use crate::numbered::Numbered;
 use crate::violation::Violation;
 
-/// Number of retired IDs that still lead to the connection. It is more than a peer changes within a round trip.
+/// Number of retired IDs that still lead to the connection. A peer changes fewer IDs than that
+/// within a round trip.
 const KEPT_RETIRED: usize = 4;
 
-/// Time after a retirement in which packets to the ID may still arrive: some round trips.
+/// Time after a retirement during which packets to the ID may still arrive: a few round trips.
 pub(super) const KEPT_RETIRED_FOR: Duration = Duration::from_secs(3);
 
 /// An ID that the peer may use in packets to this end.
@@ -25,29 +26,30 @@ struct LocalId {
     used: bool,
 }
 
-/// The IDs that the peer may use in packets to this end.
+/// All IDs that the peer may use in packets to this end.
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<LocalId>,
-    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer sent before it
-    /// retired an ID may arrive late, by another path or socket. They are accepted, and not answered with a stateless
-    /// reset.
+    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer
+    /// sent before it retired an ID may arrive late, by another path or socket. They are accepted,
+    /// and not answered with a stateless reset.
     retired: LazyBox<VecDeque<ConnectionId>>,
     /// Time of the last retirement.
     retired_at: Timestamp,
-    /// Number of active IDs that the peer is not asked to retire.
+    /// Number of active IDs that this end has not asked the peer to retire.
     not_retiring: u64,
     next: u64,
-    /// Largest number of IDs to issue: the peer's `active_connection_id_limit`, or this end's maximum if that is lower.
+    /// Largest number of IDs to issue: the peer's `active_connection_id_limit`, or this end's
+    /// maximum if it is lower.
     limit: u64,
     /// The value of Retire Prior To: the peer should retire IDs with lower sequence numbers.
     retire_prior_to: u64,
-    /// Sequence numbers of the IDs that wait for a NEW_CONNECTION_ID frame.
+    /// Sequence numbers of the IDs that must still be announced in a NEW_CONNECTION_ID frame.
     to_announce: Numbered<()>,
     tokens: Numbered<ResetToken>,
     /// True if no more IDs are issued, because their path is abandoned.
     closed: bool,
-    /// Changes for the endpoint; at most `MAX_CHANGES`.
+    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
 }
 
@@ -69,7 +71,7 @@ impl LocalIds {
         }
     }
 
-    /// Creates the IDs of another path, without any ID (RFC 10069 s.3.2).
+    /// Creates the state for an additional path, which has no ID yet (RFC 10069 s.3.2).
     pub(crate) fn none() -> LocalIds {
         LocalIds {
             active: Numbered::default(),
@@ -80,13 +82,15 @@ impl LocalIds {
         }
     }
 
-    /// Stops issuing IDs, because their path is abandoned. Existing IDs still lead to the connection.
+    /// Issues no more IDs, because their path is abandoned. Existing IDs still lead to the
+    /// connection.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.to_announce = Numbered::default();
     }
 
-    /// Retires all IDs, because their path has ended. None of them leads to the connection afterwards.
+    /// Retires all IDs, because their path has ended. Afterwards, none of them leads to the
+    /// connection.
     pub(crate) fn retire_for_good(&mut self) {
         self.close();
         for (_, gone) in self.active.take_all() {
@@ -112,7 +116,8 @@ impl LocalIds {
         self.limit
     }
 
-    /// Returns the oldest change that was not returned yet, or `None`. The ID of the handshake is not reported.
+    /// Returns the oldest change that was not yet returned, or `None`. The ID of the handshake is
+    /// not reported.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
@@ -122,15 +127,16 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count against its limit
-    /// (RFC 9000 s.5.1.1).
+    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count
+    /// against its limit (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
         !self.closed && self.not_retiring < self.limit
     }
 
-    /// Asks the peer to retire all IDs, so that others replace them. Returns false, and changes nothing, if the peer
-    /// has not yet retired more than one earlier set. It may owe one set, because its packets to those IDs may be
-    /// lost. The peer must accept twice its limit (RFC 9000 s.5.1.2).
+    /// Asks the peer to retire all IDs, so that others can replace them. Returns false, and changes
+    /// nothing, if the peer has not yet retired the IDs of more than one earlier request. One
+    /// outstanding request is permitted, because packets may be lost. The peer must accept twice
+    /// its limit (RFC 9000 s.5.1.2).
     pub(crate) fn retire_all(&mut self) -> bool {
         let owed =
             self.active.numbers().filter(|number| *number < self.retire_prior_to).count() as u64;
@@ -140,13 +146,13 @@ impl LocalIds {
         owed <= self.limit
     }
 
-    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the ID's sequence number
-    /// (RFC 9000 s.19.15).
+    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the
+    /// ID's sequence number (RFC 9000 s.19.15).
     pub(crate) fn retire_prior_to(&self, sequence: u64) -> u64 {
         self.retire_prior_to.min(sequence)
     }
 
-    /// Issues another ID.
+    /// Issues another ID, which waits to be announced.
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, LocalId { id, used: false });
         self.not_retiring += 1;
@@ -156,35 +162,37 @@ impl LocalIds {
         self.next += 1;
     }
 
-    /// Issues the second ID, which is announced in the transport parameter `preferred_address` (RFC 9000 s.5.1.1).
+    /// Issues the second ID, which the transport parameter `preferred_address` announces (RFC 9000
+    /// s.5.1.1).
     pub(crate) fn issue_announced(&mut self, id: ConnectionId, token: ResetToken) {
         self.issue(id, token);
         self.to_announce.remove(self.next - 1);
     }
 
-    /// Returns true if an ID waits for a NEW_CONNECTION_ID frame.
+    /// Returns true if an ID must still be announced in a NEW_CONNECTION_ID frame.
     pub(crate) fn has_news(&self) -> bool {
         !self.to_announce.is_empty()
     }
 
-    /// Takes the next ID for a NEW_CONNECTION_ID frame.
+    /// Takes the next ID to announce in a NEW_CONNECTION_ID frame.
     pub(crate) fn next_to_announce(&mut self) -> Option<NewId> {
         let (sequence, ()) = self.to_announce.pop_first()?;
         let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
         Some(NewId { sequence, id: own.id, token: *token })
     }
 
-    /// Queues an ID again, because the frame that announced it was lost.
+    /// Queues an ID for announcement again, because the frame that announced it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.active.contains(sequence) && !self.closed {
             self.to_announce.insert(sequence, ());
         }
     }
 
-    /// Processes RETIRE_CONNECTION_ID in a packet to the ID `used`. Returns the ID that was retired.
+    /// Processes a RETIRE_CONNECTION_ID frame from a packet to the ID `used`. Returns the ID that
+    /// the peer retired.
     ///
     /// # Errors
-    /// The ID was never issued, or it is `used` (RFC 9000 s.19.16).
+    /// Fails if the ID was never issued, or if it is `used` (RFC 9000 s.19.16).
     pub(crate) fn on_retire(
         &mut self,
         now: Timestamp,
@@ -236,8 +244,8 @@ impl LocalIds {
             || self.retired.iter().any(|retired| retired.is(id))
     }
 
-    /// Like [`LocalIds::contains_bytes`], for a packet from an address that the peer has used before. Marks the ID as
-    /// used, whether or not the packet is authentic.
+    /// Like [`LocalIds::contains_bytes`], for a packet from an address that the peer has used
+    /// before. Marks the ID as used, even if the packet later turns out not to be authentic.
     #[inline]
     pub(crate) fn take_bytes(&mut self, id: &[u8]) -> bool {
         match self.active.values_mut().find(|own| own.id.is(id)) {
@@ -269,7 +277,7 @@ impl LocalIds {
             self.retired = LazyBox::default();
         }
         if self.to_announce.is_empty() {
-            // Nothing is in flight, so no frame that announced an ID can be lost.
+            // No packet is in flight, so no frame that announced an ID can be lost.
             self.tokens = Numbered::default();
         }
         if self.changes.is_empty() {
@@ -277,7 +285,7 @@ impl LocalIds {
         }
     }
 
-    /// Returns the bytes of memory that the IDs take.
+    /// Returns the memory that the IDs take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         (self.active.len() + self.to_announce.len() + self.tokens.len()) * size_of::<NewId>()
             + self.retired.len() * size_of::<ConnectionId>()

@@ -1,7 +1,7 @@
 //! Connection IDs that this end and the peer have issued (RFC 9000 s.5.1).
 //!
-//! * `source.rs`: [`IdSource`] generates this end's IDs with a [`ConnectionIdGenerator`], and their stateless reset
-//!   tokens with a [`ResetKey`];
+//! * `source.rs`: [`IdSource`] generates this end's IDs with a [`ConnectionIdGenerator`], and their
+//!   stateless reset tokens with a [`ResetKey`];
 //! * `local.rs`: the IDs that the peer may use in packets to this end;
 //! * `remote.rs`: the IDs that this end may use in packets to the peer.
 //!
@@ -24,13 +24,15 @@ pub(crate) use remote::RemoteIds;
 pub(crate) use source::{BlindToken, ID_LEN, IdSource, RESET_KEY_LEN, ResetKey};
 pub use source::{ConnectionIdGenerator, RandomIds};
 
-/// A change of a connection that its endpoint must know: of its connection IDs or reset tokens, by which the endpoint
-/// routes datagrams, or the completion of its handshake.
+/// A change of a connection that its endpoint must know.
+///
+/// The endpoint routes datagrams by connection IDs and reset tokens, so it must know their changes.
+/// It must also know when a handshake completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointEvent {
-    /// Packets may carry this ID.
+    /// Packets to the connection may carry this ID from now on.
     Issued(ConnectionId),
-    /// Packets no longer carry this ID.
+    /// Packets to the connection no longer carry this ID.
     Retired(ConnectionId),
     /// A datagram that belongs to no connection and ends with this token resets the connection.
     TokenLearned(ResetToken),
@@ -43,8 +45,8 @@ pub enum EndpointEvent {
 /// Changes that wait to be reported to an endpoint. There are rarely any.
 pub(crate) type Changes = LazyBox<VecDeque<EndpointEvent>>;
 
-/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without an endpoint, the
-/// oldest are dropped.
+/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without
+/// an endpoint, the oldest are dropped.
 const MAX_CHANGES: usize = 256;
 
 pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
@@ -54,7 +56,7 @@ pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
     changes.push_back(change);
 }
 
-/// The content of a NEW_CONNECTION_ID frame.
+/// Content of a NEW_CONNECTION_ID frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewId {
     /// The ID's sequence number.

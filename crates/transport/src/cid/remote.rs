@@ -1,4 +1,5 @@
-//! The peer's connection IDs: used, retired, and their stateless reset tokens (RFC 9000 s.5.1.1, s.5.1.2, s.10.3).
+//! The peer's connection IDs: which are in use or retired, and their stateless reset tokens (RFC
+//! 9000 s.5.1.1, s.5.1.2, s.10.3).
 
 use equic_wire::{ConnectionId, ResetToken};
 
@@ -7,12 +8,12 @@ use crate::numbered::Numbered;
 use crate::ranges::RangeSet;
 use crate::violation::Violation;
 
-/// Largest number of RETIRE_CONNECTION_ID frames that wait to be acknowledged. Beyond it the connection is closed
-/// (RFC 9000 s.5.1.2).
+/// Largest number of RETIRE_CONNECTION_ID frames that wait for an acknowledgment. If there are
+/// more, the connection is closed (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
 
-/// Number of ranges of retired sequence numbers that are remembered, so that a repeated NEW_CONNECTION_ID frame has no
-/// effect.
+/// Number of ranges of retired sequence numbers that are remembered, so that a repeated
+/// NEW_CONNECTION_ID frame has no effect.
 const RETIRED_RANGES: usize = 32;
 
 /// An ID that the peer has issued.
@@ -20,7 +21,8 @@ const RETIRED_RANGES: usize = 32;
 struct RemoteId {
     id: ConnectionId,
     token: Option<ResetToken>,
-    /// True if a packet was sent to the ID. Only then a stateless reset with its token is accepted (RFC 9000 s.10.3.1).
+    /// True if a packet was sent to the ID. A stateless reset with the ID's token is accepted only
+    /// after that (RFC 9000 s.10.3.1).
     used: bool,
 }
 
@@ -46,7 +48,8 @@ pub(crate) struct RemoteIds {
     ids: Numbered<RemoteId>,
     /// Sequence number of the ID in use.
     current: u64,
-    /// The peer has asked to retire IDs with lower sequence numbers.
+    /// Value of Retire Prior To that the peer sent: this end must retire IDs with lower sequence
+    /// numbers.
     retire_prior_to: u64,
     /// True if the peer uses zero-length IDs.
     zero_length: bool,
@@ -55,9 +58,10 @@ pub(crate) struct RemoteIds {
     /// Largest number of IDs that are kept: this end's `active_connection_id_limit`.
     limit: u64,
     to_retire: Numbered<()>,
-    /// RETIRE_CONNECTION_ID frames that are not acknowledged, whether they wait or are in flight.
+    /// Sequence numbers in RETIRE_CONNECTION_ID frames that are not yet acknowledged, whether they
+    /// are queued or in flight.
     owed: Numbered<()>,
-    /// Changes for the endpoint; at most `MAX_CHANGES`.
+    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
 }
 
@@ -78,7 +82,8 @@ impl RemoteIds {
         }
     }
 
-    /// Creates the IDs of another path, without any ID. `limit` is as for [`RemoteIds::new`].
+    /// Creates the state for an additional path, which has no ID yet. `limit` has the same meaning
+    /// as for [`RemoteIds::new`].
     pub(crate) fn none(limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::default(),
@@ -87,7 +92,8 @@ impl RemoteIds {
         }
     }
 
-    /// Forgets all IDs without RETIRE_CONNECTION_ID frames, because their path is abandoned (RFC 10069 s.3.4).
+    /// Forgets all IDs without sending RETIRE_CONNECTION_ID frames, because their path is abandoned
+    /// (RFC 10069 s.3.4).
     pub(crate) fn forget_all(&mut self) {
         for (_, gone) in self.ids.take_all() {
             self.forget_token(gone);
@@ -114,7 +120,7 @@ impl RemoteIds {
         last.max(retired).max(self.retire_prior_to)
     }
 
-    /// Returns the oldest change of reset tokens that was not returned yet, or `None`.
+    /// Returns the oldest change of reset tokens that was not yet returned, or `None`.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
@@ -129,8 +135,8 @@ impl RemoteIds {
         self.ids.get(sequence).map(|remote| remote.id)
     }
 
-    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on, because a packet is
-    /// sent to it.
+    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on,
+    /// because a packet is sent to it.
     #[inline]
     pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
         let remote = self.ids.get_mut(sequence)?;
@@ -170,7 +176,7 @@ impl RemoteIds {
             if self.current == sequence {
                 self.current = self.ids.numbers().next().unwrap_or(sequence);
             }
-            // This end decides when, so the limit is never exceeded.
+            // This end decides when to retire an ID, so the limit is never exceeded.
             let _ = self.owe(sequence);
         }
     }
@@ -196,17 +202,17 @@ impl RemoteIds {
         }
     }
 
-    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has lost the connection
-    /// (RFC 9000 s.10.3.1). Takes the same time for every token.
+    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has
+    /// lost the connection (RFC 9000 s.10.3.1). Takes the same time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
         self.ids.values().fold(false, |found, remote| found | is_it(remote))
     }
 
-    /// Processes NEW_CONNECTION_ID.
+    /// Processes a NEW_CONNECTION_ID frame.
     ///
     /// # Errors
-    /// The frame contradicts an earlier one, or exceeds a limit.
+    /// Fails if the frame contradicts an earlier one or exceeds a limit.
     pub(crate) fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), Violation> {
         if self.zero_length {
             return Err(Violation::NewConnectionIdWithoutIds);
@@ -241,7 +247,8 @@ impl RemoteIds {
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let retired = self.ids.take_below(retire_prior_to);
-            // Before anything fails, because a CONNECTION_CLOSE frame needs an ID.
+            // Switch to another ID before any check can fail, because the CONNECTION_CLOSE frame
+            // needs a Destination Connection ID.
             if let Some(first) = self.ids.numbers().next()
                 && !self.ids.contains(self.current)
             {
@@ -277,7 +284,7 @@ impl RemoteIds {
         }
     }
 
-    /// Returns the bytes of memory that the IDs take.
+    /// Returns the memory that the IDs take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
@@ -292,14 +299,14 @@ impl RemoteIds {
         self.to_retire.pop_first().map(|(sequence, ())| sequence)
     }
 
-    /// Queues the frame again, because it was lost.
+    /// Queues the RETIRE_CONNECTION_ID frame again, because it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.owed.contains(sequence) {
             self.to_retire.insert(sequence, ());
         }
     }
 
-    /// Forgets the frame, because it was acknowledged.
+    /// Forgets the RETIRE_CONNECTION_ID frame, because it was acknowledged.
     pub(crate) fn on_acked(&mut self, sequence: u64) {
         self.owed.remove(sequence);
         self.to_retire.remove(sequence);

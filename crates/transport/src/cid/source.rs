@@ -8,42 +8,48 @@ use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
 use zeroize::Zeroizing;
 
-/// Default length of the IDs of [`RandomIds`], in bytes. With a packet number of two bytes, as most peers send it, a
-/// short header then has 16 bytes, which is one block of AES-GCM's hash.
+/// Default length of the IDs of [`RandomIds`], in bytes. Most peers send packet numbers of two
+/// bytes. A short header then has 16 bytes, which is one block of the hash in AES-GCM.
 pub(crate) const ID_LEN: usize = 13;
 const _: () = assert!(1 + ID_LEN + 2 == 16);
 
 /// Generates the connection IDs of an endpoint, so that packets can be routed by their content.
 pub trait ConnectionIdGenerator: Send + Sync {
-    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to correlate the IDs
-    /// of a connection (RFC 9000 s.5.1).
+    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to
+    /// correlate the IDs of a connection (RFC 9000 s.5.1).
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
-    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header carries no length.
+    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header
+    /// carries no length.
     fn id_len(&self) -> usize;
 
-    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2), if another device may have to send the reset,
-    /// such as a gateway after this process has ended. `None`, also for an ID of another generator: the endpoint
-    /// derives the token from its own key.
+    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2).
+    ///
+    /// Implement this if another device may send the reset, for example a gateway after this
+    /// process has ended. If the result is `None`, the endpoint derives the token from its own key.
+    /// The result must be `None` for an ID of another generator.
     fn reset_token(&self, _id: ConnectionId) -> Option<ResetToken> {
         None
     }
 
-    /// Returns a number that changes when issued IDs must be replaced, for example because their keys were rotated
-    /// ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). `None`: they never are.
+    /// Returns a number that changes when issued IDs must be replaced, for example because their
+    /// keys were rotated
+    /// ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). Returns
+    /// `None` if IDs never need to be replaced.
     fn generation(&self) -> Option<u64> {
         None
     }
 }
 
-/// IDs of random bytes. The default length is 13 bytes.
+/// Generates connection IDs of random bytes. The default length is 13 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct RandomIds {
     len: usize,
 }
 
 impl RandomIds {
-    /// Creates IDs of `len` bytes. A length outside 1 to 20 is replaced by the nearest limit.
+    /// Creates a generator of IDs of `len` bytes. A length outside 1 to 20 is replaced by the
+    /// nearest limit.
     pub fn new(len: usize) -> RandomIds {
         RandomIds { len: len.clamp(1, ConnectionId::MAX_LEN) }
     }
@@ -68,7 +74,7 @@ impl ConnectionIdGenerator for RandomIds {
     }
 }
 
-/// Bytes of a [`ResetKey`].
+/// Length of the key of a [`ResetKey`], in bytes.
 pub(crate) const RESET_KEY_LEN: usize = 32;
 
 /// Derives stateless reset tokens from IDs, so that they need not be stored (RFC 9000 s.10.3.2).
@@ -79,12 +85,12 @@ pub(crate) struct ResetKey {
 }
 
 impl ResetKey {
-    /// Creates a key. `key` must be secret and random. `suite` provides HMAC.
+    /// Creates a key from `key`, which must be secret and random. `suite` provides HMAC.
     pub(crate) fn new(suite: &Suite, key: impl Into<Zeroizing<[u8; RESET_KEY_LEN]>>) -> ResetKey {
         ResetKey { hkdf: suite.suite.hkdf_provider, key: key.into() }
     }
 
-    /// Returns the token of an ID.
+    /// Returns the stateless reset token of an ID.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         let mut token = [0; ResetToken::LEN];
         let sum = self.sum(id.as_bytes());
@@ -92,18 +98,19 @@ impl ResetKey {
         ResetToken(token)
     }
 
-    /// Returns a token of the peer in a form that can be looked up. The time of a lookup then reveals nothing about
-    /// the token (RFC 9000 s.10.3.1).
+    /// Returns the form of a peer's token that is used for lookups. The time of a lookup then
+    /// reveals nothing about the token itself (RFC 9000 s.10.3.1).
     pub(crate) fn blind(&self, token: ResetToken) -> BlindToken {
-        // Longer than any ID, so that the result is never the token of an ID.
+        // The message is longer than any ID, so the result is never the token of an ID.
         let mut message = [0; ResetToken::LEN + ConnectionId::MAX_LEN];
         message.iter_mut().zip(token.0).for_each(|(byte, token)| *byte = token);
         self.sum(&message)
     }
 
-    /// Returns a number derived from the key, for another purpose than tokens. The label must be longer than any ID.
+    /// Returns a number derived from the key for a purpose other than tokens. The label must be
+    /// longer than any ID.
     pub(crate) fn number(&self, label: &[u8]) -> u64 {
-        debug_assert!(label.len() > ConnectionId::MAX_LEN, "no token of an ID comes out");
+        debug_assert!(label.len() > ConnectionId::MAX_LEN, "the label is longer than any ID");
         self.sum(label).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
@@ -115,10 +122,10 @@ impl ResetKey {
     }
 }
 
-/// See [`ResetKey::blind`].
+/// A reset token in the form that is used for lookups: see [`ResetKey::blind`].
 pub(crate) type BlindToken = [u8; 32];
 
-/// Makes connection IDs and their tokens; clones are the same source.
+/// Generates connection IDs and their reset tokens. Clones share the generator and the key.
 #[derive(Clone)]
 pub(crate) struct IdSource(Arc<Parts>);
 
@@ -128,39 +135,39 @@ struct Parts {
 }
 
 impl IdSource {
-    /// Makes a source of connection IDs from a generator and the key of stateless reset tokens.
+    /// Creates a source from a generator and the key of stateless reset tokens.
     pub(crate) fn new(generator: Arc<dyn ConnectionIdGenerator>, reset: ResetKey) -> IdSource {
         IdSource(Arc::new(Parts { generator, reset }))
     }
 
-    /// Random IDs, and tokens of a random key.
+    /// Creates a source of random IDs with a random reset key.
     pub(crate) fn random(suite: &Suite, rng: &mut dyn RngCore) -> IdSource {
         let mut key = Zeroizing::new([0; RESET_KEY_LEN]);
         rng.fill_bytes(&mut *key);
         IdSource::new(Arc::new(RandomIds::default()), ResetKey::new(suite, key))
     }
 
-    /// A new ID.
+    /// Generates a connection ID.
     pub(crate) fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId {
         self.0.generator.generate(rng)
     }
 
-    /// Bytes of every ID.
+    /// Returns the length of every ID, in bytes.
     pub(crate) fn id_len(&self) -> usize {
         self.0.generator.id_len()
     }
 
-    /// The stateless reset token of one of our IDs.
+    /// Returns the stateless reset token of an ID of this end.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         self.0.generator.reset_token(id).unwrap_or_else(|| self.0.reset.token(id))
     }
 
-    /// See [`ConnectionIdGenerator::generation`].
+    /// Returns the generation of the IDs: see [`ConnectionIdGenerator::generation`].
     pub(crate) fn generation(&self) -> Option<u64> {
         self.0.generator.generation()
     }
 
-    /// Key that stateless reset tokens are derived from, unless the generator makes them.
+    /// Returns the key for the reset tokens that the generator does not provide.
     pub(crate) fn reset_key(&self) -> &ResetKey {
         &self.0.reset
     }

@@ -25,7 +25,7 @@ fn cid_changes_are_reported_to_the_endpoint() {
     remote.retire(2);
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
     let token = |sequence| new(sequence).token;
-    // An ID to which nothing was sent is not reported.
+    // The token of an ID to which nothing was sent must not be reported.
     assert_eq!(
         changes,
         [
@@ -39,7 +39,11 @@ fn cid_changes_are_reported_to_the_endpoint() {
     local.on_retire(NOW, 0, id(1)).unwrap();
     local.on_retire(NOW, 0, id(1)).unwrap();
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| local.poll_change()).collect();
-    assert_eq!(changes, [EndpointEvent::Issued(id(1))], "packets may be under way to the other");
+    assert_eq!(
+        changes,
+        [EndpointEvent::Issued(id(1))],
+        "packets to the retired ID may be in flight"
+    );
     local.shrink(NOW + KEPT_RETIRED_FOR / 2);
     assert_eq!(local.poll_change(), None);
     local.shrink(NOW + KEPT_RETIRED_FOR);

@@ -1,32 +1,34 @@
-//! CUBIC (RFC 9438) over HyStart++ (RFC 9406), for one connection or, as Google QUIC had it, for several in one.
+//! CUBIC (RFC 9438) with HyStart++ (RFC 9406). In the variant of Google QUIC, one connection
+//! emulates several.
 
 use super::hystart::{HyStart, SlowStart};
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window, seconds};
 use crate::Timestamp;
 
-/// RFC 9438 s.5: segments a cubic second.
+/// RFC 9438 s.5: the constant C, in segments per cubic second.
 const C: f64 = 0.4;
-/// RFC 9438 s.4.6.
+/// RFC 9438 s.4.6: fraction of the window that is left after a loss.
 const BETA: f64 = 0.7;
 /// Initial window of Google QUIC in packets.
 const GOOGLE_INITIAL_WINDOW: f64 = 32.0;
 
-/// The controller of RFC 9438.
+/// The congestion controller of RFC 9438.
 #[derive(Debug, Clone)]
 pub(crate) struct Cubic {
     datagram: f64,
-    /// Connections that it behaves as: 1, or more for Google QUIC's emulation.
+    /// Number of connections that this one emulates: 1, or more for Google QUIC.
     connections: f64,
-    /// Bytes; fractions matter, because a step may be less than one.
+    /// Window in bytes. Fractions matter, because the growth for an acknowledgment may be less than
+    /// a byte.
     window: f64,
     threshold: Option<f64>,
     recovery_start: Option<Timestamp>,
     /// True until a packet is acknowledged that was sent after the reduction.
     recovering: bool,
     hystart: HyStart,
-    /// The window before the last reduction, after fast convergence (RFC 9438 s.4.7); bytes.
+    /// The window before the last reduction, after fast convergence (RFC 9438 s.4.7), in bytes.
     w_max: f64,
-    /// The window just before the last reduction (cwnd_prior); bytes.
+    /// The window just before the last reduction (cwnd_prior), in bytes.
     prior: f64,
     epoch: Option<Epoch>,
     undo: Option<Box<Cubic>>,
@@ -35,13 +37,13 @@ pub(crate) struct Cubic {
 /// A stage of congestion avoidance (RFC 9438 s.4.2).
 #[derive(Debug, Clone)]
 struct Epoch {
-    /// Start of the stage, moved by times without data to send (RFC 9438 s.5.8).
+    /// Start of the stage. Periods without data to send move it forward (RFC 9438 s.5.8).
     start: Timestamp,
-    /// The plateau of the curve: `w_max`, or the window if that is above it; bytes.
+    /// The plateau of the curve in bytes: `w_max`, or the current window if it is larger.
     origin: f64,
-    /// Seconds until the window is at `origin` again.
+    /// Time in seconds until the window reaches `origin` again.
     k: f64,
-    /// Reno's window for the same losses; bytes.
+    /// Window that Reno would have with the same losses, in bytes.
     w_est: f64,
     last_ack: Timestamp,
 }
@@ -64,7 +66,8 @@ impl Cubic {
         }
     }
 
-    /// Creates the controller of Google QUIC: one connection that behaves like two, and begins with 32 packets.
+    /// Creates the controller of Google QUIC: one connection that behaves like two and begins with
+    /// 32 packets.
     pub(crate) fn google(datagram: u16) -> Cubic {
         let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
         Cubic { connections: 2.0, window, ..Cubic::new(datagram) }
@@ -74,13 +77,15 @@ impl Cubic {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
-    /// Share of the window that a loss leaves (RFC 9438 s.4.6): of several connections it meets one.
+    /// Returns the fraction of the window that is left after a loss (RFC 9438 s.4.6). A loss
+    /// affects only one of several emulated connections.
     fn beta(&self) -> f64 {
         (self.connections - 1.0 + BETA) / self.connections
     }
 
-    /// Reno's growth a round trip for the same loss rate, 3 (1 - beta) / (1 + beta) (RFC 9438 s.4.3), of each
-    /// connection with its share of the window.
+    /// Returns the growth per round trip that gives Reno's throughput at the same loss rate, 3 (1 -
+    /// beta) / (1 + beta) (RFC 9438 s.4.3). It is scaled for emulated connections, each of which
+    /// has its share of the window.
     fn alpha(&self) -> f64 {
         3.0 * self.connections.powi(2) * (1.0 - self.beta()) / (1.0 + self.beta())
     }
@@ -99,7 +104,7 @@ impl Cubic {
         epoch.last_ack = sample.now;
         let origin = epoch.origin;
         let elapsed = sample.now.since(epoch.start).as_secs_f64();
-        // RFC 9438 s.4.3; once at the old window, Reno's own step.
+        // RFC 9438 s.4.3: from the window before the last reduction on, use Reno's own growth.
         let alpha = if epoch.w_est >= prior { alpha.max(connections) } else { alpha };
         epoch.w_est += alpha * sample.acked as f64 / window * datagram;
         let cubic = |t: f64| C * (t - epoch.k).powi(3) * datagram + origin;
@@ -107,7 +112,8 @@ impl Cubic {
             self.window = window.max(epoch.w_est);
             return;
         }
-        // RFC 9438 s.4.4: where the curve will be a round trip from now, at most half again.
+        // RFC 9438 s.4.4: the target is the value of the curve one round trip from now, at most 1.5
+        // times the window.
         let target = cubic(elapsed + seconds(sample.rtt.smoothed())).clamp(window, 1.5 * window);
         self.window += (target - window) / window * sample.acked as f64;
     }
@@ -119,7 +125,7 @@ impl Controller for Cubic {
     }
 
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
-        // RFC 9438 s.5.8: after a pause, the curve continues where it was.
+        // RFC 9438 s.5.8: after a pause, the curve continues from where it was.
         if in_flight == bytes
             && let Some(epoch) = &mut self.epoch
         {
@@ -139,8 +145,8 @@ impl Controller for Cubic {
             return;
         }
         if self.threshold.is_some() {
-            // Slow start again after persistent congestion; HyStart++ is for the first
-            // (RFC 9406 s.4.3).
+            // This is slow start after persistent congestion. HyStart++ is only for the initial
+            // slow start (RFC 9406 s.4.3).
             self.window += sample.acked as f64;
             return;
         }
@@ -159,7 +165,8 @@ impl Controller for Cubic {
         self.undo = Some(Box::new(self.clone()));
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.prior = self.window;
-        // RFC 9438 s.4.7: still below the last peak, so another flow needs bandwidth.
+        // RFC 9438 s.4.7: the window is still below the last maximum, so another flow needs
+        // bandwidth.
         let beta = self.beta();
         self.w_max =
             if self.window < self.w_max { self.window * (1.0 + beta) / 2.0 } else { self.window };
@@ -169,7 +176,7 @@ impl Controller for Cubic {
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {
-        // RFC 9438 s.4.9.
+        // RFC 9438 s.4.9: restore the state before the reduction.
         if let Some(before) = self.undo.take()
             && before.window > self.window
         {
@@ -188,7 +195,7 @@ impl Controller for Cubic {
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.undo = None;
         let before = Box::new(self.clone());
-        // RFC 9438 s.4.8; the loss window of RFC 5681 s.3.1.
+        // RFC 9438 s.4.8: the window becomes the loss window of RFC 5681 s.3.1.
         self.on_persistent_congestion(now);
         self.window = self.datagram;
         self.undo = Some(before);
@@ -200,7 +207,7 @@ impl Controller for Cubic {
     }
 
     fn set_window(&mut self, window: u64) -> bool {
-        // A new stage, because the curve of the old one does not apply to this window.
+        // Start a new stage, because the curve of the old one does not apply to this window.
         (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
         true
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-// RFC 9406 s.4.3. L, the limit on what one acknowledgement adds, is for stacks that do not pace.
+// RFC 9406 s.4.3. The limit L on the growth for one acknowledgment is not implemented, because it
+// is for senders that do not pace.
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u32 = 8;
@@ -12,17 +13,17 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// Growth of the window that slow start should make of acknowledged bytes.
+/// How the window changes for acknowledged bytes in slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlowStart {
     /// Add this many bytes to the window.
     Grow(u64),
-    /// The delay stayed high: end slow start.
+    /// End slow start, because the delay stayed high.
     Leave,
 }
 
-/// One path's slow start. A round ends with the acknowledgement of a packet that was sent after it
-/// began.
+/// The slow start of one path. A round ends with the acknowledgment of a packet that was sent after
+/// the round began.
 #[derive(Debug, Clone)]
 pub(crate) struct HyStart {
     round_start: Option<Timestamp>,
@@ -32,7 +33,8 @@ pub(crate) struct HyStart {
     conservative: Option<Conservative>,
 }
 
-/// Conservative slow start: a few rounds of slower growth to see whether the delay was a spike.
+/// Conservative slow start: a few rounds of slower growth, to find out whether the higher delay was
+/// only a spike.
 #[derive(Debug, Clone)]
 struct Conservative {
     baseline: Duration,
@@ -46,7 +48,7 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// At the start of slow start.
+    /// Creates the state for the beginning of slow start.
     pub(crate) const fn new() -> HyStart {
         HyStart {
             round_start: None,
@@ -57,8 +59,8 @@ impl HyStart {
         }
     }
 
-    /// Takes an acknowledgement in slow start: `acked` bytes, the largest packet of which was sent at
-    /// `largest_sent` and took `rtt`.
+    /// Processes an acknowledgment of `acked` bytes in slow start. Its largest packet was sent at
+    /// `largest_sent` and has the round-trip time `rtt`.
     pub(crate) fn on_ack(
         &mut self,
         now: Timestamp,
@@ -78,7 +80,7 @@ impl HyStart {
         }
     }
 
-    /// RFC 9406 s.4.2: into conservative slow start, or back out of it.
+    /// RFC 9406 s.4.2: enters or leaves conservative slow start, depending on the delay.
     fn compare(&mut self) {
         if self.samples < N_RTT_SAMPLE {
             return;
@@ -97,13 +99,14 @@ impl HyStart {
         }
     }
 
-    /// Ends a round trip; returns whether conservative slow start is over.
+    /// Ends a round. Returns true if conservative slow start is over.
     fn end_round(&mut self, now: Timestamp) -> bool {
         self.round_start = Some(now);
         self.last_round_min = self.round_min.take();
         self.samples = 0;
         let Some(conservative) = &mut self.conservative else { return false };
-        // RFC 9406 s.4.2: the part of a round in which it began counts as one.
+        // RFC 9406 s.4.2: the partial round in which conservative slow start began counts as a
+        // round.
         conservative.rounds += 1;
         conservative.rounds >= CSS_ROUNDS
     }

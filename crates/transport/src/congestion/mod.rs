@@ -1,14 +1,14 @@
-//! Congestion control: how much may be in flight on a path, and how fast it may leave.
+//! Congestion control: limits the bytes in flight on a path and the rate at which packets are sent.
 //!
-//! Each path has a [`Controller`]. [`Algorithm`] creates the controllers of this crate. To use another one, implement
-//! [`Controller`] and a [`ControllerFactory`], and set
-//! [`TransportConfig::congestion`](crate::TransportConfig::congestion). Controllers do not depend on QUIC packets.
-//! Another transport can use them with a [`DeliveryRate`], a [`WindowUsage`] and a [`Pacer`] for each path, as
-//! `equic-tcp` does.
+//! Each path has a [`Controller`]. [`Algorithm`] creates the controllers of this crate. To use
+//! another one, implement [`Controller`] and a [`ControllerFactory`], and set
+//! [`TransportConfig::congestion`](crate::TransportConfig::congestion). Controllers do not depend
+//! on QUIC packets. Another transport can use them with a [`DeliveryRate`], a [`WindowUsage`] and a
+//! [`Pacer`] for each path, as `equic-tcp` does.
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406);
-//! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), over the samples of `rate.rs`;
+//! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), which uses the samples of `rate.rs`;
 //! * `coupled/`: LIA (RFC 6356) and OLIA, whose growth depends on the connection's other paths;
 //! * `classic/`: older algorithms of TCP, for comparison ([`Classic`]);
 //! * `usage.rs`: whether the window is fully used (RFC 9002 s.7.8);
@@ -46,31 +46,32 @@ pub use rate::{DeliveryRate, RateSample};
 pub use shared::{Share, SharedWindow};
 pub use usage::WindowUsage;
 
-/// Input to a congestion controller from packets newly acknowledged by an ACK frame.
+/// Input to a congestion controller when an ACK frame newly acknowledges packets.
 #[derive(Debug, Clone, Copy)]
 pub struct AckSample<'a> {
     /// Time at which the ACK frame is processed.
     pub now: Timestamp,
-    /// Bytes that are no longer in flight.
+    /// Number of newly acknowledged bytes, which are no longer in flight.
     pub acked: u64,
-    /// Time at which the largest packet newly acknowledged was sent.
+    /// Time at which the largest newly acknowledged packet was sent.
     pub largest_sent: Timestamp,
-    /// Bytes in flight before the acknowledgement.
+    /// Bytes in flight before the acknowledgment.
     pub in_flight: u64,
-    /// True if the window was not full when the packets were sent, so that it must not grow (RFC 9002 s.7.8).
+    /// True if the window was not full when the packets were sent, so that it must not grow (RFC
+    /// 9002 s.7.8).
     pub app_limited: bool,
     /// The path's RTT, including this sample.
     pub rtt: &'a RttEstimator,
-    /// Sample of the delivery rate, or `None` if these packets yield none.
+    /// Sample of the delivery rate. `None` if these packets do not provide one.
     pub rate: Option<RateSample>,
 }
 
-/// Sign that the path is congested.
+/// A signal that the path is congested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Packets were lost.
     Loss {
-        /// Bytes lost.
+        /// Number of bytes that were lost.
         bytes: u64,
     },
     /// More packets were marked ECN-CE (RFC 9002 s.7.1).
@@ -80,40 +81,44 @@ pub enum Signal {
 /// A congestion controller of one path.
 ///
 /// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
-/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The window counts UDP
-/// payload bytes.
+/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The
+/// window counts UDP payload bytes.
 pub trait Controller: fmt::Debug + Send {
     /// Sets the initial window in bytes
-    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). Called before anything else. A
-    /// controller may ignore it.
+    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). This is
+    /// called before anything else. A controller may ignore it.
     fn set_initial_window(&mut self, _window: u64) {}
 
-    /// Selects the rules for TCP: RFC 5681 is stricter than RFC 9002 in some cases. Called before anything else.
+    /// Selects the rules for TCP, because RFC 5681 is stricter than RFC 9002 in some cases. This is
+    /// called before anything else.
     fn for_tcp(&mut self) {}
 
     /// Called when a packet was sent that counts as in flight. `in_flight` includes it.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 
-    /// Called when a packet of `size` bytes was lost. `sent` is the mark from when it was sent. `lost` is the number
-    /// of bytes lost on the path so far, including this packet.
+    /// Called when a packet of `size` bytes was lost. `sent` is the delivery mark from when it was
+    /// sent. `lost` is the number of bytes lost on the path so far, including this packet.
     fn on_packet_lost(&mut self, _now: Timestamp, _size: u64, _sent: &DeliveryMark, _lost: u64) {}
 
     /// Called when packets were acknowledged.
     fn on_ack(&mut self, sample: &AckSample<'_>);
 
-    /// Called for a sign of congestion. `largest_sent` is the time at which the largest packet that was lost or
-    /// marked was sent. If that is before the last reaction, there must be no further reaction (RFC 9002 s.7.3.2).
+    /// Called for a signal of congestion. `largest_sent` is the time at which the largest lost or
+    /// marked packet was sent. If that packet was sent before the last reaction, the controller
+    /// must not react again (RFC 9002 s.7.3.2).
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, signal: Signal);
 
-    /// Called when packets that were declared lost have arrived, so that the last reaction may have been wrong.
+    /// Called when packets that were declared lost have arrived, so that the last reaction may have
+    /// been wrong.
     fn on_spurious_loss(&mut self, now: Timestamp);
 
-    /// Called for persistent congestion: all packets of several PTOs were lost (RFC 9002 s.7.6).
+    /// Called for persistent congestion: all packets in a period of several PTOs were lost (RFC
+    /// 9002 s.7.6).
     fn on_persistent_congestion(&mut self, now: Timestamp);
 
-    /// Called when TCP's retransmission timer has expired (RFC 5681 s.3.1, RFC 6298 s.5), so that everything in
-    /// flight may be lost. [`Controller::on_spurious_loss`] follows if that was wrong. QUIC has no such timer and
-    /// does not call it.
+    /// Called when TCP's retransmission timer has expired (RFC 5681 s.3.1, RFC 6298 s.5), so that
+    /// all packets in flight may be lost. If they were not, [`Controller::on_spurious_loss`]
+    /// follows. QUIC has no such timer and does not call this.
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.on_persistent_congestion(now);
     }
@@ -121,14 +126,14 @@ pub trait Controller: fmt::Debug + Send {
     /// Called when the path's datagram size has changed.
     fn on_datagram_size(&mut self, size: u16);
 
-    /// Sets the window in bytes, for a hook. Returns false if the controller's window cannot be set, because it
-    /// follows from measurements.
+    /// Sets the window in bytes, on behalf of a hook. Returns false if the window follows from
+    /// measurements and cannot be set.
     fn set_window(&mut self, _window: u64) -> bool {
         false
     }
 
-    /// Sets the slow start threshold in bytes, for a hook. With `None`, slow start continues. Returns false if the
-    /// controller has no such threshold.
+    /// Sets the slow start threshold in bytes, on behalf of a hook. With `None`, slow start
+    /// continues. Returns false if the controller has no such threshold.
     fn set_slow_start_threshold(&mut self, _threshold: Option<u64>) -> bool {
         false
     }
@@ -136,23 +141,26 @@ pub trait Controller: fmt::Debug + Send {
     /// Returns the congestion window in bytes.
     fn window(&self) -> u64;
 
-    /// Returns the slow start threshold in bytes, or `None` in the first slow start, or if the algorithm has none.
+    /// Returns the slow start threshold in bytes. Returns `None` in the first slow start, or if the
+    /// algorithm has no threshold.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// Returns the pacing rate. It is called once for all datagrams of one message to the system. Changes by
-    /// [`Controller::on_sent`] for these take effect with the next message.
+    /// Returns the pacing rate. It is called once for all datagrams that are passed to the system
+    /// together. If [`Controller::on_sent`] for these datagrams changes the rate, the change
+    /// applies to the next ones.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// Returns true if the algorithm needs pacing at [`Controller::pacing_rate`]. Packets are then paced even where
-    /// pacing is off by default, as for TCP.
+    /// Returns true if the algorithm needs pacing at [`Controller::pacing_rate`]. Packets are then
+    /// paced even if pacing is off by default, as it is for TCP.
     fn needs_pacing(&self) -> bool {
         false
     }
 
-    /// Returns the name of the controller's state, for logs. The default is slow start or congestion avoidance.
+    /// Returns the name of the controller's state, for logs. The default implementation returns
+    /// slow start or congestion avoidance.
     fn state(&self) -> &'static str {
         match self.slow_start_threshold() {
             Some(threshold) if self.window() >= threshold => "congestion_avoidance",
@@ -203,45 +211,48 @@ pub trait Controller: fmt::Debug + Send {
 /// # assert_eq!(config.congestion.start(1200, 0).window(), 20_000);
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {
-    /// Creates a controller for a new path. `datagram` is its datagram size, in bytes of UDP payload. `seed` is for
-    /// controllers that randomise their probes, so that flows do not synchronise.
+    /// Creates a controller for a new path. `datagram` is the datagram size in bytes of UDP
+    /// payload. `seed` is for controllers that randomise their probes, so that flows do not
+    /// synchronise.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 
-    /// Returns a factory for the paths of one connection, whose controllers can share state, as those of
-    /// [`Algorithm::Lia`] do. Each connection calls it once. `None`: this factory creates the controllers, which
-    /// share nothing.
+    /// Returns a factory for the paths of one connection, whose controllers can share state, as for
+    /// [`Algorithm::Lia`]. Each connection calls this once. If it returns `None`, this factory
+    /// creates the controllers, which share no state.
     fn for_connection(&self) -> Option<Arc<dyn ControllerFactory>> {
         None
     }
 }
 
-/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not underutilise the window.
+/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not
+/// underutilise the window.
 const PACING_GAIN: f64 = 1.25;
 
-/// RFC 9002 s.7.2, kMinimumWindow in datagrams.
+/// RFC 9002 s.7.2: smallest window in datagrams (kMinimumWindow).
 const MINIMUM_WINDOW: u64 = 2;
 
-/// RFC 9002 s.7.2: ten datagrams, limited to the larger of 14,720 bytes or two datagrams.
+/// Returns the initial window of RFC 9002 s.7.2 in bytes: ten datagrams, limited to the larger of
+/// 14,720 bytes and two datagrams.
 pub fn initial_window(datagram: u16) -> u64 {
     let datagram = u64::from(datagram);
     (10 * datagram).min((2 * datagram).max(14_720))
 }
 
-/// The algorithms that come with the transport.
+/// The congestion control algorithms of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Algorithm {
-    /// RFC 9002 s.7.
+    /// NewReno (RFC 9002 s.7).
     NewReno,
-    /// RFC 9438 with HyStart++.
+    /// CUBIC (RFC 9438) with HyStart++. This is the default.
     #[default]
     Cubic,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
-    /// NewReno with coupled growth, so that the paths of a connection together take no more of a shared bottleneck
-    /// than one path (RFC 6356, LIA). With one path it is TCP's NewReno.
+    /// LIA (RFC 6356): NewReno with coupled growth. The paths of a connection together take no more
+    /// of a shared bottleneck than one path. With a single path, it is TCP's NewReno.
     Lia,
-    /// Like [`Algorithm::Lia`], but leaves congested paths faster (OLIA; Khalili et al.: MPTCP is not Pareto-optimal,
-    /// CoNEXT 2012). With one path it is TCP's NewReno.
+    /// OLIA (Khalili et al.: MPTCP is not Pareto-optimal, CoNEXT 2012): like [`Algorithm::Lia`],
+    /// but moves away from congested paths faster. With a single path, it is TCP's NewReno.
     Olia,
 }
 
@@ -251,7 +262,7 @@ impl ControllerFactory for Algorithm {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),
             Algorithm::Bbr => Box::new(Bbr::new(datagram, seed)),
-            // A single path.
+            // Without a connection's factory, the path is the only one in its group.
             Algorithm::Lia => Siblings::new(Increase::Lia).start(datagram, seed),
             Algorithm::Olia => Siblings::new(Increase::Olia).start(datagram, seed),
         }
@@ -279,7 +290,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The text is not the name of an [`Algorithm`], or of a [`Classic`] one.
+/// The text is neither the name of an [`Algorithm`] nor that of a [`Classic`] one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     text: String,

@@ -3,10 +3,11 @@
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window};
 use crate::Timestamp;
 
-/// kLossReductionFactor of RFC 9002 appendix B.1 is a half.
+/// The divisor for the window after a loss. kLossReductionFactor in RFC 9002 appendix B.1 is one
+/// half.
 const REDUCTION: u64 = 2;
 
-/// The controller of RFC 9002.
+/// The congestion controller of RFC 9002.
 #[derive(Debug, Clone)]
 pub(crate) struct NewReno {
     datagram: u64,
@@ -16,20 +17,23 @@ pub(crate) struct NewReno {
     /// True until a packet is acknowledged that was sent after the reduction.
     recovering: bool,
     growth: Growth,
-    /// True if the last reaction began in congestion avoidance. The ACK frame that caused it may not be processed yet.
+    /// True if the last reaction began in congestion avoidance, and the ACK frame that caused it
+    /// may still have to be processed.
     avoided: bool,
     /// Window and threshold before the last reaction, to undo it.
     before: Option<(u64, Option<u64>)>,
 }
 
-/// Growth of the window in congestion avoidance.
+/// How the window grows in congestion avoidance.
 #[derive(Debug, Clone)]
 enum Growth {
-    /// One datagram per acknowledged window (RFC 3465 s.2.1). The number is the acknowledged bytes so far. A
-    /// reduction keeps them, because the window has not grown for them. RFC 9002 s.7.3.3 permits this.
+    /// The window grows by one datagram for each acknowledged window (RFC 3465 s.2.1). The number
+    /// is the acknowledged bytes so far. A reduction keeps them, because the window has not grown
+    /// for them yet. RFC 9002 s.7.3.3 permits this.
     ByWindows(u64),
-    /// The acknowledged fraction of the window, times a datagram, which is at most a datagram per round trip (RFC
-    /// 5681 s.3.1). The number is the remainder below one byte, times the window.
+    /// The window grows with each acknowledgment, by the acknowledged fraction of the window times
+    /// a datagram. That is at most a datagram per round trip (RFC 5681 s.3.1). The number is the
+    /// remainder below one byte, multiplied by the window.
     ByParts(u64),
 }
 
@@ -54,7 +58,7 @@ impl Growth {
         }
     }
 
-    /// Counts acknowledged bytes without growth. They count for the next growth.
+    /// Counts acknowledged bytes without growth. They contribute to the next growth.
     fn count(&mut self, acked: u64) {
         if let Growth::ByWindows(counted) = self {
             *counted += acked;
@@ -98,19 +102,20 @@ impl NewReno {
 
     /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
     pub(super) fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
-        // RFC 9002 s.7.3.2: recovery ends with the acknowledgement of a packet sent during it.
+        // RFC 9002 s.7.3.2: recovery ends with the acknowledgment of a packet that was sent during
+        // recovery.
         let recovering = !self.is_news(sample.largest_sent);
         self.recovering &= recovering;
         !recovering && !sample.app_limited
     }
 
-    /// Returns true if a packet sent at this time was sent after the last reaction to congestion, so that its loss
-    /// causes another one.
+    /// Returns true if a packet that was sent at this time was sent after the last reaction to
+    /// congestion. Its loss then causes another reaction.
     pub(super) fn is_news(&self, sent: Timestamp) -> bool {
         self.recovery_start.is_none_or(|start| sent > start)
     }
 
-    /// Changes the window by this many bytes, but not below the minimum.
+    /// Changes the window by this number of bytes. The window does not fall below the minimum.
     pub(super) fn change_by(&mut self, bytes: i64) {
         self.window = self.window.saturating_add_signed(bytes).max(self.minimum());
     }
@@ -130,8 +135,8 @@ impl Controller for NewReno {
     fn on_ack(&mut self, sample: &AckSample<'_>) {
         let avoided = std::mem::take(&mut self.avoided);
         if !self.may_grow(sample) {
-            // Bytes that are acknowledged by the ACK frame which revealed the loss count as acknowledged before the
-            // loss.
+            // The ACK frame that revealed the loss also acknowledges bytes. They count as
+            // acknowledged before the loss.
             if avoided && self.recovery_start == Some(sample.now) && !sample.app_limited {
                 self.growth.count(sample.acked);
             }
@@ -173,7 +178,7 @@ impl Controller for NewReno {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;
         self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
-        // RFC 5681 s.3.1: the loss window.
+        // RFC 5681 s.3.1: the window becomes the loss window of one datagram.
         self.window = self.datagram;
         self.growth.forget();
     }

@@ -13,7 +13,7 @@ impl Rate {
     /// The smallest rate: one byte per second.
     pub(crate) const LEAST: Rate = Rate(1.0);
 
-    /// Returns a rate in bytes per second; at least one.
+    /// Creates a rate from bytes per second. The smallest rate is one byte per second.
     pub fn bytes_per_second(bytes: f64) -> Rate {
         Rate(if bytes.is_finite() { bytes.max(1.0) } else { f64::MAX })
     }
@@ -34,31 +34,36 @@ impl Rate {
     }
 }
 
-/// A leaky bucket: packets are sent at a rate, with bursts that make up for the resolution of timers.
+/// A leaky bucket. Packets are sent at a rate, with bursts that compensate for the coarse
+/// resolution of timers.
 #[derive(Debug, Clone)]
 pub struct Pacer {
-    /// Bytes that may be sent now. Negative after a packet that was larger than the remaining bytes.
+    /// Number of bytes that may be sent now. It is negative after a packet that was larger than the
+    /// remaining bytes.
     tokens: f64,
     /// Largest burst in bytes.
     burst: f64,
     updated: Timestamp,
-    /// Time to which the waiting datagram was delayed. `None` if no datagram waits.
+    /// Time until which the waiting datagram was delayed. `None` if no datagram waits.
     due: Option<Timestamp>,
-    /// Time of the sender's first call after that time. `None` if there was no call yet.
+    /// Time of the sender's first call after the delay ended. `None` if there was no call yet.
     came_back: Option<Timestamp>,
-    /// Rate and datagram size with which the bucket was last filled. `None` if it was never filled.
+    /// Rate and datagram size with which the bucket was last filled. `None` if it has never been
+    /// filled.
     filled_with: Option<(Rate, u16)>,
 }
 
-/// A burst is what the rate yields in this time: a timer tick and a GSO batch.
+/// A burst is the amount of data that the rate yields in this time, which covers a timer tick and a
+/// GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
-/// Largest timer delay that is compensated: the bytes of that time are sent at once. Runtimes and kernels round
-/// timers up to milliseconds, and other programs use the CPU. Without this, a sender that is limited only by pacing
-/// stays below its rate.
+/// Largest timer delay that is compensated: after a late timer, the bytes of this time may be sent
+/// at once. Timers are late because runtimes and kernels round them up to milliseconds and other
+/// programs use the CPU. Without compensation, a sender that only pacing limits would stay below
+/// its rate.
 const LATE_TIME: Duration = Duration::from_millis(4);
 
-/// Largest delay of a timer. If the sender calls later than this, the reason is not its timer.
+/// Largest plausible delay of a timer. If the sender calls later than this, it had nothing to send.
 const LATEST: Duration = Duration::from_millis(20);
 
 impl Pacer {
@@ -68,18 +73,18 @@ impl Pacer {
         Pacer { tokens, burst: tokens, updated: now, due: None, came_back: None, filled_with: None }
     }
 
-    /// Sets the burst: what the rate yields in 2 ms, and at least ten datagrams (RFC 9002 s.7.7: bursts should not
-    /// exceed the initial window).
+    /// Refills the bucket. The burst is what the rate yields in 2 ms, and at least ten datagrams
+    /// (RFC 9002 s.7.7: bursts should not exceed the initial window).
     fn refill(&mut self, now: Timestamp, rate: Rate, datagram: u16) {
-        // The next datagram of a batch: no time has passed since the previous one.
+        // This is the next datagram of a batch, so no time has passed since the previous one.
         if self.updated == now && self.filled_with == Some((rate, datagram)) {
             return;
         }
         self.filled_with = Some((rate, datagram));
         self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
         let gained = rate.0 * now.since(self.updated).as_secs_f64();
-        // A datagram was waiting, so the sender calls as soon as its timer runs, perhaps for several batches. A
-        // sender that calls much later had nothing to send.
+        // A datagram was waiting, so the sender calls as soon as its timer runs. It may need
+        // several calls for the batches. A sender that calls much later had nothing to send.
         if let Some(due) = self.due
             && now >= due
         {
@@ -91,23 +96,25 @@ impl Pacer {
         self.updated = self.updated.max(now);
     }
 
-    /// Returns the earliest time at which a datagram of `datagram` bytes may be sent, or `None` for now.
+    /// Returns the earliest time at which a datagram of `datagram` bytes may be sent. Returns
+    /// `None` if it may be sent now.
     pub fn next(&mut self, now: Timestamp, rate: Rate, datagram: u16) -> Option<Timestamp> {
         self.refill(now, rate, datagram);
         let lacking = f64::from(datagram) - self.tokens;
         if lacking <= 0.0 {
             return None;
         }
-        // Half a burst at a time: a timer for each datagram would cost more than it smooths.
+        // Wait for half a burst, because a timer for each datagram would cost more than it smooths.
         let wait = lacking.max(self.burst / 2.0 - self.tokens);
         self.due = Some(now + rate.time_for(wait.ceil() as u64).max(Duration::from_nanos(1)));
         self.due
     }
 
-    /// Records that bytes were sent.
+    /// Records that `bytes` were sent.
     pub fn on_sent(&mut self, bytes: u64) {
         self.due = None;
-        // A probe is sent regardless of pacing. The bucket must not need a whole round trip to recover from it.
+        // Probes are sent regardless of pacing. The bucket must not need a whole round trip to
+        // recover from them.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
 }
@@ -140,7 +147,11 @@ mod tests {
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         let now = Timestamp::START + Duration::from_secs(1);
         assert_eq!(pacer.next(now, fast, 1200), None);
-        assert_eq!(leave(&mut pacer, now, slow), 10, "of 20,000 bytes");
+        assert_eq!(
+            leave(&mut pacer, now, slow),
+            10,
+            "ten datagrams fit into a burst of 20,000 bytes"
+        );
     }
 
     /// Returns the bytes that are sent in a second if the timer is always late by `late`.
@@ -167,18 +178,18 @@ mod tests {
         }
     }
 
-    /// If a timer is later than what is compensated, only the excess is lost.
+    /// If a timer is later than what is compensated, only the excess time is lost.
     #[test]
     fn pacing_very_late_timer_loses_only_the_excess() {
         let rate = Rate::bytes_per_second(1.2e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
-        let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
-        // 2 ms and 4 ms of 12,000 bytes.
+        let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
+        // The burst has 2 ms and the compensation 4 ms, with 12,000 bytes per millisecond.
         let woken = due + Duration::from_millis(20);
         assert_eq!(leave(&mut pacer, woken, rate), 60);
-        // The unused bytes of a batch are available to the next.
-        let due = pacer.next(woken, rate, 1200).expect("nothing is left");
+        // Bytes that a batch does not use are available to the next batch.
+        let due = pacer.next(woken, rate, 1200).expect("the burst is used up");
         let woken = due + Duration::from_millis(5);
         assert_eq!((0..10).filter(|_| pacer.next(woken, rate, 1200).is_none()).count(), 10);
         pacer.on_sent(12_000);
@@ -190,12 +201,13 @@ mod tests {
         let rate = Rate::bytes_per_second(1e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
-        let due = pacer.next(Timestamp::START, rate, 1200).expect("nothing is left");
-        // The waiting datagram is sent, and no more.
+        let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
+        // Only the waiting datagram is sent.
         assert_eq!(pacer.next(due, rate, 1200), None);
         pacer.on_sent(1200);
         assert_eq!(leave(&mut pacer, due + Duration::from_millis(5), rate), 16);
-        let due = pacer.next(due + Duration::from_millis(5), rate, 1200).expect("nothing is left");
+        let due =
+            pacer.next(due + Duration::from_millis(5), rate, 1200).expect("the burst is used up");
         assert_eq!(leave(&mut pacer, due + Duration::from_millis(21), rate), 16);
     }
 }

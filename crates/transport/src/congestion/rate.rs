@@ -1,4 +1,4 @@
-//! Delivery rate of a path (draft-ietf-ccwg-bbr s.4.1).
+//! Estimates the delivery rate of a path (draft-ietf-ccwg-bbr s.4.1).
 
 use std::time::Duration;
 
@@ -13,43 +13,46 @@ pub struct DeliveryRate {
     delivered_at: Timestamp,
     first_sent: Timestamp,
     lost: u64,
-    /// Samples are application-limited until this many bytes are delivered. Zero: they are not.
+    /// Samples are application-limited until this number of bytes has been delivered. Zero if
+    /// samples are not application-limited.
     app_limited_until: u64,
 }
 
-/// Measurement of the path's delivery from the packets that an ACK frame acknowledges.
+/// A measurement of the path's delivery rate, from the packets that an ACK frame acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateSample {
-    /// Bytes per second over the time of `delivered`. `None` if the interval was too short.
+    /// Rate in bytes per second while `delivered` was delivered. `None` if the interval was too
+    /// short.
     pub rate: Option<Rate>,
-    /// Bytes delivered between the sending of the newest packet acknowledged and now.
+    /// Bytes delivered since the newest acknowledged packet was sent.
     pub delivered: u64,
-    /// Bytes that had been delivered when that packet was sent.
+    /// Bytes that had been delivered when the newest acknowledged packet was sent.
     pub prior_delivered: u64,
-    /// Bytes delivered so far in all.
+    /// Total number of bytes delivered so far.
     pub total_delivered: u64,
-    /// True if the rate was limited by the application rather than the path.
+    /// True if the application, not the path, limited the rate.
     pub app_limited: bool,
-    /// RTT of the newest packet.
+    /// RTT of the newest acknowledged packet.
     pub rtt: Duration,
-    /// Bytes lost since that packet was sent.
+    /// Bytes lost since the newest acknowledged packet was sent.
     pub lost: u64,
-    /// Bytes in flight when that packet had been sent.
+    /// Bytes in flight directly after the newest acknowledged packet was sent.
     pub sent_in_flight: u64,
 }
 
 impl DeliveryRate {
-    /// Bytes lost so far.
+    /// Returns the number of bytes lost so far.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Bytes delivered so far.
+    /// Returns the number of bytes delivered so far.
     pub fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Records a sent packet. `in_flight` does not include it. Returns the mark to keep with the packet.
+    /// Records a sent packet. `in_flight` does not include the packet. Returns the mark, which the
+    /// caller must keep with the packet.
     pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -64,18 +67,19 @@ impl DeliveryRate {
         }
     }
 
-    /// Records that there was room in the window and no data to send.
+    /// Records that the window had room and the application had no data to send.
     pub fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// A packet was lost.
+    /// Records that this number of bytes was lost.
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
-    /// Processes acknowledged packets: for each, the time at which it was sent, its size, and its mark. A sample over
-    /// less than `min_rtt`, the smallest known RTT, is discarded.
+    /// Processes acknowledged packets. For each packet, the iterator returns the time at which it
+    /// was sent, its size and its mark. The rate is discarded if the interval is shorter than
+    /// `min_rtt`, the smallest known RTT.
     pub fn on_acked(
         &mut self,
         now: Timestamp,
@@ -96,7 +100,8 @@ impl DeliveryRate {
         if self.app_limited_until > 0 && self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
         }
-        // The sender's rate and the receiver's: the slower is the path's (s.4.1.1.3).
+        // The slower of the sender's rate and the receiver's rate is the rate of the path
+        // (s.4.1.1.3).
         let interval = sent.since(mark.first_sent).max(now.since(mark.delivered_at));
         self.first_sent = sent;
         let delivered = self.delivered - mark.delivered;

@@ -1,15 +1,18 @@
-//! A congestion window that is shared by many connections between the same two sockets.
+//! A congestion window that many connections between the same two sockets share.
 //!
-//! Each connection has its own window of at least two datagrams (RFC 9002 s.7.2), and begins with ten. A thousand
-//! connections that begin at once send 14 MB. Ten thousand connections with the smallest window have 29 MB in flight.
-//! This is more than the buffer of the receiver's socket, which they share. The socket then drops whole flights. No
-//! later packet reveals such a loss, so the connections wait for their PTOs, which become longer and longer. So there
-//! is also a window for the bytes in flight of all connections together (RFC 3124 has one for all flows to a host),
-//! and the connections take turns.
+//! Each connection has its own window, which begins with ten datagrams and has at least two (RFC
+//! 9002 s.7.2). A thousand connections that begin at the same time send 14 MB. Ten thousand
+//! connections with the smallest window have 29 MB in flight. The receiver's socket, which they
+//! share, has a smaller buffer, so it drops whole flights. No later packet reveals such a loss. So
+//! the connections wait for their PTOs, which become longer and longer.
 //!
-//! It does not replace congestion control. The shared window is never smaller than 32 initial windows, and ignores
-//! losses without a queue. It grows and shrinks by a fraction of itself (like Kelly's Scalable TCP, 2003).
-//! Connections with less in flight are not affected.
+//! For that reason, there is also a window for the bytes in flight of all connections together, and
+//! the connections take turns. (RFC 3124 has one for all flows to a host.)
+//!
+//! It does not replace congestion control. The shared window is never smaller than 32 initial
+//! windows, and ignores losses without a queue. It grows and shrinks by a fraction of itself (like
+//! Kelly's Scalable TCP, 2003). If the connections have less in flight, the window does not affect
+//! them.
 
 use std::time::Duration;
 
@@ -17,27 +20,28 @@ use super::{PACING_GAIN, Rate, initial_window};
 use crate::Timestamp;
 use crate::recovery::RttEstimator;
 
-/// Size of the smallest shared window, which is also the first one, in initial windows.
+/// Size of the smallest shared window, in initial windows. The window begins with this size.
 const LEAST: u64 = 32;
 
-/// Turns that fill the window.
+/// Number of turns that fill the window.
 const TURNS: u64 = 16;
 
-/// Smallest number of bytes that a packet counts as. A socket's buffer counts the memory of a datagram, so small
-/// datagrams fill it, too.
+/// Smallest number of bytes that a packet counts as. Small datagrams fill a socket's buffer too,
+/// because the buffer counts the memory of a datagram.
 const PACKET: u64 = 1200;
 
-/// Before the first loss, the window grows by a fourth of the acknowledged bytes, so by a fourth each round trip. It
-/// does not double, because all connections would lose the excess at once.
+/// Before the first loss, the window grows by a fourth of the acknowledged bytes. That is a fourth
+/// in each round trip. Doubling would be too fast, because all connections would lose the excess at
+/// the same time.
 const FIRST_GROWTH: u64 = 4;
 
 /// After the first loss, the window grows by 1/256 of the acknowledged bytes.
 const GROWTH: u64 = 256;
 
-/// The window shrinks by an eighth when packets are lost because of a queue.
+/// When a queue causes losses, the window shrinks by an eighth.
 const REDUCTION: u64 = 8;
 
-/// The bytes in flight of all connections between two sockets, and their limit.
+/// The bytes in flight of all connections between two sockets, and the limit for them.
 #[derive(Debug)]
 pub struct SharedWindow {
     window: u64,
@@ -47,15 +51,16 @@ pub struct SharedWindow {
     full_at: Option<Timestamp>,
     /// Time of the last reduction. `None` before the first one.
     reduced_at: Option<Timestamp>,
-    /// Smallest RTT of any connection. `None` if none is known.
+    /// Smallest RTT of all connections. `None` if no RTT is known.
     min_rtt: Option<Duration>,
     /// Pacing rate of all connections together.
     rate: Rate,
-    /// Largest datagram that a connection found the path to carry, in bytes of UDP payload; 0 if it is unknown.
+    /// Largest datagram size that a connection found the path to carry, in bytes of UDP payload.
+    /// Zero if it is unknown.
     datagram: u16,
 }
 
-/// The counts of one connection in a [`SharedWindow`]. A new connection has the default.
+/// The counts of one connection in a [`SharedWindow`]. A new connection has the default value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
     in_flight: u64,
@@ -64,7 +69,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// Creates the counts from the bytes and packets in flight, and the bytes delivered and lost so far.
+    /// Creates the counts from the bytes and packets in flight, and from the bytes delivered and
+    /// lost so far.
     pub(crate) fn new((in_flight, packets): (u64, u64), delivered: u64, lost: u64) -> Share {
         Share { in_flight: in_flight.max(packets * PACKET), delivered, lost }
     }
@@ -86,7 +92,8 @@ impl SharedWindow {
         }
     }
 
-    /// Creates a window that was full and has grown, with a rate that does not limit, for datagrams of this size.
+    /// Creates a window for datagrams of this size that was full and has grown. Its rate is so high
+    /// that it does not limit.
     #[cfg(test)]
     pub(crate) fn used_up(datagram: u16, window: u64) -> SharedWindow {
         let rate = Rate::bytes_per_second(1e12);
@@ -98,30 +105,33 @@ impl SharedWindow {
         self.window
     }
 
-    /// Returns the pacing rate of all connections together. The connection whose turn it is sends at this rate.
+    /// Returns the pacing rate of all connections together. A connection sends at this rate during
+    /// its turn.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Returns the bytes that a connection may send in its turn. With a larger window, more is sent while the
-    /// connection's memory is in the cache, and one acknowledgment covers more.
+    /// Returns the number of bytes that a connection may send in its turn. With a larger window, a
+    /// connection sends more while its memory is in the cache, and one acknowledgment covers more.
     pub fn turn(&self) -> u64 {
         self.window / TURNS
     }
 
-    /// Returns the initial window of a new connection in bytes: a fraction of a shared window that was full and has
-    /// grown, like an initial window's fraction of the smallest one ([`LEAST`]). Returns 0 if the path is not known
-    /// yet, or has no room for more.
+    /// Returns the initial window of a new connection in bytes, as a fraction of a shared window
+    /// that was full and has grown. The fraction is that of an initial window in the smallest
+    /// shared window ([`LEAST`]). Returns 0 if the path is not known yet or has no room for more.
     pub(crate) fn first_window(&self) -> u64 {
         if self.window > self.least { self.window / LEAST } else { 0 }
     }
 
-    /// Returns the largest datagram that the path is known to carry, in bytes of UDP payload; 0 if it is unknown.
+    /// Returns the largest datagram size that the path is known to carry, in bytes of UDP payload.
+    /// Returns 0 if it is unknown.
     pub(crate) fn datagram(&self) -> u16 {
         self.datagram
     }
 
-    /// Records the datagram size that a connection found: the path carries `takes` bytes, and not more than `most`.
+    /// Records the datagram sizes that a connection found: the path carries `takes` bytes, and does
+    /// not carry more than `most`.
     pub(crate) fn see_datagrams(&mut self, (takes, most): (u16, u16)) {
         if takes > self.datagram || most < self.datagram {
             self.datagram = takes;
@@ -138,7 +148,8 @@ impl SharedWindow {
         self.in_flight < self.window
     }
 
-    /// Like [`SharedWindow::is_open`], for a connection with data to send. Records the time if the window is full.
+    /// Like [`SharedWindow::is_open`], for a connection that has data to send. If the window is
+    /// full, records the time.
     pub fn has_room(&mut self, now: Timestamp) -> bool {
         let room = self.is_open();
         if !room {
@@ -162,18 +173,20 @@ impl SharedWindow {
         }
         let min_rtt = self.min_rtt.map_or(rtt.min(), |min| min.min(rtt.min()));
         self.min_rtt = Some(min_rtt);
-        // An estimate. Only the connection knows exactly when its packets were sent.
+        // This is an estimate, because only the connection knows exactly when its packets were
+        // sent.
         let sent = now - rtt.latest();
         let acked = after.delivered.saturating_sub(before.delivered);
         if acked > 0 {
-            // RFC 9002 s.7.8: only a window that was full may grow.
+            // RFC 9002 s.7.8: the window may grow only if it was full.
             if self.full_at.is_some_and(|at| at >= sent) {
                 let part = if self.reduced_at.is_some() { GROWTH } else { FIRST_GROWTH };
                 self.window += acked / part;
             }
             self.rate = Rate::of_window(self.window, rtt.smoothed(), PACING_GAIN);
         }
-        // RFC 9002 s.7.3.2: once per round trip. These connections do not cause losses without a queue.
+        // RFC 9002 s.7.3.2: react once per round trip. Losses without a queue have causes other
+        // than these connections.
         let queue = rtt.smoothed() > 2 * min_rtt;
         if after.lost > before.lost && queue && self.reduced_at.is_none_or(|at| sent > at) {
             self.window = (self.window - self.window / REDUCTION).max(self.least);
@@ -204,7 +217,7 @@ mod tests {
     }
 
     impl Crowd {
-        /// Creates `count` connections. The smallest RTT is 1 ms, and the current RTT is `rtt`.
+        /// Creates `count` connections whose smallest RTT is 1 ms and whose current RTT is `rtt`.
         fn new(count: usize, rtt: Duration) -> Crowd {
             let now = Timestamp::START + 1000 * MS;
             let mut estimator = RttEstimator::new(MS);
@@ -234,7 +247,7 @@ mod tests {
             sent
         }
 
-        /// Acknowledges everything a round trip later, or declares it lost.
+        /// Acknowledges all bytes in flight one round trip later, or declares them lost.
         fn land(&mut self, lost: bool) {
             self.now += self.rtt.latest();
             for at in 0..self.shares.len() {

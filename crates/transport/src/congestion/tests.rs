@@ -13,7 +13,8 @@ fn rtt_of(ms: u64) -> RttEstimator {
     rtt
 }
 
-/// One round trip that begins at `start` and acknowledges a whole window, a datagram at a time.
+/// Plays one round trip that begins at `start` and acknowledges a whole window, one datagram at a
+/// time. Returns the time at which it ends.
 fn round(controller: &mut dyn Controller, start: u64, rtt: &RttEstimator) -> u64 {
     let window = controller.window();
     let end = start + rtt.latest().as_millis() as u64;
@@ -50,11 +51,11 @@ fn cwnd_slow_start_doubles_and_ends_with_loss() {
         let reduced = controller.window();
         let factor = if algorithm == Algorithm::Cubic { 0.7 } else { 0.5 };
         assert_eq!(reduced, (24_000.0 * factor) as u64, "{algorithm}");
-        // Once a round trip.
+        // The controller must react only once per round trip.
         controller.on_congestion(at(end + 1), at(end - 1), Signal::Ecn);
         assert_eq!(controller.window(), reduced, "{algorithm}");
         controller.on_spurious_loss(at(end + 2));
-        assert_eq!(controller.window(), 24_000, "{algorithm}: it was none");
+        assert_eq!(controller.window(), 24_000, "{algorithm}: the loss was spurious");
     }
 }
 
@@ -92,7 +93,7 @@ fn cwnd_reno_grows_a_datagram_a_window() {
     }
 }
 
-/// In congestion avoidance, with a window of ten datagrams.
+/// Returns a controller in congestion avoidance, with a window of ten datagrams.
 fn reno_of_ten(tcp: bool) -> NewReno {
     let mut reno = NewReno::new(DATAGRAM);
     if tcp {
@@ -117,8 +118,8 @@ fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     });
 }
 
-/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss count towards the next growth.
-/// Otherwise the window never grows if there is a loss in each window.
+/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss count toward the
+/// next growth. Otherwise the window would never grow if each window has a loss.
 #[test]
 fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     let mut reno = reno_of_ten(false);
@@ -127,22 +128,23 @@ fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     reno.on_congestion(at(160), at(110), Signal::Ecn);
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 2_400, 120);
-    assert_eq!(reno.window(), 6_000, "sent before the reduction");
-    // One and a half windows of these.
+    assert_eq!(reno.window(), 6_000, "the data was sent before the reduction");
+    // 9,001 acknowledged bytes are one and a half windows of 6,000, so the window grows by one
+    // datagram.
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // 3,001 of 7,200 are counted.
+    // 3,001 + 4,198 bytes are less than the window of 7,200.
     acknowledge(&mut reno, 4_198, 180);
     assert_eq!(reno.window(), 7_200);
     acknowledge(&mut reno, 1, 190);
     assert_eq!(reno.window(), 8_400);
-    // One datagram for each window: 8,400 and 9,600.
+    // The window grows by one datagram for each acknowledged window: 8,400 and 9,600 bytes.
     acknowledge(&mut reno, 18_000, 200);
     assert_eq!(reno.window(), 10_800);
 }
 
-/// The acknowledged bytes of the ACK frame that reveals a loss count as before the loss. Later frames belong to the
-/// recovery.
+/// The bytes acknowledged by the ACK frame that reveals a loss count as acknowledged before the
+/// loss. Bytes of later ACK frames belong to the recovery period.
 #[test]
 fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     let mut reno = reno_of_ten(false);
@@ -155,14 +157,14 @@ fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // A loss that a timer detects has no ACK frame.
+    // No ACK frame belongs to a loss that a timer detects.
     reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
     acknowledge(&mut reno, 2_400, 251);
     acknowledge(&mut reno, 3_599, 310);
     assert_eq!(reno.window(), 3_600);
 }
 
-/// Nothing of it counts after persistent congestion.
+/// After persistent congestion, bytes acknowledged before it must not count.
 #[test]
 fn cwnd_reno_restarts_its_count_after_persistent_congestion() {
     let mut reno = reno_of_ten(false);
@@ -175,25 +177,26 @@ fn cwnd_reno_restarts_its_count_after_persistent_congestion() {
     assert_eq!(reno.window(), 3_600);
 }
 
-/// TCP's window grows with each acknowledgement, and never by more than a segment a round trip (RFC 5681 s.3.1): at a
-/// reduction half of what was grown goes with the rest.
+/// TCP's window grows with each acknowledgment, and by at most one segment per round trip (RFC 5681
+/// s.3.1). A reduction halves the whole window, including the growth since the last full window.
 #[test]
 fn cwnd_tcp_reno_grows_by_parts_of_a_segment() {
     let mut reno = reno_of_ten(true);
-    // Nine tenths of a window.
+    // Acknowledge nine tenths of a window.
     acknowledge(&mut reno, 10_800, 100);
     assert_eq!(reno.window(), 12_000 + 1_080);
     reno.on_congestion(at(160), at(110), Signal::Ecn);
     assert_eq!(reno.window(), (12_000 + 1_080) / 2);
 }
 
-/// RFC 9438 s.4.2: the window is back at W_max after K, concave before and convex behind.
+/// RFC 9438 s.4.2: the window must be back at W_max after the time K. The curve is concave before
+/// and convex after that.
 #[test]
 fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     let rtt = rtt_of(100);
     let mut cubic = Cubic::new(DATAGRAM);
     let mut end = 0;
-    // 10 datagrams doubled six times: 640.
+    // The initial 10 datagrams are doubled six times, to 640.
     for _ in 0..6 {
         end = round(&mut cubic, end, &rtt);
     }
@@ -211,14 +214,14 @@ fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     }
     let at_k = grown.iter().find(|(time, ..)| *time as f64 >= k * 1000.0).unwrap();
     let ratio = at_k.2 as f64 / (640.0 * 1200.0);
-    assert!((0.97..1.03).contains(&ratio), "at K {ratio} of W_max");
+    assert!((0.97..1.03).contains(&ratio), "at K, the window is {ratio} of W_max");
     let middle = grown.len() / 2;
     assert!(grown[1].1 > 4 * grown[middle].1, "concave at first: {grown:?}");
-    assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex behind: {grown:?}");
+    assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex after K: {grown:?}");
 }
 
-/// With a short round trip and a small window CUBIC would be slower than Reno: it follows Reno
-/// (RFC 9438 s.4.3).
+/// With a short round-trip time and a small window, CUBIC's curve is slower than Reno. CUBIC must
+/// then follow Reno (RFC 9438 s.4.3).
 #[test]
 fn cwnd_cubic_is_not_slower_than_reno_on_short_paths() {
     let rtt = rtt_of(2);
@@ -245,7 +248,7 @@ fn cwnd_hystart_ends_slow_start_after_a_lasting_delay() {
         let end = time + 50;
         for _ in 0..10 {
             let grown = steady.on_ack(at(end), 1200, at(time), Duration::from_millis(50 + spike));
-            assert_ne!(grown, SlowStart::Leave, "a spike of one round");
+            assert_ne!(grown, SlowStart::Leave, "a spike of one round does not end slow start");
             let grown = risen.on_ack(at(end), 1200, at(time), Duration::from_millis(50 + extra));
             if grown == SlowStart::Leave {
                 left = left.or(Some(number));
@@ -253,8 +256,8 @@ fn cwnd_hystart_ends_slow_start_after_a_lasting_delay() {
         }
         time = end;
     }
-    // Seen in round 3, which is the first of five of conservative slow start (RFC 9406 s.4.2), so that
-    // the acknowledgement that begins round 8 ends it.
+    // Round 3 shows the higher delay and is the first of five rounds of conservative slow start
+    // (RFC 9406 s.4.2). So the acknowledgment that begins round 8 ends it.
     assert_eq!(left, Some(8));
 }
 

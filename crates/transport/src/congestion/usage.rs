@@ -2,31 +2,32 @@
 
 use crate::Timestamp;
 
-/// Records for one path whether sending was limited by the window or by the application.
+/// Records whether the window or the application limited the sender on one path.
 ///
-/// Pacing counts as neither. Whether the data would have filled the window is known later, when the window is full, or
-/// when no data waits.
+/// Pacing counts as neither. It becomes known only later whether the data would have filled the
+/// window: when the window is full, or when no data waits.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
-    /// Last time at which the window was full. `None`: never.
+    /// Last time at which the window was full. `None` if it never was.
     full_at: Option<Timestamp>,
-    /// Last time at which the window had room and no data waited. `None`: never.
+    /// Last time at which the window had room and no data waited. `None` if that never happened.
     underused_at: Option<Timestamp>,
 }
 
 impl WindowUsage {
-    /// Records that the window has no room for a datagram.
+    /// Records that the window has no room for another datagram.
     pub fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
-    /// Records that the window has room, and that neither the window nor the pacer limits the sender.
+    /// Records that the window has room, and that neither the window nor the pacer limits the
+    /// sender.
     pub fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }
 
-    /// Returns true if the window was full while a packet sent at `sent` was in flight, so that the window may grow
-    /// with its acknowledgment.
+    /// Returns true if the window was full while a packet that was sent at `sent` was in flight.
+    /// The window may then grow when that packet is acknowledged.
     pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);
         full || self.underused_at.is_none_or(|at| at < sent)
@@ -45,20 +46,20 @@ mod tests {
     fn cwnd_usage_of_a_flight_that_fills_the_window() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
-        // A flight at 10 fills the window; then the application has nothing more.
+        // A flight that is sent at 10 fills the window. Then the application has no more data.
         usage.on_full(at(10));
         assert!(usage.was_used_since(at(10)));
         usage.on_underused(at(30));
-        assert!(usage.was_used_since(at(10)), "it was full before");
-        assert!(!usage.was_used_since(at(20)), "sent when it no longer was");
+        assert!(usage.was_used_since(at(10)), "the window was full while the packet was in flight");
+        assert!(!usage.was_used_since(at(20)), "the packet was sent when the window had room");
     }
 
     #[test]
     fn cwnd_usage_of_a_paced_flight() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
-        assert!(usage.was_used_since(at(10)), "the pacer holds the rest back");
+        assert!(usage.was_used_since(at(10)), "only the pacer delays the data");
         usage.on_underused(at(15));
-        assert!(!usage.was_used_since(at(10)), "there was no rest that would have filled it");
+        assert!(!usage.was_used_since(at(10)), "no data was left to fill the window");
     }
 }

@@ -2,30 +2,33 @@
 
 use rustls::quic::PacketKey;
 
-/// Limits on the use of keys, below those of the AEAD: whatever stands here, an AEAD is never used beyond
-/// its own (RFC 9001 s.6.6).
+/// Limits on the use of keys that are lower than the limits of the AEAD. The limits of the AEAD
+/// apply in any case (RFC 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// Largest number of packets that one set of keys protects. 1-RTT keys are updated after half of them. If that is
-    /// not possible, because the peer acknowledges nothing or the handshake is not confirmed, the connection ends
-    /// with AEAD_LIMIT_REACHED. A handshake needs some tens of packets.
+    /// Largest number of packets that one set of keys protects. 1-RTT keys are updated after half
+    /// of them. An update is not possible if the peer acknowledges nothing or the handshake is not
+    /// confirmed. In that case the connection is closed with AEAD_LIMIT_REACHED. A handshake needs
+    /// a few tens of packets.
     pub packets_per_key: u64,
-    /// Number of packets of the connection that fail authentication, after which it ends with AEAD_LIMIT_REACHED.
+    /// Number of packets that may fail authentication before the connection is closed with
+    /// AEAD_LIMIT_REACHED.
     pub forged_packets: u64,
 }
 
 impl Default for KeyLimits {
-    /// Those of the AEAD.
+    /// Returns the limits of the AEAD.
     fn default() -> KeyLimits {
         KeyLimits { packets_per_key: u64::MAX, forged_packets: u64::MAX }
     }
 }
 
-/// Packets that are reserved for CONNECTION_CLOSE frames, which are repeated after 1, 2, 4, ... received packets.
+/// Number of packets that are reserved for CONNECTION_CLOSE frames. Such a frame is repeated after
+/// 1, 2, 4, ... received packets.
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
-    /// Most packets that this key may protect.
+    /// Returns the largest number of packets that this key may protect.
     pub(crate) fn confidentiality(self, key: &dyn PacketKey) -> u64 {
         self.packets_per_key.min(key.confidentiality_limit())
     }
@@ -36,12 +39,13 @@ impl KeyLimits {
     }
 }
 
-/// Number of packets, of the `limit` that a key may protect, reserved for closing the connection.
+/// Returns the number of packets that are reserved for closing the connection, of the `limit` that
+/// a key may protect.
 pub(crate) fn last_words(limit: u64) -> u64 {
     LAST_WORDS.min(limit / 8)
 }
 
-/// Packets that failed authentication, of all keys of a connection (RFC 9001 s.6.6).
+/// Counts packets that failed authentication, for all keys of a connection (RFC 9001 s.6.6).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Forgeries {
     count: u64,
@@ -54,7 +58,8 @@ impl Forgeries {
         self.spent
     }
 
-    /// One more, tried with a key of this limit; true if that was the last.
+    /// Counts another packet that failed authentication with a key that has this integrity limit.
+    /// Returns true if the limit is reached.
     pub(crate) fn count(&mut self, limit: u64) -> bool {
         self.count += 1;
         self.spent |= self.count >= limit;

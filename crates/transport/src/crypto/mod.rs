@@ -1,11 +1,13 @@
-//! Packet protection (RFC 9001) over rustls's QUIC interface; the crypto provider is the caller's.
+//! Packet protection (RFC 9001) with rustls's QUIC interface. The caller chooses the crypto
+//! provider.
 //!
-//! * `session.rs`: the handshake, as the connection sees it;
-//! * `phases.rs`: 1-RTT keys and their update (s.6); `limits.rs`: how much keys may protect (s.6.6);
-//! * `open_to.rs`: keys that open packets to other memory;
+//! * `session.rs`: the handshake, as the connection uses it;
+//! * `phases.rs`: 1-RTT keys and their update (s.6); `limits.rs`: how many packets keys may protect
+//!   (s.6.6);
+//! * `open_to.rs`: keys that decrypt packets into another buffer;
 //! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
 //! * `token.rs`: tokens for address validation (RFC 9000 s.8.1);
-//! * `null/`: with a feature, no protection at all, for simulations.
+//! * `null/`: with the feature `null-crypto`, no protection at all, for simulations.
 
 mod limits;
 #[cfg(feature = "null-crypto")]
@@ -33,7 +35,8 @@ pub(crate) use phases::{OneRttKeys, OpenError, Wear};
 pub(crate) use retry::{RETRY_TAG_LEN, retry_tag};
 pub(crate) use token::{CLOCK_SKEW, MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenSealer, Validity};
 
-/// Keys of Initial packets to or from a client that sends to `dcid` (RFC 9001 s.5.2).
+/// Returns the keys of Initial packets between this end and its peer. `dcid` is the Destination
+/// Connection ID of the client's first packet (RFC 9001 s.5.2).
 pub(crate) fn tls_initial_keys(
     suite: &Suite,
     side: Side,
@@ -47,7 +50,8 @@ pub(crate) fn tls_initial_keys(
     suite.keys(dcid.as_bytes(), side, tls_version(version))
 }
 
-/// As there, or those that protect nothing if that is the version: for who has made sure that it may be.
+/// Like [`tls_initial_keys`], but returns keys without protection for the version
+/// `KnownVersion::NullCrypto`. The caller must ensure that this version is permitted.
 pub(crate) fn initial_keys(
     suite: &Suite,
     side: Side,
@@ -61,20 +65,21 @@ pub(crate) fn initial_keys(
     }
 }
 
-/// The header protection mask of a sample (RFC 9001 s.5.4.1). rustls applies masks and does not show
-/// them; applied to a short header of zeros with a packet number of four bytes it is the mask, but for
-/// the three bits of the first byte that no header has protected.
+/// Returns the header protection mask for a sample (RFC 9001 s.5.4.1). rustls applies masks but
+/// does not return them. Applied to a short header of zeros with a packet number of four bytes, the
+/// result is the mask, except for three bits of the first byte that no header protects.
 #[inline(always)]
 pub(crate) fn header_mask(
     key: &dyn HeaderProtectionKey,
     sample: &[u8; SAMPLE_LEN],
 ) -> Option<HeaderMask> {
-    /// The length of the packet number, four bytes.
+    /// The encoded length of a packet number of four bytes.
     const FIRST: u8 = 0x03;
     let (mut first, mut number) = (FIRST, [0; 4]);
     key.encrypt_in_place(sample, &mut first, &mut number).ok()?;
-    // Keys store the mask byte by byte. If its four bytes were read in one piece, as a compiler would read them, the CPU could not
-    // take them from those stores, and would wait until all that was stored before is in its cache: the data of the last packet.
+    // Keys store the mask byte by byte, so read it byte by byte. A compiler would read the four
+    // bytes with one load. The CPU could not forward those single stores to that load, and would
+    // wait until all earlier stores, including the data of the last packet, are in its cache.
     let byte = |index: usize| *black_box(&number[index]);
     Some([first ^ FIRST, byte(0), byte(1), byte(2), byte(3)])
 }

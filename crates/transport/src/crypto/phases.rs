@@ -11,30 +11,31 @@ use super::open_to::{OpenTo, opener_of};
 use super::session::KeySource;
 use crate::Timestamp;
 
-/// Reason for which a packet could not be opened.
+/// The reason why a packet could not be decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenError {
     /// The packet is forged or corrupted, and must be dropped silently (RFC 9001 s.5.5).
     Forged,
-    /// The peer updated its keys before our last update was acknowledged, or went back to old ones:
-    /// KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
+    /// The peer updated its keys before this end's last update was acknowledged, or went back to
+    /// old keys. This is the error KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
-/// Share of the packets they may protect that the current keys have protected (RFC 9001 s.6.6).
+/// How many packets the current keys have protected, compared with their limit (RFC 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wear {
-    /// Less than half.
+    /// Less than half of the limit.
     Fresh,
-    /// Half or more: the keys should be updated.
+    /// At least half of the limit: the keys should be updated.
     Half,
-    /// Three quarters or more: the keys must be updated now, even if a hook would defer it.
+    /// At least three quarters of the limit: the keys must be updated now, even if a hook wants to
+    /// defer the update.
     Worn,
-    /// All except a few packets that are reserved for CONNECTION_CLOSE.
+    /// The whole limit, except for a few packets that are reserved for CONNECTION_CLOSE.
     Spent,
 }
 
-/// A packet number for each path ID: of path 0, and of the others that have one.
+/// A packet number for each path ID. Path 0, which most connections use, is stored separately.
 #[derive(Default)]
 struct Firsts {
     zero: Option<u64>,
@@ -49,7 +50,7 @@ impl Firsts {
         self.others.iter().find(|(id, _)| *id == path).map(|(_, number)| *number)
     }
 
-    /// The path has this number, or a lower one that it has already.
+    /// Sets the number of a path, unless the path already has a lower number.
     fn lower(&mut self, path: PathId, number: u64) {
         if path == PathId::ZERO {
             self.zero = Some(self.zero.map_or(number, |first| first.min(number)));
@@ -66,8 +67,8 @@ impl Firsts {
     }
 }
 
-/// Encrypts the payload of a packet. On other paths than path 0 the nonce has the path ID in it (RFC 10069 s.2.4); on
-/// path 0 that makes no difference.
+/// Encrypts the payload of a packet. On a path other than path 0, the nonce contains the path ID
+/// (RFC 10069 s.2.4).
 fn encrypt(
     key: &dyn PacketKey,
     path: PathId,
@@ -82,7 +83,7 @@ fn encrypt(
     }
 }
 
-/// As [`encrypt`], the other way.
+/// Decrypts the payload of a packet. It is the inverse of [`encrypt`].
 fn decrypt<'a>(
     key: &dyn PacketKey,
     path: PathId,
@@ -97,20 +98,21 @@ fn decrypt<'a>(
     }
 }
 
-/// The keys of two directions in one key phase.
+/// The keys for both directions in one key phase.
 struct Phase {
     keys: PacketKeySet,
-    /// Decrypts packets into another buffer. `None` if the keys cannot.
+    /// Decrypts packets into another buffer. `None` if the key cannot do that.
     opener: Option<Arc<dyn OpenTo>>,
-    /// Packets that may be sent with it.
+    /// Largest number of packets that may be sent in this key phase.
     limit: u64,
-    /// The first packet number sent with it on each path.
+    /// The first packet number sent in this key phase on each path.
     first_sent: Firsts,
-    /// The lowest packet number received with it on each path.
+    /// The lowest packet number received in this key phase on each path.
     first_received: Firsts,
-    /// Packets sent with it.
+    /// Number of packets sent in this key phase.
     sealed: u64,
-    /// Time at which the peer first acknowledged a packet of this key phase. `None`: not yet.
+    /// Time at which the peer first acknowledged a packet of this key phase. `None` if it has not
+    /// yet.
     confirmed: Option<Timestamp>,
 }
 
@@ -123,10 +125,12 @@ impl Phase {
     }
 }
 
-/// Packets received with the first keys of a connection after which the next ones are made. A connection on which next
-/// to nothing happens does without, and without the memory. A peer that updates its keys before that many packets has
-/// them made for the packet that says so, which RFC 9001 s.6.3 allows: once in a connection one packet takes some
-/// microseconds longer, whether it is the peer's or forged.
+/// Number of packets received with the first keys after which the next keys are derived. A
+/// connection with very little traffic never derives them and saves their memory.
+///
+/// If the peer updates its keys earlier, the next keys are derived when the packet with the update
+/// arrives, which RFC 9001 s.6.3 permits. Then one packet of the connection takes a few
+/// microseconds longer, whether it comes from the peer or is forged.
 const NEXT_AFTER: u64 = 16;
 
 /// The 1-RTT keys of a connection.
@@ -134,22 +138,24 @@ pub(crate) struct OneRttKeys {
     local_header: Box<dyn HeaderProtectionKey>,
     remote_header: Box<dyn HeaderProtectionKey>,
     secrets: KeySource,
-    /// The bit in the header (RFC 9000 s.17.3.1).
+    /// The Key Phase bit in the header of sent packets (RFC 9000 s.17.3.1).
     bit: bool,
     current: Phase,
-    /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3, s.9.5). `None`
-    /// before [`NEXT_AFTER`].
+    /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3,
+    /// s.9.5). `None` until [`NEXT_AFTER`] packets have arrived.
     next: Option<PacketKeySet>,
-    /// Packets received until the next keys were made.
+    /// Number of packets received before the next keys were derived.
     received: u64,
-    /// The peer's last keys, for packets that were overtaken by the update, and until when.
+    /// The peer's previous keys, for packets that arrive after a packet with newer keys, and the
+    /// time until which they are kept. That time is `None` until the first packet with the newer
+    /// keys arrives.
     previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
     limits: KeyLimits,
     updates: u64,
 }
 
 impl OneRttKeys {
-    /// The keys that the handshake gave.
+    /// Creates the 1-RTT keys from the keys and secrets of the handshake.
     pub(crate) fn new(keys: Keys, secrets: impl Into<KeySource>, limits: KeyLimits) -> OneRttKeys {
         let secrets = secrets.into();
         let DirectionalKeys { header: local_header, packet: local } = keys.local;
@@ -168,30 +174,31 @@ impl OneRttKeys {
         }
     }
 
-    /// The Key Phase bit of packets to send.
+    /// Returns the Key Phase bit for packets to send.
     pub(crate) fn bit(&self) -> bool {
         self.bit
     }
 
-    /// Number of key updates so far, by either side.
+    /// Returns the number of key updates so far, by either end.
     pub(crate) fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// The header protection of packets to send; an update does not change it (RFC 9001 s.6).
+    /// Returns the header protection key for packets to send. An update does not change it (RFC
+    /// 9001 s.6).
     pub(crate) fn local_header(&self) -> &dyn HeaderProtectionKey {
         &*self.local_header
     }
 
-    /// The header protection of packets received.
+    /// Returns the header protection key for received packets.
     pub(crate) fn remote_header(&self) -> &dyn HeaderProtectionKey {
         &*self.remote_header
     }
 
-    /// True if these keys can protect packets of other paths than path 0: the nonce has room for a path ID
-    /// (RFC 10069 s.2.1).
+    /// Returns true if these keys can protect packets of paths other than path 0, so that the nonce
+    /// has room for a path ID (RFC 10069 s.2.1).
     pub(crate) fn take_path_ids(&self) -> bool {
-        // With the last path ID and packet number, which no packet will ever have.
+        // Try the last path ID and packet number, which no packet will ever have.
         let number = equic_wire::VarInt::MAX.get();
         let tried = self.current.keys.local.encrypt_in_place_for_path(
             PathId::MAX.get(),
@@ -202,18 +209,19 @@ impl OneRttKeys {
         tried.is_ok()
     }
 
-    /// A path is no more: nothing is kept of it.
+    /// Forgets the packet numbers of a path that has ended.
     pub(crate) fn forget_path(&mut self, path: PathId) {
         for firsts in [&mut self.current.first_sent, &mut self.current.first_received] {
             firsts.others.retain(|(id, _)| *id != path);
         }
     }
 
-    /// Encrypts `payload` of a packet on a path, in place; the tag goes behind it.
+    /// Encrypts the `payload` of a packet in place and returns the tag, which belongs after the
+    /// payload.
     ///
     /// # Errors
-    /// If the payload is longer than AEAD allows, or the keys may protect no more packets: those of all paths
-    /// together (RFC 10069 s.7.3).
+    /// Fails if the payload is longer than the AEAD permits, or if the keys have protected as many
+    /// packets as they may. That limit counts the packets of all paths (RFC 10069 s.7.3).
     pub(crate) fn seal(
         &mut self,
         path: PathId,
@@ -221,7 +229,7 @@ impl OneRttKeys {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<rustls::quic::Tag, rustls::Error> {
-        // RFC 9001 s.6.6: never beyond the limit, whatever the caller has overlooked.
+        // RFC 9001 s.6.6: never exceed the limit, even if the caller has not checked it.
         if self.current.sealed >= self.current.limit {
             return Err(rustls::Error::EncryptError);
         }
@@ -231,7 +239,7 @@ impl OneRttKeys {
         Ok(tag)
     }
 
-    /// Share of the packets they may protect that the keys have protected.
+    /// Returns how many packets the keys have protected, compared with their limit.
     #[inline]
     pub(crate) fn wear(&self) -> Wear {
         let Phase { sealed, limit, .. } = self.current;
@@ -246,19 +254,20 @@ impl OneRttKeys {
         }
     }
 
-    /// Returns true if at least `pause` has passed since the peer confirmed the current keys (RFC 9001 s.6.5). The
-    /// first keys, those of the handshake, need no pause.
+    /// Returns true if at least `pause` has passed since the peer confirmed the current keys (RFC
+    /// 9001 s.6.5). The keys of the handshake need no pause.
     pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
 
-    /// Most packets failing to open that these keys stand (RFC 9001 s.6.6).
+    /// Returns the number of packets that may fail authentication with these keys (RFC 9001 s.6.6).
     pub(crate) fn integrity_limit(&self) -> u64 {
         self.limits.integrity(&*self.current.keys.remote)
     }
 
-    /// Updates the keys, if that is allowed yet: the handshake is confirmed (the caller knows) and
-    /// the peer has acknowledged a packet with the current keys (RFC 9001 s.6.1). True if it was.
+    /// Updates the keys and returns true, if the peer has acknowledged a packet with the current
+    /// keys (RFC 9001 s.6.1). Otherwise returns false. The caller must ensure that the handshake is
+    /// confirmed.
     pub(crate) fn update(&mut self) -> bool {
         let allowed = self.current.confirmed.is_some();
         if allowed {
@@ -277,24 +286,27 @@ impl OneRttKeys {
         self.updates += 1;
     }
 
-    /// The peer acknowledged this packet of a path. An acknowledgement of a packet with the current keys
-    /// allows the next update (RFC 9001 s.6.1).
+    /// Records that the peer acknowledged a packet of a path. If the packet had the current keys,
+    /// the next update is permitted (RFC 9001 s.6.1).
     pub(crate) fn on_acked(&mut self, now: Timestamp, path: PathId, number: u64) {
         if self.current.first_sent.of(path).is_some_and(|first| number >= first) {
             self.current.confirmed.get_or_insert(now);
         }
     }
 
-    /// True if [`OneRttKeys::open`] has a use for `retain`, with a packet that has this Key Phase bit.
+    /// Returns true if [`OneRttKeys::open`] uses its argument `retain` for a packet with this Key
+    /// Phase bit.
     #[inline]
     pub(crate) fn asks_how_long(&self, bit: bool) -> bool {
         bit != self.bit || matches!(self.previous, Some((_, None)))
     }
 
-    /// Decrypts `payload` of a packet on a path in place. It ends with the tag. `largest` is the largest packet
-    /// number received there before. `retain` is three PTOs from now: the time until which the previous keys are kept
-    /// (RFC 9001 s.6.5). It is ignored if [`OneRttKeys::asks_how_long`] returns false. Returns true if the peer
-    /// updated its keys with this packet.
+    /// Decrypts the `payload` of a packet in place. The payload ends with the tag. Returns the
+    /// plaintext, and true if the peer updated its keys with this packet.
+    ///
+    /// * `largest`: the largest packet number received on the path before;
+    /// * `retain`: the time until which the previous keys are kept, three PTOs from now (RFC 9001
+    ///   s.6.5). It is ignored if [`OneRttKeys::asks_how_long`] returns false.
     ///
     /// # Errors
     /// [`OpenError`]. Except for `Forged`, the connection must be closed.
@@ -317,10 +329,12 @@ impl OneRttKeys {
                 Err(_) => Err(OpenError::Forged),
             };
         }
-        // Before the first packet of this phase it can only be of the last one (RFC 9001 s.6.5).
+        // A packet with a lower number than the first packet of this phase can only be of the
+        // previous phase (RFC 9001 s.6.5).
         let overtaken = self.current.first_received.of(path).map_or_else(
-            // We updated and the peer has not yet, or not heard of it on this path: what comes is of the last phase
-            // still (RFC 10069 s.2.5).
+            // This end has updated its keys. The peer has not, or no packet of the new phase has
+            // arrived on this path. So the packet still belongs to the previous phase (RFC 10069
+            // s.2.5).
             || self.previous.is_some(),
             |first| number < first,
         );
@@ -335,12 +349,13 @@ impl OneRttKeys {
         let next = next.get_or_insert_with(|| secrets.next_packet_keys());
         let opened =
             decrypt(&*next.remote, path, number, header, payload).map_err(|_| OpenError::Forged)?;
-        // RFC 9001 s.6.4: newer keys for an older packet.
+        // RFC 9001 s.6.4: the packet has newer keys than a packet with a higher number.
         if largest.is_some_and(|largest| number < largest) {
             return Err(OpenError::KeyUpdate);
         }
-        // RFC 9001 s.6.1, 6.2: the peer must have had our acknowledgement of the last update, so it
-        // must have had a packet of ours; without one it updates twice.
+        // RFC 9001 s.6.1, s.6.2: the peer may update only after this end has acknowledged its last
+        // update. That acknowledgment is in a packet with the current keys. This end has sent no
+        // such packet, so the peer updates twice in a row.
         if self.updates > 0 && self.current.first_sent.is_empty() {
             return Err(OpenError::KeyUpdate);
         }
@@ -349,15 +364,17 @@ impl OneRttKeys {
         Ok((opened, true))
     }
 
-    /// True if [`OneRttKeys::open_to`] opens packets with this Key Phase bit.
+    /// Returns true if [`OneRttKeys::open_to`] can decrypt packets with this Key Phase bit.
     #[inline]
     pub(crate) fn may_open_to(&self, bit: bool) -> bool {
         self.current.opener.is_some() && !self.asks_how_long(bit)
     }
 
-    /// Decrypts `sealed`, the payload of a packet on a path with its tag, into `to`, which has the length without the
-    /// tag. Returns whether the packet is authentic. Returns `None` and does nothing if the keys cannot do this, or
-    /// if the packet may be of another key phase; the caller then uses [`OneRttKeys::open`].
+    /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which has the
+    /// length without the tag. Returns `Some(true)` if the packet is authentic.
+    ///
+    /// Returns `None` and does nothing if the keys cannot do this, or if the packet may belong to
+    /// another key phase. The caller must then call [`OneRttKeys::open`].
     #[inline]
     pub(crate) fn open_to(
         &mut self,
@@ -372,7 +389,7 @@ impl OneRttKeys {
         }
         let opened = self.current.opener.as_ref()?.open_to(path.get(), number, header, sealed, to);
         if opened {
-            // The time is not used, because no keys are retained.
+            // The time is not used, because no previous keys wait for one.
             self.received(path, number, Timestamp::START);
         }
         Some(opened)
@@ -391,7 +408,7 @@ impl OneRttKeys {
         }
     }
 
-    /// Forgets the last keys when their time is over.
+    /// Discards the previous keys if the time until which they are kept has passed.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))
         {
@@ -408,7 +425,7 @@ mod tests {
     const EARLY: Timestamp = Timestamp::from_nanos(1_000);
     const LATER: Timestamp = Timestamp::from_nanos(1_000_000);
 
-    /// One end, with its packet numbers.
+    /// One end of a connection, with its packet numbers.
     struct End {
         keys: OneRttKeys,
         next: u64,
@@ -454,7 +471,7 @@ mod tests {
         }
     }
 
-    /// Opens a packet to other memory.
+    /// Decrypts a packet into another buffer.
     fn opened_elsewhere(end: &mut End, packet: &Packet) -> Option<Result<Vec<u8>, ()>> {
         let mut to = vec![0; packet.bytes.len() - 16];
         let (of, header) = ((PathId::ZERO, packet.number), [u8::from(packet.bit)]);
@@ -472,7 +489,8 @@ mod tests {
         forged.bytes[3] ^= 1;
         assert_eq!(opened_elsewhere(&mut server, &forged), Some(Err(())));
         let late = client.send();
-        // The next phase begins with a packet that is opened as any, and so does what is of the last.
+        // The first packet of the next phase, and late packets of the previous phase, must be
+        // decrypted in place.
         let answer = server.send();
         client.receive(answer).unwrap();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
@@ -482,22 +500,26 @@ mod tests {
         assert_eq!(server.receive(first), Ok(true));
         assert_eq!(opened_elsewhere(&mut server, &late), None);
         let next = client.send();
-        assert_eq!(opened_elsewhere(&mut server, &next), right, "with the key of this phase");
+        assert_eq!(
+            opened_elsewhere(&mut server, &next),
+            right,
+            "the packet is of the current phase"
+        );
     }
 
     #[test]
     fn key_update_is_followed_by_the_peer() {
         let (mut client, mut server) = ends();
-        assert!(!client.keys.update(), "nothing was acknowledged yet");
+        assert!(!client.keys.update(), "no packet is acknowledged yet");
         assert_eq!(server.receive(client.send()), Ok(false));
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(client.keys.update());
-        assert!(!client.keys.update(), "not twice");
+        assert!(!client.keys.update(), "a second update is too early");
         assert_eq!(server.receive(client.send()), Ok(true));
         assert_eq!(server.keys.bit(), client.keys.bit());
         assert_eq!(client.receive(server.send()), Ok(false));
         assert_eq!((client.keys.updates(), server.keys.updates()), (1, 1));
-        // And the other way round.
+        // Now the server updates its keys.
         server.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(server.keys.update());
         assert_eq!(client.receive(server.send()), Ok(true));
@@ -512,14 +534,18 @@ mod tests {
             assert_eq!(server.receive(client.send()), Ok(false));
         }
         assert!(server.keys.next.is_some() && client.keys.next.is_none());
-        // A forged packet in the next phase has them made, once; nothing else comes of it.
+        // A forged packet of the next phase makes the client derive the next keys once, and has no
+        // other effect.
         let mut forged = server.send();
         (forged.bit, forged.bytes[0]) = (!forged.bit, forged.bytes[0] ^ 1);
         assert_eq!(client.receive(forged), Err(OpenError::Forged));
         assert!(client.keys.next.is_some() && client.keys.updates() == 0);
         assert_eq!(client.receive(server.send()), Ok(false));
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
-        assert!(client.keys.update() && client.keys.next.is_some(), "and there are some ahead");
+        assert!(
+            client.keys.update() && client.keys.next.is_some(),
+            "further keys are derived in advance"
+        );
         assert_eq!(server.receive(client.send()), Ok(true));
         assert_eq!(client.receive(server.send()), Ok(false));
     }
@@ -552,7 +578,7 @@ mod tests {
             for path in 0..3 {
                 let opened = open(&mut server.keys, (path, 5), false, packet);
                 let right = if path == sent { Ok(false) } else { Err(OpenError::Forged) };
-                assert_eq!(opened, right, "of path {sent}, as of path {path}");
+                assert_eq!(opened, right, "sealed for path {sent}, opened for path {path}");
             }
         }
         assert!(packets[0] != packets[1] && packets[1] != packets[2]);
@@ -565,13 +591,21 @@ mod tests {
             [(0, 0), (1, 0), (1, 1)].map(|(path, number)| seal(&mut client.keys, path, number));
         assert_eq!(open(&mut server.keys, (0, 0), false, &first), Ok(false));
         client.keys.on_acked(EARLY, PathId::new(1), 7);
-        assert!(client.keys.update(), "an acknowledgement on any path");
+        assert!(client.keys.update(), "an acknowledgment on any path permits an update");
         let new = seal(&mut client.keys, 0, 1);
         assert_eq!(open(&mut server.keys, (0, 1), true, &new), Ok(true));
-        assert_eq!(open(&mut server.keys, (1, 0), false, &late), Ok(false), "of the last phase");
+        assert_eq!(
+            open(&mut server.keys, (1, 0), false, &late),
+            Ok(false),
+            "the packet is of the previous phase"
+        );
         let next = seal(&mut client.keys, 1, 2);
         assert_eq!(open(&mut server.keys, (1, 2), true, &next), Ok(false));
-        assert_eq!(open(&mut server.keys, (1, 1), false, &later), Ok(false), "it was overtaken");
+        assert_eq!(
+            open(&mut server.keys, (1, 1), false, &later),
+            Ok(false),
+            "a packet of the new phase arrived before it"
+        );
         assert_eq!(server.keys.updates(), 1);
         server.keys.forget_path(PathId::new(1));
         assert!(server.keys.current.first_received.of(PathId::new(1)).is_none());
@@ -610,7 +644,8 @@ mod tests {
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
         client.keys.update();
         server.receive(client.send()).unwrap();
-        // The server has sent nothing with the new keys: this cannot have been acknowledged.
+        // The server has sent nothing with the new keys, so it cannot have acknowledged this
+        // packet. The client pretends that it has.
         client.keys.on_acked(EARLY, PathId::ZERO, 1);
         client.keys.update();
         assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
@@ -632,7 +667,7 @@ mod tests {
     #[test]
     fn key_update_limits_end_the_keys() {
         let (mut client, _) = ends();
-        // AES-GCM (RFC 9001 s.6.6).
+        // The confidentiality limit of AES-GCM (RFC 9001 s.6.6).
         let limit = 1 << 23;
         assert_eq!(client.keys.current.limit, limit);
         for (sealed, wear) in [
@@ -650,16 +685,19 @@ mod tests {
         }
         assert!(
             client.keys.seal(PathId::ZERO, 9, &[0], &mut [0; 20]).is_err(),
-            "not one beyond the limit"
+            "no packet beyond the limit is sealed"
         );
         client.keys.current.sealed = limit - 1;
         client.send();
         client.keys.on_acked(EARLY, PathId::ZERO, 0);
-        assert!(client.keys.has_rested(EARLY, Duration::from_secs(1)), "the first keys");
+        assert!(
+            client.keys.has_rested(EARLY, Duration::from_secs(1)),
+            "the keys of the handshake need no pause"
+        );
         assert!(client.keys.update());
         assert_eq!(client.keys.wear(), Wear::Fresh);
         client.send();
-        assert!(!client.keys.has_rested(LATER, Duration::ZERO), "nothing is acknowledged yet");
+        assert!(!client.keys.has_rested(LATER, Duration::ZERO), "no packet is acknowledged yet");
         client.keys.on_acked(EARLY, PathId::ZERO, 1);
         assert!(client.keys.has_rested(LATER, LATER.since(EARLY)));
         assert!(!client.keys.has_rested(LATER, Duration::from_secs(1)));

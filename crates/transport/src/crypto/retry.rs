@@ -1,18 +1,19 @@
 //! The integrity tag of Retry packets (RFC 9001 s.5.8, RFC 9369 s.3.3.3).
 //!
-//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So GCM's hash key and the mask of
-//! its tag are constants, and only GHASH must be computed (NIST SP 800-38D s.6.4). It needs no AES and no secret.
+//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So the hash key
+//! of GCM and the mask of its tag are constants, and only GHASH must be computed (NIST SP 800-38D
+//! s.6.4). This needs neither AES nor a secret.
 
 use rustls::quic::Version;
 
-/// Bytes of the tag.
+/// Length of the tag, in bytes.
 pub(crate) const RETRY_TAG_LEN: usize = 16;
 
-/// Key and nonce of Retry packets of a version.
+/// Constants of one version that follow from the published key and nonce.
 struct Constants {
-    /// GCM's hash key: AES of the zero block.
+    /// The hash key of GCM: the zero block, encrypted with AES.
     hash_key: u128,
-    /// AES of the first counter block, nonce || 00000001.
+    /// The first counter block (nonce || 00000001), encrypted with AES.
     mask: u128,
 }
 
@@ -28,19 +29,20 @@ const V2: Constants = Constants {
     mask: 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51,
 };
 
-/// The tag of a Retry packet. `original` is the Destination Connection ID of the Initial packet it
-/// answers, at most 20 bytes; `packet` is the packet without its tag.
+/// Returns the integrity tag of a Retry packet. `original` is the Destination Connection ID of the
+/// Initial packet that it answers, of at most 20 bytes. `packet` is the Retry packet without its
+/// tag.
 pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8; RETRY_TAG_LEN] {
     let constants = if matches!(version, Version::V2) { &V2 } else { &V1 };
     let mut hash = Ghash { key: constants.hash_key, sum: 0, block: [0; 16], filled: 0, length: 0 };
-    // The Retry Pseudo-Packet, RFC 9001 figure 8.
+    // The Retry Pseudo-Packet (RFC 9001 figure 8) begins with the length of this connection ID.
     hash.update(&[original.len() as u8]);
     hash.update(original);
     hash.update(packet);
     (hash.finish() ^ constants.mask).to_be_bytes()
 }
 
-/// GHASH of additional data only.
+/// Computes GHASH over additional authenticated data, without ciphertext.
 struct Ghash {
     key: u128,
     sum: u128,
@@ -72,13 +74,14 @@ impl Ghash {
         if self.filled > 0 {
             self.end_block();
         }
-        // The last block: bits of additional data, bits of ciphertext (none).
+        // The last block has the lengths in bits of the additional data and of the ciphertext,
+        // which is empty.
         let lengths = u128::from(self.length * 8) << 64;
         multiply(self.sum ^ lengths, self.key)
     }
 }
 
-/// Multiplies in GF(2^128), bits reflected (NIST SP 800-38D s.6.3).
+/// Multiplies in GF(2^128) with reflected bits (NIST SP 800-38D s.6.3).
 fn multiply(x: u128, y: u128) -> u128 {
     const R: u128 = 0xe1 << 120;
     let (mut product, mut power) = (0, y);

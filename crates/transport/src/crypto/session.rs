@@ -1,5 +1,5 @@
-//! The handshake of a connection as the transport sees it: rustls's, or in simulations one that
-//! protects nothing (`null/`).
+//! The handshake of a connection as the transport uses it: the handshake of rustls, or in
+//! simulations one that protects nothing (`null/`).
 
 use equic_wire::TransportErrorCode;
 use rustls::pki_types::CertificateDer;
@@ -10,31 +10,31 @@ use super::null;
 use crate::connection::ExportError;
 use crate::violation::{Failure, Violation};
 
-/// The alert (RFC 8446 s.6).
+/// The TLS alert `unexpected_message` (RFC 8446 s.6).
 const UNEXPECTED_MESSAGE: u8 = 10;
 
-/// The TLS alert that both ends have no protocol in common (RFC 8446 s.6).
+/// The TLS alert `no_application_protocol`: the ends have no protocol in common (RFC 7301 s.3.2).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
-/// Keys that a handshake gives.
+/// New keys from the handshake.
 pub(crate) enum KeyChange {
-    /// Of Handshake packets.
+    /// The keys of Handshake packets.
     Handshake { keys: Keys },
-    /// Of 1-RTT packets, and what makes those after them.
+    /// The keys of 1-RTT packets, and the source of the keys for later key updates.
     OneRtt { keys: Keys, next: KeySource },
 }
 
-/// Source of the keys of 1-RTT packets when they are updated (RFC 9001 s.6).
+/// The source of 1-RTT keys for key updates (RFC 9001 s.6).
 pub(crate) enum KeySource {
-    /// Those of TLS.
+    /// The secrets of TLS.
     Tls(rustls::quic::Secrets),
-    /// Those that protect nothing.
+    /// Keys that protect nothing.
     #[cfg(feature = "null-crypto")]
     Null(null::Generations),
 }
 
 impl KeySource {
-    /// The next ones.
+    /// Returns the keys for the next key update.
     pub(crate) fn next_packet_keys(&mut self) -> PacketKeySet {
         match self {
             KeySource::Tls(secrets) => secrets.next_packet_keys(),
@@ -57,21 +57,22 @@ impl From<rustls::quic::Secrets> for KeySource {
     }
 }
 
-/// See the module.
+/// The handshake, or its results after it is complete.
 pub(crate) enum Session {
     Tls(Box<rustls::quic::Connection>),
-    /// A server's session after the handshake, without the state of TLS, which is no longer needed and takes kilobytes.
+    /// A server's session after the handshake. The state of TLS, which takes kilobytes, is no
+    /// longer needed and was released.
     Over(Agreed),
     #[cfg(feature = "null-crypto")]
     Null(null::Handshake),
 }
 
-/// Results of a finished handshake that are still needed.
+/// The results of a completed handshake that are still needed.
 pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
     server_name: Option<Box<str>>,
-    /// The client's certificates, if it sent any.
+    /// The client's certificates. `None` if it sent none.
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
@@ -86,7 +87,7 @@ fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
             got_type: HandshakeType::CertificateRequest,
             ..
         } if !tls.is_handshaking() => Some(Violation::PostHandshakeAuthentication),
-        // RFC 9001 s.8.1.
+        // RFC 9001 s.8.1: this error must be reported with the alert `no_application_protocol`.
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Some(Violation::Tls(NO_APPLICATION_PROTOCOL))
         }
@@ -95,24 +96,26 @@ fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     let reason = error.to_string();
     match violation {
         Some(violation) => Failure::with_reason(violation, reason),
-        // TLS has no alert for it.
+        // TLS has no alert for this error.
         None => Failure::internal(TransportErrorCode::PROTOCOL_VIOLATION, &reason),
     }
 }
 
 impl Session {
-    /// Takes CRYPTO data, in order.
+    /// Processes CRYPTO data, which must be in order.
     pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
             Session::Tls(tls) => tls.read_hs(data).map_err(|error| failure(tls, &error)),
-            // RFC 9001 s.6: there are no KeyUpdate messages, and a client has no others to send.
+            // RFC 9001 s.6: QUIC has no KeyUpdate messages, and a client sends no other messages
+            // after the handshake.
             Session::Over(_) => Err(Violation::Tls(UNEXPECTED_MESSAGE).into()),
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.read(data),
         }
     }
 
-    /// Appends CRYPTO data to be sent; keys are for what comes after it.
+    /// Appends the next CRYPTO data to send. If the result contains keys, they apply to all data
+    /// after it.
     pub(crate) fn write(&mut self, data: &mut Vec<u8>) -> Option<KeyChange> {
         match self {
             Session::Tls(tls) => Some(match tls.write_hs(data)? {
@@ -136,7 +139,8 @@ impl Session {
         }
     }
 
-    /// The peer's, or on a client before it has heard of them those of an earlier connection.
+    /// Returns the peer's transport parameters. On a client that has not received them yet, returns
+    /// those of an earlier connection.
     pub(crate) fn transport_parameters(&self) -> Option<&[u8]> {
         match self {
             Session::Tls(tls) => tls.quic_transport_parameters(),
@@ -146,7 +150,7 @@ impl Session {
         }
     }
 
-    /// A client's to seal early data, a server's to open what it takes.
+    /// Returns the 0-RTT keys. A client encrypts early data with them, and a server decrypts it.
     pub(crate) fn zero_rtt_keys(&self) -> Option<DirectionalKeys> {
         match self {
             Session::Tls(tls) => tls.zero_rtt_keys(),
@@ -156,7 +160,7 @@ impl Session {
         }
     }
 
-    /// A client's: whether the server takes early data.
+    /// Returns true on a client if the server accepts early data.
     pub(crate) fn is_early_data_accepted(&self) -> bool {
         match self {
             Session::Tls(tls) => match &**tls {
@@ -178,7 +182,8 @@ impl Session {
         }
     }
 
-    /// Returns TLS's name of the cipher suite, or `None` before it is negotiated, and without TLS.
+    /// Returns TLS's name of the cipher suite. Returns `None` before it is negotiated, and on
+    /// connections without TLS.
     pub(crate) fn cipher_suite(&self) -> Option<&'static str> {
         match self {
             Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),
@@ -188,7 +193,7 @@ impl Session {
         }
     }
 
-    /// A server's: the name that the client asked for.
+    /// Returns the server name that the client asked for. Always `None` on a client.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match self {
             Session::Tls(tls) => match &**tls {
@@ -201,7 +206,8 @@ impl Session {
         }
     }
 
-    /// The certificates that the peer has shown; before the handshake is complete they prove nothing.
+    /// Returns the certificates that the peer sent. They are not verified until the handshake is
+    /// complete.
     pub(crate) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
         match self {
             Session::Tls(tls) => tls.peer_certificates(),
@@ -211,7 +217,7 @@ impl Session {
         }
     }
 
-    /// Exports keying material (RFC 5705), once the handshake is complete.
+    /// Exports keying material (RFC 5705). The handshake must be complete.
     pub(crate) fn export(
         &self,
         output: &mut [u8],
@@ -225,11 +231,14 @@ impl Session {
                 .map_err(|error| ExportError::Refused(error.to_string())),
             Session::Over(_) => Err(ExportError::NotKept),
             #[cfg(feature = "null-crypto")]
-            Session::Null(_) => Err(ExportError::Refused("there are no secrets".to_owned())),
+            Session::Null(_) => Err(ExportError::Refused(
+                "a connection without protection has no secrets".to_owned(),
+            )),
         }
     }
 
-    /// The handshake is complete, and all that it gave has been written: lets go of TLS.
+    /// Releases the state of TLS. The handshake must be complete, and all its data must have been
+    /// written.
     pub(crate) fn end(&mut self) {
         if matches!(self, Session::Tls(_)) {
             *self = Session::Over(Agreed {

@@ -1,5 +1,5 @@
-//! A TLS handshake in memory, for keys to test with; and the vectors of RFC 9001 and RFC 9369, both appendix
-//! A, on what rustls gives for them.
+//! A TLS handshake in memory that provides keys for tests. The test vectors of RFC 9001 and RFC
+//! 9369 (appendix A of both) are checked with rustls's keys.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,12 +22,13 @@ pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     configs_with(groups, groups)
 }
 
-/// With these groups for the key exchange, of the client and of the server.
+/// Returns configurations with these key exchange groups for the client and the server.
 pub(crate) fn configs_with(
     client_groups: &[&'static dyn SupportedKxGroup],
     server_groups: &[&'static dyn SupportedKxGroup],
 ) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
-    // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
+    // Ed25519 signatures have a constant length. The length of ECDSA signatures varies, and with it
+    // the length of datagrams.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()]).unwrap();
     parameters.serial_number = Some(1.into());
@@ -55,7 +56,8 @@ pub(crate) fn configs_with(
     (Arc::new(client), Arc::new(server))
 }
 
-/// rustls's packet keys with an offer of [`OpenTo`]. If a packet fails authentication, they leave arbitrary bytes.
+/// Keys of rustls that offer [`OpenTo`]. If a packet fails authentication, they write arbitrary
+/// bytes to the buffer.
 struct Elsewhere(Arc<Box<dyn PacketKey>>);
 
 impl PacketKey for Elsewhere {
@@ -118,7 +120,7 @@ impl OpenTo for Elsewhere {
     }
 }
 
-/// Makes such keys.
+/// Creates keys of type [`Elsewhere`].
 struct MakesElsewhere(&'static dyn Algorithm);
 
 impl Algorithm for MakesElsewhere {
@@ -135,7 +137,7 @@ impl Algorithm for MakesElsewhere {
     }
 }
 
-/// Its suites live as long as the tests.
+/// The cipher suites of that provider. rustls requires that they are `'static`.
 static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     let suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites;
     let of = |suite: &SupportedCipherSuite| {
@@ -147,14 +149,14 @@ static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     suites.iter().filter_map(of).collect()
 });
 
-/// rustls's, with keys that open packets to other memory, too.
+/// Returns rustls's provider, with keys that can also decrypt packets into another buffer.
 fn provider_that_opens_elsewhere() -> CryptoProvider {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites = SUITES.iter().map(SupportedCipherSuite::Tls13).collect();
     provider
 }
 
-/// The 1-RTT keys of a client and of its server.
+/// Returns the 1-RTT keys of a client and of its server.
 pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
     let (client, server) = configs();
     let name = ServerName::try_from("equic.test").unwrap();
@@ -179,7 +181,7 @@ pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
             }
         }
     }
-    let [client, server] = keys.map(|keys| keys.expect("the handshake ended"));
+    let [client, server] = keys.map(|keys| keys.expect("the handshake is complete"));
     (client, server)
 }
 

@@ -6,17 +6,17 @@
 //! | 33 to 77 | content, encrypted |
 //! | 16 | authentication tag |
 //!
-//! The salt is a number of 48 bits, behind 15 zeros, and the random name of a batch of 8 bytes. The
-//! key of the AEAD is derived from the server's secret and the name of the batch, as Initial keys
-//! are (RFC 9001 s.5.2). The number is the packet number in the AEAD's nonce, and is used once in
-//! its batch. A batch has 65,536 tokens, because deriving a key takes far longer than sealing a
-//! token.
+//! The salt consists of 15 zero bits, a number of 48 bits and the random name of a batch, which has
+//! 8 bytes. The AEAD key is derived from the server's secret and the name of the batch, in the same
+//! way as Initial keys (RFC 9001 s.5.2). The number takes the place of the packet number in the
+//! AEAD's nonce, and is used only once in its batch. A batch has 65,536 tokens, because deriving a
+//! key takes much longer than sealing a token.
 //!
-//! The mask hides number and batch. Without it, an observer who opens connections now and then
-//! could tell when a token was given, and so link it to its connection, against RFC 9000 s.8.1.3.
-//! It is computed like that of header protection (RFC 9001 s.5.4): with AES, a key derived from the
-//! secret, and a sample of the encrypted content. So every bit of a token after the first is
-//! pseudorandom without the secret.
+//! The mask hides the number and the batch. Without it, an observer who opens connections now and
+//! then could tell when a token was issued. The observer could then link the token to its
+//! connection, which RFC 9000 s.8.1.3 forbids. The mask is computed as for header protection (RFC
+//! 9001 s.5.4): with AES, a key derived from the secret, and a sample of the encrypted content. So
+//! without the secret, every bit of a token after the first is pseudorandom.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,40 +31,43 @@ use zeroize::Zeroizing;
 
 use super::header_mask;
 
-/// Bytes of the secret that a server's tokens are sealed with.
+/// Length of the secret that seals a server's tokens, in bytes.
 pub(crate) const TOKEN_KEY_LEN: usize = 32;
 
 const SALT_LEN: usize = NUMBER_LEN + BATCH_LEN;
 const NUMBER_LEN: usize = 8;
 const BATCH_LEN: usize = 8;
 const TAG_LEN: usize = 16;
-/// Kind, time and lifetime, address, port, and two connection IDs with their lengths.
+/// Largest length of the content in bytes: kind, time and lifetime, address, port, and two
+/// connection IDs with their lengths.
 const MAX_CONTENT: usize = 1 + 16 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
 
-/// Length of the longest token that is made, in bytes. A longer one is not ours.
+/// Length of the longest token that this module issues, in bytes. It rejects longer ones.
 pub(crate) const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
-/// First bit of the tokens of NEW_TOKEN frames; those of Retry packets have it zero.
+/// First bit of a token: 1 in NEW_TOKEN frames, 0 in Retry packets.
 const FUTURE_BIT: u8 = 0x80;
 
-/// Bits of the salt's first word that are the number.
+/// Bits of the salt's first word that hold the number.
 const NUMBER_BITS: u64 = (1 << 48) - 1;
 
-/// Bits of the salt's first word that are zero. A forged token fails here, before a key is derived
-/// for it, with a probability of 1 - 2^-15.
+/// Bits of the salt's first word that must be zero. A forged token fails this check with a
+/// probability of 1 - 2^-15, before a key is derived for it.
 const ZERO_BITS: u64 = !NUMBER_BITS & u64::MAX >> 1;
 
-/// Tokens of a batch, at most.
+/// Largest number of tokens in a batch.
 const BATCH: u32 = 1 << 16;
 
-/// Batches of other endpoints with the same secret, or of earlier ones of this, whose keys are remembered.
+/// Number of remembered batch keys, for batches of other endpoints with the same secret and for
+/// earlier batches of this endpoint.
 const KNOWN: usize = 16;
 
-/// Difference between the clocks of two servers with the same secret that is tolerated.
+/// Largest tolerated difference between the clocks of two servers with the same secret.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(2);
 
 const RETRY: u8 = 0;
-/// One kind for each version: tokens are of the version they were given in (RFC 9369 s.5).
+/// One kind for each version, because a token is valid only for the version in which it was issued
+/// (RFC 9369 s.5).
 const FUTURE: &[(u8, KnownVersion)] = &[
     (1, KnownVersion::V1),
     (2, KnownVersion::V2),
@@ -72,14 +75,14 @@ const FUTURE: &[(u8, KnownVersion)] = &[
     (3, KnownVersion::NullCrypto),
 ];
 
-/// Content of a token.
+/// The content of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A token in a Retry packet (RFC 9000 s.8.1.2).
     Retry {
         /// The client's address and port.
         remote: SocketAddr,
-        /// Destination Connection ID of the client's first packet.
+        /// Source Connection ID of the Retry packet.
         original: ConnectionId,
         /// Source Connection ID of the Retry packet.
         retry: ConnectionId,
@@ -87,34 +90,36 @@ pub(crate) enum Token {
     },
     /// A token in a NEW_TOKEN frame (RFC 9000 s.8.1.3).
     Future {
-        /// The client's address; its port will be another.
+        /// The client's address, without its port, because the client's next connection will have
+        /// another port.
         address: IpAddr,
-        /// The version of the connection that it was given in.
+        /// The version of the connection on which the token was issued.
         version: KnownVersion,
         validity: Validity,
     },
 }
 
-/// Time in which a token is valid, by the wall clock of servers: they share secrets, and keep them
-/// over restarts.
+/// The period in which a token is valid. It uses wall clock time, because servers share secrets and
+/// keep them across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// Time at which the token was made, since the Unix epoch, in whole milliseconds.
+    /// Time at which the token was issued, since the Unix epoch, in whole milliseconds.
     pub(crate) made: Duration,
-    /// Time from then for which the token is valid, in whole milliseconds.
+    /// Lifetime of the token, in whole milliseconds.
     lifetime: Duration,
 }
 
 impl Validity {
-    /// Returns the validity of a token that is made at `now`.
+    /// Returns the validity of a token that is issued at `now`.
     pub(crate) fn new(now: Duration, lifetime: Duration) -> Validity {
         Validity { made: in_millis(now), lifetime: in_millis(lifetime) }
     }
 
-    /// Returns whether the token is valid at `now`, for a server that gives its own `lifetime`.
+    /// Returns true if the token is valid at `now` at a server that itself issues tokens with this
+    /// `lifetime`.
     ///
-    /// A token of the future is void: a clock that was set back, or that of a server whose clock is
-    /// behind, would make it valid for longer.
+    /// A token from the future is not valid. Otherwise, a clock that was set back, or a server
+    /// whose clock is behind, would extend its lifetime.
     pub(crate) fn holds(&self, now: Duration, lifetime: Duration) -> bool {
         let lifetime = self.lifetime.min(lifetime);
         self.made <= now.saturating_add(CLOCK_SKEW) && now < self.made.saturating_add(lifetime)
@@ -131,32 +136,35 @@ type BatchName = [u8; BATCH_LEN];
 pub(crate) struct TokenSealer {
     suite: Suite,
     secret: Zeroizing<[u8; TOKEN_KEY_LEN]>,
-    /// Key of the masks of salts.
+    /// Key that masks the salts.
     mask: Box<dyn HeaderProtectionKey>,
     own: Option<Batch>,
-    /// Keys of batches with a token that was decrypted; the last used is last. Invalid tokens evict no keys.
+    /// Keys of the batches of tokens that were opened, the most recently used last. Invalid tokens
+    /// evict no keys.
     known: Mutex<Vec<(BatchName, Arc<dyn PacketKey>)>>,
 }
 
-/// Batch of the tokens that are being sealed.
+/// The batch of the tokens that are sealed now.
 struct Batch {
     name: BatchName,
     key: Arc<dyn PacketKey>,
-    /// Number of the next token. The first is random, the others follow: no nonce is used twice with the key.
+    /// Number of the next token. The first number is random and the others are consecutive, so no
+    /// nonce is used twice with the key.
     next: u64,
-    /// Tokens that may still be sealed in it.
+    /// Number of tokens that may still be sealed in the batch.
     left: u32,
 }
 
 impl TokenSealer {
-    /// `secret` is random. Servers that have the same accept each other's tokens.
+    /// Creates a sealer from a random secret. Servers with the same secret accept each other's
+    /// tokens.
     pub(crate) fn new(suite: Suite, secret: Zeroizing<[u8; TOKEN_KEY_LEN]>) -> TokenSealer {
         let mask = keys(&suite, &*secret).local.header;
         TokenSealer { suite, secret, mask, own: None, known: Mutex::default() }
     }
 
     fn derive(&self, batch: &BatchName) -> Arc<dyn PacketKey> {
-        // Its length keeps this apart from the derivation of the mask's key.
+        // The length of this secret separates this derivation from that of the mask's key.
         let mut secret = Zeroizing::new([0; TOKEN_KEY_LEN + BATCH_LEN]);
         let (key, name) = secret.split_at_mut(TOKEN_KEY_LEN);
         key.copy_from_slice(&*self.secret);
@@ -164,7 +172,7 @@ impl TokenSealer {
         keys(&self.suite, &*secret).local.packet.into()
     }
 
-    /// The batch for one more token.
+    /// Returns the batch for the next token. Starts a new batch if the current one is full.
     fn batch(&mut self, rng: &mut dyn RngCore) -> &mut Batch {
         let own = self.own.take().filter(|batch| batch.left > 0).unwrap_or_else(|| {
             let mut name = [0; BATCH_LEN];
@@ -174,7 +182,7 @@ impl TokenSealer {
         self.own.insert(own)
     }
 
-    /// Returns a token for a client to bring back, or `None` if the crypto provider fails.
+    /// Seals a token for a client. Returns `None` if the crypto provider fails.
     pub(crate) fn seal(&mut self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
         let mut content = [0; MAX_CONTENT];
         let mut writer = Writer::new(&mut content);
@@ -183,7 +191,8 @@ impl TokenSealer {
         batch.left -= 1;
         let mut number = (batch.next & NUMBER_BITS).to_be_bytes();
         batch.next = batch.next.wrapping_add(1);
-        // Which kind it is, for who has no key (draft-ietf-quic-retry-offload s.3).
+        // The clear-text bit tells devices without the key which kind of token it is
+        // (draft-ietf-quic-retry-offload s.3).
         if matches!(token, Token::Future { .. }) {
             number[0] |= FUTURE_BIT;
         }
@@ -197,8 +206,8 @@ impl TokenSealer {
         Some(bytes)
     }
 
-    /// Opens a token and returns its content, or `None` if the token is not ours. Derives a key if
-    /// the token has a valid salt of a batch that is not known.
+    /// Opens a token and returns its content. Returns `None` if the token was not sealed with this
+    /// secret. If the salt is valid but its batch is unknown, this derives a key.
     pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;
@@ -231,23 +240,23 @@ impl TokenSealer {
         Some(token)
     }
 
-    /// Applies the mask to a salt, or removes it. `sealed` is the encrypted content with its tag.
-    /// The first bit stays.
+    /// Applies or removes the mask of a salt. `sealed` is the encrypted content with its tag. The
+    /// first bit of the salt does not change.
     fn mask_salt(&self, salt: &mut [u8; SALT_LEN], sealed: &[u8]) -> Option<()> {
         let mut sample: [u8; SAMPLE_LEN] = *sealed.first_chunk()?;
         let kind = salt[0] & FUTURE_BIT;
         for part in salt.chunks_exact_mut(4) {
-            // rustls returns only five bits of the mask's first byte.
+            // Skip the mask's first byte, because rustls returns only five of its bits.
             let [_, mask @ ..] = header_mask(&*self.mask, &sample)?;
             part.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
-            // The next block, as in counter mode.
+            // Change the sample for the next part of the mask, as in counter mode.
             sample[0] = sample[0].wrapping_add(1);
         }
         salt[0] = salt[0] & !FUTURE_BIT | kind;
         Some(())
     }
 
-    /// The key of a batch of which a token was opened before.
+    /// Returns the key of a batch of which a token was opened before.
     fn recall(&self, name: &BatchName) -> Option<Arc<dyn PacketKey>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let at = known.iter().position(|(other, _)| other == name)?;
@@ -266,7 +275,7 @@ impl TokenSealer {
     }
 }
 
-/// Derives keys from a secret. What the local ones of a server seal they open, too.
+/// Derives keys from a secret. The local keys of a server also open what they have sealed.
 fn keys(suite: &Suite, secret: &[u8]) -> Keys {
     suite.keys(secret, Side::Server, Version::V1)
 }

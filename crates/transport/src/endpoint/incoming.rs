@@ -17,50 +17,54 @@ use crate::connection::{
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 use crate::violation::Condition;
 
-/// A client wants a connection. One of [`Endpoint::accept`], [`Endpoint::retry`],
-/// [`Endpoint::refuse`] and [`Endpoint::ignore`] has to follow: until then it takes one of the
-/// [`super::EndpointConfig::max_incoming`] places.
+/// A client's attempt to connect, which the caller must decide on.
+///
+/// The caller must pass it to [`Endpoint::accept`], [`Endpoint::retry`], [`Endpoint::refuse`] or
+/// [`Endpoint::ignore`]. Until then, the attempt counts against
+/// [`super::EndpointConfig::max_incoming`].
 #[derive(Debug)]
 pub struct Incoming(pub(super) FirstPacket, pub(super) DatagramMeta);
 
 impl Incoming {
-    /// Address that the attempt came from.
+    /// Returns the address that the attempt came from.
     pub fn remote_address(&self) -> SocketAddr {
         self.0.remote
     }
 
-    /// Addresses and ECN mark that the attempt's first datagram came with.
+    /// Returns the addresses and the ECN codepoint of the attempt's first datagram.
     pub fn arrival(&self) -> DatagramMeta {
         self.1
     }
 
-    /// True if a token has shown that the client receives at its address (RFC 9000 s.8.1).
+    /// Returns true if a token has validated the client's address (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
         self.0.validated
     }
 
-    /// Returns true if a Retry packet may be sent, which is permitted once (RFC 9000 s.17.2.5.2).
+    /// Returns true if the endpoint may still send a Retry packet. A server may send only one for
+    /// each attempt (RFC 9000 s.17.2.5.2).
     pub fn may_retry(&self) -> bool {
         self.0.retry.is_none()
     }
 }
 
-/// Reason for which an attempt could not be accepted.
+/// The reason why an attempt could not be accepted.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// The endpoint no longer accepts connections.
+    /// The endpoint has no server configuration, so it accepts no connections.
     NotServing,
-    /// No packet of it could be opened: it is damaged, or no attempt at all.
+    /// No packet of the attempt could be decrypted. The datagrams are damaged or do not come from a
+    /// QUIC client.
     NotGenuine,
-    /// See [`StartError`].
+    /// The connection could not be created.
     Start(StartError),
 }
 
 impl std::fmt::Display for AcceptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            AcceptError::NotServing => f.write_str("the endpoint takes no connections"),
-            AcceptError::NotGenuine => f.write_str("its first packet cannot be opened"),
+            AcceptError::NotServing => f.write_str("the endpoint accepts no connections"),
+            AcceptError::NotGenuine => f.write_str("no packet of the attempt can be decrypted"),
             AcceptError::Start(error) => error.fmt(f),
         }
     }
@@ -69,7 +73,8 @@ impl std::fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 impl Endpoint {
-    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of the attempt.
+    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of
+    /// the attempt.
     ///
     /// # Errors
     /// [`AcceptError`]. Nothing is sent to the client.
@@ -81,11 +86,11 @@ impl Endpoint {
         self.accept_with(now, incoming, |_| {})
     }
 
-    /// As [`Endpoint::accept`], with something done to the connection before it is handed anything,
-    /// such as [`Connection::set_qlog`].
+    /// Like [`Endpoint::accept`], but calls `prepare` before the connection processes its first
+    /// datagram. Use it for example to call [`Connection::set_qlog`].
     ///
     /// # Errors
-    /// As [`Endpoint::accept`].
+    /// Fails like [`Endpoint::accept`].
     pub fn accept_with(
         &mut self,
         now: Timestamp,
@@ -96,10 +101,11 @@ impl Endpoint {
         self.accept_by(now, incoming, server, prepare)
     }
 
-    /// As [`Endpoint::accept_with`], with another configuration than the endpoint's for this connection.
+    /// Like [`Endpoint::accept_with`], but uses `config` for this connection in place of the
+    /// endpoint's configuration.
     ///
     /// # Errors
-    /// As [`Endpoint::accept`].
+    /// Fails like [`Endpoint::accept`].
     pub fn accept_as(
         &mut self,
         now: Timestamp,
@@ -141,7 +147,8 @@ impl Endpoint {
         prepare: impl FnOnce(&mut Connection),
     ) -> Result<(Handle, Connection), AcceptError> {
         let server = server.ok_or(AcceptError::NotServing)?;
-        // The configuration may be another than when the attempt came.
+        // The configuration may have changed since the attempt arrived, or the caller may have
+        // passed another one.
         if !server.speaks(first.version) {
             return Err(AcceptError::Start(StartError::OtherVersion(first.version)));
         }
@@ -162,8 +169,9 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    /// Answers the attempt with a Retry packet, which validates the client's address. Returns true if `response` must
-    /// be sent there. Returns false and drops the attempt if Retry was sent before.
+    /// Answers the attempt with a Retry packet, which validates the client's address. Returns true
+    /// if the caller must send `response` to the client. Returns false and drops the attempt if a
+    /// Retry packet was sent before.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -184,7 +192,7 @@ impl Endpoint {
             validity: self.validity(now, self.config.retry_token_lifetime),
         };
         let token = self.tokens.seal(&token, &mut self.rng)?;
-        // A header of at most 47 bytes.
+        // 64 bytes are enough for the header, which has at most 47 bytes.
         let mut buffer = [0; 64 + MAX_TOKEN + RETRY_TAG_LEN];
         let mut writer = Writer::new(&mut buffer);
         let unused = self.random_byte();
@@ -197,7 +205,8 @@ impl Endpoint {
         Some(())
     }
 
-    /// Refuses the attempt (CONNECTION_REFUSED). Returns true if `response` must be sent to the client.
+    /// Refuses the attempt with the error CONNECTION_REFUSED. Returns true if the caller must send
+    /// `response` to the client.
     pub fn refuse(&mut self, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -212,7 +221,7 @@ impl Endpoint {
         self.forget(&incoming);
     }
 
-    /// An attempt is not accepted.
+    /// Removes the state of an attempt that is not accepted.
     fn forget(&mut self, incoming: &Incoming) {
         let name = FirstName::new(incoming.0.sent_to, incoming.0.remote);
         let waiting = self.waiting.remove(&name);

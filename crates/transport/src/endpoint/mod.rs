@@ -1,5 +1,5 @@
-//! Many connections on one socket, sans I/O: finds the connection of each datagram, and answers datagrams that belong
-//! to no connection (RFC 9000 s.5.2).
+//! Runs many connections on one socket, without I/O. An endpoint finds the connection of each
+//! datagram, and answers datagrams that belong to no connection (RFC 9000 s.5.2).
 //!
 //! ```text
 //! handle_datagram(now, arrival, &datagram, &mut response)
@@ -7,19 +7,20 @@
 //!   -> Incoming(incoming)   accept, retry, refuse or ignore the attempt
 //!   -> Respond              send the response to the source of the datagram
 //!   -> Nothing
-//! handle_id_change(handle, change)   for each result of Connection::poll_id_change
-//! remove(handle)                     when the connection is drained or dropped
+//! handle_endpoint_event(handle, change)   for each result of Connection::poll_endpoint_event
+//! remove(handle)                          when the connection is drained or dropped
 //! ```
 //!
-//! The caller owns the connections, their timers and their datagrams. An unknown sender can make an endpoint keep
-//! [`EndpointConfig::max_incoming`] attempts of at most [`MAX_WAITING`] datagrams and [`MAX_WAITING_BYTES`]. Answers
-//! are smaller than the datagrams that cause them.
+//! The caller owns the connections, their timers and their datagrams. Unknown senders can make an
+//! endpoint store at most [`EndpointConfig::max_incoming`] attempts, each with at most
+//! [`MAX_WAITING`] datagrams and [`MAX_WAITING_BYTES`] bytes. Answers are smaller than the
+//! datagrams that cause them.
 //!
 //! * `receive.rs`: finds the connection of a datagram; `incoming.rs`: connection attempts;
 //! * `routes.rs`: maps connection IDs and reset tokens to connections;
 //! * `stateless.rs`: answers without a connection;
-//! * `shared.rs`: state that endpoints share to accept each other's tokens; `used.rs`: tokens that were used;
-//!   `unfinished.rs`: attempts with a token that did not complete.
+//! * `shared.rs`: the state that endpoints share to accept each other's tokens; `used.rs`: tokens
+//!   that were used; `unfinished.rs`: attempts with a token that did not complete.
 
 mod incoming;
 #[cfg(feature = "null-crypto")]
@@ -63,54 +64,58 @@ pub use incoming::{AcceptError, Incoming};
 use routes::{FirstName, Kind, Routes};
 pub use shared::TokenKey;
 
-/// Datagrams of one attempt that are kept until it is decided on: a first flight with a large
-/// ClientHello, and 0-RTT in small packets.
+/// Largest number of datagrams that the endpoint stores for one attempt until the caller decides on
+/// it. This is enough for a first flight with a large ClientHello and 0-RTT data in small packets.
 pub(crate) const MAX_WAITING: usize = 24;
 
-/// Their bytes: ten datagrams, an initial window (RFC 9002 s.7.2), and some.
+/// Largest number of bytes that the endpoint stores for one attempt: a little more than ten
+/// datagrams, which is the initial congestion window (RFC 9002 s.7.2).
 pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
 
-/// Largest [`EndpointConfig::max_incoming`]: the attempts that wait take up to 16 GB.
+/// Largest valid [`EndpointConfig::max_incoming`]. With it, the waiting attempts take up to 16 GB.
 const MAX_MAX_INCOMING: u64 = 1_000_000;
 
 /// Configuration of an endpoint.
 #[derive(Clone)]
 pub struct EndpointConfig {
-    /// Makes the connection IDs.
+    /// Generates the connection IDs.
     pub ids: Arc<dyn ConnectionIdGenerator>,
-    /// Secret to make stateless reset tokens with. `None`: a random one, so that connections of an
-    /// earlier process run into their idle timeout.
+    /// Secret from which the stateless reset tokens are derived. If `None`, the endpoint generates
+    /// a random secret. It then cannot reset connections of an earlier process, which end only at
+    /// their idle timeout.
     pub reset_key: Option<Zeroizing<[u8; RESET_KEY_LEN]>>,
-    /// Secret to seal Retry and NEW_TOKEN tokens with, and the clock of their lifetimes. `None`: a
-    /// random one, so that only this endpoint accepts them.
+    /// Secret that seals Retry and NEW_TOKEN tokens, and the clock for their lifetimes. If `None`,
+    /// the endpoint generates a random secret, so that only this endpoint accepts its tokens.
     pub token_key: Option<TokenKey>,
-    /// Validates Retry tokens that a device in front of this endpoint has issued. `None`: there is no such device.
+    /// Validates Retry tokens that a device in front of this endpoint has issued. `None` if there
+    /// is no such device.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
-    /// Longest time that a client may take to bring a Retry token back; 15 seconds by default. A
-    /// token is valid for the lifetime at the endpoint that made it or at the one that opens it,
-    /// whichever is shorter.
+    /// Lifetime of a Retry token; 15 seconds by default. If the endpoint that issues the token and
+    /// the endpoint that opens it have different lifetimes, the shorter one applies.
     pub retry_token_lifetime: Duration,
-    /// Time for which tokens of NEW_TOKEN frames are valid; one day by default. The shorter
-    /// lifetime counts, as for Retry tokens.
+    /// Lifetime of a token in a NEW_TOKEN frame; one day by default. As for Retry tokens, the
+    /// shorter lifetime of the two endpoints applies.
     pub new_token_lifetime: Duration,
-    /// Number of used tokens of NEW_TOKEN frames that are remembered, so that none is used twice:
-    /// at least this many and at most twice as many, of 14 bytes each; 32,768 by default. If
-    /// clients use more within the lifetime, the older tokens are void before it ends, used or not.
+    /// Number of used NEW_TOKEN tokens that the endpoint remembers so that no token is accepted
+    /// twice; 32,768 by default. The endpoint stores between this many and twice as many, with 14
+    /// bytes each. If clients use more tokens within the lifetime, the endpoint rejects older
+    /// tokens before they expire, whether or not they were used.
     pub used_tokens: usize,
-    /// Attempts that may wait for a decision; more are dropped.
+    /// Largest number of attempts that wait for a decision of the caller; 1,024 by default. Further
+    /// attempts are dropped.
     pub max_incoming: usize,
-    /// Stateless resets in a second, at most (RFC 9000 s.10.3.3); 1,000 by default, and 0 sends none. Receivers share
-    /// them by their prefix (IPv4 /24, IPv6 /48): a prefix gets at most an eighth.
+    /// Largest number of stateless resets per second (RFC 9000 s.10.3.3); 1,000 by default, and 0
+    /// sends none. Receivers with one prefix (IPv4 /24, IPv6 /48) get at most an eighth of them.
     pub max_resets: u32,
     suite: Suite,
     random: &'static dyn SecureRandom,
 }
 
 impl EndpointConfig {
-    /// The defaults, over a crypto provider.
+    /// Creates the default configuration with a crypto provider.
     ///
     /// # Errors
-    /// [`StartError::NoInitialSuite`].
+    /// [`StartError::NoInitialSuite`] if the provider has no cipher suite for Initial packets.
     pub fn new(provider: &CryptoProvider) -> Result<EndpointConfig, StartError> {
         Ok(EndpointConfig {
             ids: Arc::new(RandomIds::default()),
@@ -127,11 +132,11 @@ impl EndpointConfig {
         })
     }
 
-    /// Checks that every setting is in its range: lifetimes of tokens from one second to 2^32 seconds, `used_tokens`
-    /// from 1 to 2^32, `max_incoming` from 1 to 1,000,000.
+    /// Checks that every setting is in its range: token lifetimes from one second to 2^32 seconds,
+    /// `used_tokens` from 1 to 2^32, and `max_incoming` from 1 to 1,000,000.
     ///
     /// # Errors
-    /// [`SettingError`] about the first setting that is out of its range.
+    /// [`SettingError`] for the first setting that is out of range.
     pub fn validate(&self) -> Result<(), SettingError> {
         let second = Duration::from_secs(1);
         time("retry_token_lifetime", self.retry_token_lifetime, second, MAX_TIME)
@@ -141,59 +146,63 @@ impl EndpointConfig {
             .map_err(|error| error.inside("EndpointConfig"))
     }
 
-    /// Draws and discards random bytes of the crypto provider. The first time in a process, AWS-LC gathers entropy
-    /// for this, which takes tens of milliseconds. Call this when the socket is created, so that the first connection
-    /// does not wait.
+    /// Draws and discards random bytes of the crypto provider. The first draw in a process makes
+    /// AWS-LC gather entropy, which takes tens of milliseconds. Call this when you create the
+    /// socket, so that the first connection does not wait.
     pub fn warm_up(&self) {
-        // A provider that has no randomness says so to the first connection.
+        // A provider without randomness reports the error to the first connection.
         let _ = self.random.fill(&mut [0; 32]);
     }
 }
 
-/// Opens tokens of Retry packets that were sent on the endpoint's behalf, as by a gateway in front of it
-/// (draft-ietf-quic-retry-offload).
+/// Opens tokens of Retry packets that another device sent for the endpoint, for example a gateway
+/// in front of it (draft-ietf-quic-retry-offload).
 pub trait RetryTokens: Send + Sync {
-    /// Judges the token of an Initial packet from `remote` with the Destination Connection ID `dcid`. An IPv4
-    /// client of a dual-stack socket may have a mapped address. Called before any state is kept: it has to be
-    /// quick whatever the token is.
+    /// Judges the token of an Initial packet from `remote` with the Destination Connection ID
+    /// `dcid`. On a dual-stack socket, an IPv4 client may have an IPv4-mapped IPv6 address. The
+    /// endpoint calls this before it keeps any state, so it must be fast for every token.
     fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict;
 }
 
-/// Result of judging a token.
+/// The result of judging a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryVerdict {
-    /// The client receives at its address; the ID is the Destination Connection ID of its first packet, before
-    /// the Retry packet (RFC 9000 s.7.3).
+    /// The token is valid and validates the client's address. The ID is the Destination Connection
+    /// ID of the client's first packet, before the Retry packet (RFC 9000 s.7.3).
     Proof(ConnectionId),
-    /// The token is from a Retry packet and not valid. The answer is INVALID_TOKEN (RFC 9000 s.8.1.2).
+    /// The token is from a Retry packet and is not valid. The endpoint answers with INVALID_TOKEN
+    /// (RFC 9000 s.8.1.2).
     Invalid,
-    /// It is of another kind, such as those that the endpoint makes itself.
+    /// The token is of another kind, for example one that the endpoint itself has issued.
     Other,
 }
 
-/// Names a connection of an endpoint, from when it began until [`Endpoint::remove`]; another may have
-/// the same name after that. Small numbers, for an array of connections.
+/// Identifies a connection of an endpoint until [`Endpoint::remove`]. After that, another
+/// connection may get the same handle. Handles are small numbers, so that you can use them as array
+/// indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub usize);
 
-/// Result of handing a received datagram to an endpoint.
+/// The result of passing a received datagram to an endpoint.
 #[derive(Debug)]
 pub enum Received {
-    /// The datagram belongs to this connection. The caller must pass it on.
+    /// The datagram belongs to this connection. The caller must pass the datagram to it.
     Connection(Handle),
-    /// A client wants a connection. The datagram is kept.
+    /// The datagram begins an attempt to connect. The endpoint keeps the datagram.
     Incoming(Incoming),
     /// The datagram belongs to no connection. The caller must send the response to its source.
     Respond,
-    /// The datagram belongs to no connection, and is not answered.
+    /// The datagram belongs to no connection or to an attempt that still waits. There is nothing to
+    /// do.
     Nothing,
 }
 
-/// An attempt that waits for a decision.
+/// An attempt that waits for a decision of the caller.
 struct PendingIncoming {
-    /// True if a token of a NEW_TOKEN frame has validated the address.
+    /// True if a NEW_TOKEN token has validated the client's address.
     by_token: bool,
-    /// At most [`MAX_WAITING`] of [`MAX_WAITING_BYTES`].
+    /// The datagrams of the attempt: at most [`MAX_WAITING`], with at most [`MAX_WAITING_BYTES`]
+    /// bytes in total.
     datagrams: Vec<(DatagramMeta, Vec<u8>)>,
 }
 
@@ -204,33 +213,35 @@ impl PendingIncoming {
     }
 }
 
-/// Many connections on one socket; the module's doc shows the order of calls.
+/// Runs many connections on one socket. The documentation of the module shows the order of calls.
 pub struct Endpoint {
     config: EndpointConfig,
     server: Option<Arc<dyn Serve>>,
     source: IdSource,
     tokens: TokenSealer,
     token_key: TokenKey,
-    /// Its clock.
+    /// The clock of `token_key`, as this endpoint reads it.
     wall: Wall,
-    /// Connections whose address a token of a NEW_TOKEN frame has validated, until their handshake
-    /// is complete.
+    /// Connections with a client address that a NEW_TOKEN token has validated. An entry is removed
+    /// when the handshake completes.
     by_token: BTreeMap<Handle, IpAddr>,
     rng: StdRng,
     routes: Routes,
-    /// IDs that the last datagrams with a short header were to, and whose they are: mostly the next is to one of
-    /// them, too. Two, as of two paths that take turns. None once `routes` have changed.
+    /// The connection IDs of the last datagrams with a short header, and their connections. The
+    /// next datagram usually has one of these IDs. There are two entries because a connection may
+    /// alternate between two paths. Every change of `routes` clears them.
     recent: [Option<(ConnectionId, Handle)>; 2],
-    /// By what the client sends to, and from where. At most [`EndpointConfig::max_incoming`].
+    /// Attempts that wait for a decision, by the client's Destination Connection ID and address.
+    /// There are at most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<FirstName, PendingIncoming>,
     resets: stateless::Resets,
-    /// Memory for what its connections receive.
+    /// Memory for the stream data that the connections receive.
     pages: PagePool,
 }
 
 impl Endpoint {
-    /// Without a connection; without `server` it takes none from others. `seed` is fresh
-    /// randomness.
+    /// Creates an endpoint without connections. It accepts connections only if `server` is `Some`.
+    /// `seed` must be fresh randomness.
     pub fn new(
         mut config: EndpointConfig,
         server: Option<Arc<ServerConfig>>,
@@ -264,15 +275,16 @@ impl Endpoint {
         }
     }
 
-    /// From now on connections are taken so, or none.
+    /// Replaces the configuration for connections that are accepted from now on. With `None`, the
+    /// endpoint accepts no more connections.
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
         self.server = server.map(|server| server as Arc<dyn Serve>);
     }
 
-    /// A connection to a server.
+    /// Starts a connection to a server.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`StartError`] if the configuration cannot be used.
     pub fn connect(
         &mut self,
         now: Timestamp,
@@ -280,7 +292,8 @@ impl Endpoint {
         name: ServerName<'static>,
         remote: SocketAddr,
     ) -> Result<(Handle, Connection), StartError> {
-        // TLS may offer less than Initial packets need, as where only ChaCha20-Poly1305 is wanted.
+        // The provider of the TLS configuration may lack the suite that Initial packets need, for
+        // example if it offers only ChaCha20-Poly1305.
         let suite = initial_suite(config.tls.crypto_provider()).unwrap_or(self.config.suite);
         let start = Start::client(config, suite, name);
         self.connect_with(now, &config.transport, start, remote)
@@ -305,23 +318,24 @@ impl Endpoint {
         self.routes.add(id, first)
     }
 
-    /// [`ConnectionIdGenerator::generation`] of the generator: where it changes, all connections are to
-    /// [replace](Connection::replace_connection_ids) theirs.
+    /// Returns the [`ConnectionIdGenerator::generation`] of the generator. When this number
+    /// changes, the caller must [replace](Connection::replace_connection_ids) the IDs of all
+    /// connections.
     pub fn id_generation(&self) -> Option<u64> {
         self.source.generation()
     }
 
-    /// Number of connections.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// True if there are no connections.
+    /// Returns true if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes note of what [`Connection::poll_endpoint_event`] gave.
+    /// Processes an event that [`Connection::poll_endpoint_event`] returned.
     pub fn handle_endpoint_event(&mut self, handle: Handle, change: EndpointEvent) {
         self.recent = [None; 2];
         match change {
@@ -351,8 +365,8 @@ impl Endpoint {
         }
     }
 
-    /// A token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3), on a connection of
-    /// this version: for [`Connection::send_token`].
+    /// Creates a token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3), whose
+    /// connection uses `version`. Pass it to [`Connection::send_token`].
     pub fn new_token(
         &mut self,
         now: Timestamp,
@@ -363,7 +377,7 @@ impl Endpoint {
         self.tokens.seal(&Token::Future { address, version, validity }, &mut self.rng)
     }
 
-    /// The validity of a token that is made now.
+    /// Returns the validity of a token that is issued now.
     fn validity(&mut self, now: Timestamp, lifetime: Duration) -> Validity {
         Validity::new(self.wall.read(now), lifetime)
     }

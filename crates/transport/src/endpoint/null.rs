@@ -8,15 +8,15 @@ use crate::Timestamp;
 use crate::connection::{Connection, InsecureNullConfig, Serve, StartError};
 
 impl Endpoint {
-    /// From now on connections without protection are taken, and no others.
+    /// Accepts only connections without protection from now on.
     pub fn set_insecure_null_server(&mut self, server: Arc<InsecureNullConfig>) {
         self.server = Some(server as Arc<dyn Serve>);
     }
 
-    /// A connection without protection to a server.
+    /// Starts a connection without protection to a server.
     ///
     /// # Errors
-    /// None that is known.
+    /// [`StartError`]; no case is known in which this happens.
     pub fn connect_insecure_null(
         &mut self,
         now: Timestamp,

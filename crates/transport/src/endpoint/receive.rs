@@ -1,4 +1,4 @@
-//! From a datagram to whose it is (RFC 9000 s.5.2).
+//! Finds the connection that a datagram belongs to (RFC 9000 s.5.2).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,8 @@ use crate::violation::Condition;
 const MIN_FIRST_ID: usize = 8;
 
 impl Endpoint {
-    /// Processes a datagram. An answer replaces the content of `response`.
+    /// Processes a datagram. If the result is [`Received::Respond`], `response` contains the
+    /// answer. Its previous content is lost in any case.
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
@@ -39,8 +40,9 @@ impl Endpoint {
         }
     }
 
-    /// True if a datagram is to the same ID as one of the last with a short header, and that is one of this
-    /// connection's. False says nothing: [`Endpoint::handle_datagram`] tells whose it is.
+    /// Returns true if a datagram with a short header has the same connection ID as one of the last
+    /// datagrams of this connection. After false, the datagram may still belong to the connection:
+    /// call [`Endpoint::handle_datagram`].
     #[inline]
     pub fn is_for_recent(&self, handle: Handle, datagram: &[u8]) -> bool {
         let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
@@ -51,9 +53,9 @@ impl Endpoint {
             })
     }
 
-    /// Returns the connection ID that a datagram is to, if this end has chosen it: that of a short header,
-    /// or of long headers among which is a Handshake packet. Other long headers may have an ID of the
-    /// client's choice.
+    /// Returns the Destination Connection ID of a datagram if this end has chosen it. This is the
+    /// ID of a short header, or of long headers if the datagram contains a Handshake packet. Other
+    /// long headers may carry an ID that the client chose.
     pub fn own_id<'d>(&self, datagram: &'d [u8]) -> Option<&'d [u8]> {
         let length = self.source.id_len();
         if datagram.first().is_none_or(|first| !LongInvariant::is_long(*first)) {
@@ -68,12 +70,12 @@ impl Endpoint {
         chosen.then_some(header.dcid)
     }
 
-    /// Returns true if a connection ID is one of one of the connections.
+    /// Returns true if a connection ID belongs to one of the connections.
     pub fn is_known(&self, id: &[u8]) -> bool {
         self.routes.by_id(id).is_some()
     }
 
-    /// Bytes of every connection ID that the endpoint makes.
+    /// Returns the length in bytes of every connection ID that the endpoint issues.
     pub fn id_len(&self) -> usize {
         self.source.id_len()
     }
@@ -103,7 +105,7 @@ impl Endpoint {
         self.write_reset(now, arrival.remote.ip(), id, datagram.len(), response)
     }
 
-    /// The connection that a stateless reset is for (RFC 9000 s.10.3.1).
+    /// Returns the connection that a stateless reset is for (RFC 9000 s.10.3.1).
     fn reset_by(&self, datagram: &[u8]) -> Option<Handle> {
         if !self.routes.has_tokens() {
             return None;
@@ -124,7 +126,8 @@ impl Endpoint {
         let of = |header: &LongInvariant<'_>| {
             self.routes.by_id(header.dcid).or_else(|| self.routes.by_first(header.dcid, remote))
         };
-        // RFC 9000 s.10.3: what ends in a token of ours is a reset, whatever it begins with.
+        // RFC 9000 s.10.3: a datagram that ends with a known reset token is a stateless reset,
+        // whatever its header is.
         let known = header.as_ref().and_then(of).or_else(|| self.reset_by(datagram));
         if let Some(handle) = known {
             return Received::Connection(handle);
@@ -136,14 +139,16 @@ impl Endpoint {
         }
         let mut known = KnownVersion::ALL.iter().filter(|known| server.speaks(**known));
         let Some(version) = known.find(|known| Version::from(**known) == header.version) else {
-            // RFC 9000 s.5.2.2, s.6.1.
+            // RFC 9000 s.5.2.2, s.6.1: a server answers an unknown version only if the datagram is
+            // large enough for an Initial packet.
             return if datagram.len() < MIN_INITIAL_DATAGRAM {
                 Received::Nothing
             } else {
                 self.write_version_negotiation(&header, response)
             };
         };
-        // RFC 9287 s.3.1: a client that has a token of ours may leave the Fixed Bit out at once.
+        // RFC 9287 s.3.1: a client with a token of this server may clear the Fixed Bit in its first
+        // packet.
         let greased_fixed_bit = server.transport().grease;
         let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit };
         let Some(Ok(Packet::Long(packet))) =
@@ -159,14 +164,15 @@ impl Endpoint {
             return Received::Nothing;
         }
         let LongKind::Initial { token } = packet.kind() else { return Received::Nothing };
-        // RFC 9000 s.14.1.
+        // RFC 9000 s.14.1: the datagram of an Initial packet must have at least 1,200 bytes.
         if datagram.len() < MIN_INITIAL_DATAGRAM {
             return Received::Nothing;
         }
         let (original, client) = (packet.dcid(), packet.scid());
         let mut first = FirstPacket::without_token(packet.version(), original, client, remote);
         let Ok(made) = self.read_token(now, token, &mut first) else {
-            // RFC 9000 s.8.1.2.
+            // RFC 9000 s.8.1.2: a server may close the connection at once if a Retry token is not
+            // valid.
             return self.write_close(&first, Condition::InvalidToken, response);
         };
         if first.retry.is_none() && packet.dcid().len() < MIN_FIRST_ID
@@ -186,8 +192,9 @@ impl Endpoint {
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Validates a client's token. For a valid token of a NEW_TOKEN frame, returns the time since the Unix epoch at
-    /// which it was issued. Fails if the token is from a Retry packet and not valid for this client now.
+    /// Validates a client's token. Returns the time since the Unix epoch at which the token was
+    /// issued, if it is a valid NEW_TOKEN token. Fails if the token is from a Retry packet and is
+    /// not valid for this client now.
     fn read_token(
         &mut self,
         now: Timestamp,
@@ -228,7 +235,7 @@ impl Endpoint {
                     && address == first.remote.ip().to_canonical();
                 Ok(good.then_some(validity.made))
             }
-            // Of another server, or of an earlier key.
+            // Another server or an earlier key has sealed the token.
             None => Ok(None),
         }
     }
@@ -236,7 +243,8 @@ impl Endpoint {
 
 struct InvalidToken;
 
-/// An IPv4 client of a dual-stack socket, as IPv4: tokens have no other form.
+/// Converts the IPv4-mapped address of a client on a dual-stack socket to IPv4, because tokens
+/// contain this form.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,9 +1,11 @@
-//! Whose a connection ID or a stateless reset token is.
+//! Maps connection IDs and stateless reset tokens to connections.
 //!
-//! The table is hashbrown's, with all IDs and tokens in one piece of memory. A `HashMap` with these names as keys
-//! would take twice the memory. A tree would take that, too, and have a cache miss at each of its levels.
+//! The hash table of hashbrown stores only hashes and indices. The IDs and tokens of a connection
+//! are stored together in one allocation. A `HashMap` with these names as keys would take twice the
+//! memory. A tree would take that, too, and would cause a cache miss at each of its levels.
 //!
-//! Names that clients choose are hashed with a secret key, so that clients cannot find collisions.
+//! The names are hashed with a secret key, so that clients, which choose some of them, cannot
+//! produce collisions.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -15,14 +17,14 @@ use hashbrown::HashTable;
 use super::Handle;
 use crate::cid::BlindToken;
 
-/// A key by which a connection is found.
+/// The kind of a name by which a connection is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An ID that packets to the connection may carry.
     Id,
-    /// Destination Connection ID of a client's first packets, with the address that they came from.
+    /// Destination Connection ID of a client's first packets, with the client's address.
     First,
-    /// A blinded reset token of the peer.
+    /// A stateless reset token of the peer, in its blinded form.
     Token,
 }
 
@@ -30,12 +32,13 @@ impl Kind {
     const ALL: [Kind; 3] = [Kind::Id, Kind::First, Kind::Token];
 }
 
-/// Bits of the byte before a name that say how long it is; the kind is above.
+/// Number of low bits that hold the length in the byte before a name. The bits above them hold the
+/// kind.
 const LEN_BITS: u32 = 6;
 
-/// Name of a connection by the first packets of its client: their Destination Connection ID, and the address
-/// that they came from. The same ID from another address is another attempt, with its own path: its client
-/// has a new address because of a NAT, or someone has copied a packet.
+/// Name of a connection by its client's first packets: their Destination Connection ID and their
+/// source address. The same ID from another address names a separate attempt, with its own path.
+/// Either a NAT has given the client a new address, or someone has copied a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstName {
     bytes: [u8; FirstName::MAX],
@@ -43,7 +46,7 @@ pub(super) struct FirstName {
 }
 
 impl FirstName {
-    /// An ID, an IPv6 address and a port.
+    /// Length of a connection ID, an IPv6 address and a port.
     const MAX: usize = ConnectionId::MAX_LEN + 16 + 2;
 
     pub(super) fn new(id: ConnectionId, remote: SocketAddr) -> FirstName {
@@ -70,9 +73,12 @@ impl FirstName {
     }
 }
 
-/// All that one connection may be found by: for each a byte with its kind and length, and itself. Few, and so without
-/// room for more: at most what [`crate::connection::TransportConfig::connection_ids`] says and those on the way out,
-/// the client's first, and tokens of as many IDs as the connection keeps of the peer's.
+/// All names of one connection. Each name is stored as a byte with its kind and length, followed by
+/// its bytes.
+///
+/// A connection has few names, so no spare capacity is reserved. They are the local IDs (at most
+/// [`crate::connection::TransportConfig::connection_ids`], and those that are being retired), the
+/// client's first ID, and the reset tokens of the peer's IDs.
 #[derive(Debug, Default)]
 struct Names(Box<[u8]>);
 
@@ -108,20 +114,22 @@ impl Names {
     }
 }
 
-/// Connections by what they may be found by.
+/// Finds connections by their names.
 #[derive(Default)]
 pub(super) struct Routes {
-    /// Clients choose their first IDs: without a key they could choose such as collide.
+    /// Hashes names with a random key, because clients choose their first IDs and could otherwise
+    /// produce collisions.
     hasher: RandomState,
     table: HashTable<Slot>,
     names: Vec<Option<Names>>,
     free: Vec<usize>,
-    /// Number of reset tokens. It is usually 0, and no token is looked up then.
+    /// Number of reset tokens. It is usually 0, and then no token is looked up.
     tokens: usize,
 }
 
 impl Routes {
-    /// A connection with its first ID, and on a server the name that the client's first packets give it.
+    /// Adds a connection with its first ID. On a server, `first` is the name that the client's
+    /// first packets have.
     pub(super) fn add(&mut self, id: ConnectionId, first: Option<FirstName>) -> Handle {
         let index = self.free.pop().unwrap_or(self.names.len());
         if index == self.names.len() {
@@ -136,13 +144,13 @@ impl Routes {
         handle
     }
 
-    /// Number of connections.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.names.len() - self.free.len()
     }
 
-    /// The connection may be found by this from now on. Two may have the same, as random numbers, or tokens of peers:
-    /// the later is believed.
+    /// Adds a name of the connection. If two connections have the same name (random IDs, or reset
+    /// tokens that peers chose), the name leads to the later one.
     pub(super) fn name(&mut self, handle: Handle, kind: Kind, name: &[u8]) {
         let hash = self.hash(kind, name);
         let Some(Some(names)) = self.names.get_mut(handle.0) else { return };
@@ -159,7 +167,7 @@ impl Routes {
         }
     }
 
-    /// The connection may be found by this no longer.
+    /// Removes a name of the connection.
     pub(super) fn forget(&mut self, handle: Handle, kind: Kind, name: &[u8]) {
         let hash = self.hash(kind, name);
         let Some(Some(names)) = self.names.get_mut(handle.0) else { return };
@@ -171,7 +179,8 @@ impl Routes {
         self.take_out(Slot { hash, index: handle.0 as u32 });
     }
 
-    /// Removes a connection that has ended, and frees its handle. Returns false if there is no such connection.
+    /// Removes a connection that has ended, and frees its handle. Returns false if there is no such
+    /// connection.
     pub(super) fn remove(&mut self, handle: Handle) -> bool {
         let Some(names) = self.names.get_mut(handle.0).and_then(Option::take) else {
             return false;
@@ -185,23 +194,23 @@ impl Routes {
         true
     }
 
-    /// The connection that packets to this ID are for.
+    /// Returns the connection that uses this ID.
     pub(super) fn by_id(&self, id: &[u8]) -> Option<Handle> {
         self.find(Kind::Id, id)
     }
 
-    /// The connection that a client began with packets to this ID from this address.
+    /// Returns the connection that a client began with packets to this ID from this address.
     pub(super) fn by_first(&self, id: &[u8], remote: SocketAddr) -> Option<Handle> {
         let id = ConnectionId::new(id).ok()?;
         self.find(Kind::First, FirstName::new(id, remote).as_bytes())
     }
 
-    /// The connection that a reset token is of.
+    /// Returns the connection whose peer may send this reset token.
     pub(super) fn by_token(&self, token: &BlindToken) -> Option<Handle> {
         self.find(Kind::Token, token)
     }
 
-    /// True if any connection may be found by a reset token.
+    /// Returns true if any connection has a reset token.
     pub(super) fn has_tokens(&self) -> bool {
         self.tokens > 0
     }
@@ -213,11 +222,11 @@ impl Routes {
         Some(Handle(slot.index as usize))
     }
 
-    /// Takes a slot out of the table, if it is there.
+    /// Removes a slot from the table, if the table contains it.
     fn take_out(&mut self, slot: Slot) {
         let Ok(found) = self.table.find_entry(slot.spread(), |own| *own == slot) else { return };
         found.remove();
-        // Many were there, and few are left: half of it is enough.
+        // Less than a quarter of the buckets is in use: release memory.
         if self.table.len() * 4 < self.table.num_buckets() {
             self.table.shrink_to(LEAST, Slot::spread);
         }
@@ -230,26 +239,26 @@ impl Routes {
         hasher.finish() as u32
     }
 
-    /// All of a kind, of all connections.
+    /// Returns all names of a kind, of all connections.
     #[cfg(test)]
     pub(super) fn all(&self, kind: Kind) -> Vec<&[u8]> {
         let all = self.names.iter().flatten().flat_map(Names::iter);
         all.filter(|(own, _)| *own == kind).map(|(_, name)| name).collect()
     }
 
-    /// True if nothing leads anywhere.
+    /// Returns true if there are no connections, no table entries and no reset tokens.
     #[cfg(test)]
     pub(super) fn are_none(&self) -> bool {
         self.len() == 0 && self.table.is_empty() && self.tokens == 0
     }
 }
 
-/// Entry of the table. Its position follows from the hash, which is stored so that a growing table need not compute
-/// it again. Hashes can collide, so the key is compared, too.
+/// An entry of the table. Its position follows from the hash, which is stored so that a growing
+/// table need not compute it again. Hashes can collide, so a lookup also compares the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     hash: u32,
-    /// Index of the connection.
+    /// Index of the connection in `Routes::names`.
     index: u32,
 }
 
@@ -258,19 +267,20 @@ impl Slot {
         spread(self.hash)
     }
 
-    /// True if it is of a connection that may be found by this name, which has this hash.
+    /// Returns true if the slot's connection has this name. `hash` is the hash of the name.
     fn leads_to(&self, hash: u32, names: &[Option<Names>], kind: Kind, name: &[u8]) -> bool {
         let names = names.get(self.index as usize).and_then(Option::as_ref);
         self.hash == hash && names.is_some_and(|own| own.contains(kind, name))
     }
 }
 
-/// The table takes a place from the lowest bits of a hash, and from the seven highest what it compares first.
+/// Expands a hash to 64 bits. The table takes an entry's position from the lowest bits, and the tag
+/// that it compares first from the seven highest bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// Names for which the table has room even when there are fewer.
+/// Number of names for which a shrunken table always keeps room.
 const LEAST: usize = 14;
 
 #[cfg(test)]
@@ -290,17 +300,17 @@ mod tests {
         SocketAddr::from(([192, 0, 2, host], 4433))
     }
 
-    /// Whatever comes and goes: what is found is what a map of all finds.
+    /// Adds and removes random names. Every lookup must give the same result as in a `BTreeMap`.
     #[test]
     fn route_finds_all_ids_and_nothing_else() {
         let rng = &mut StdRng::seed_from_u64(1);
         let (mut routes, mut known) = (Routes::default(), BTreeMap::new());
         let mut handles = Vec::new();
         for round in 0..20_000 {
-            // Few bytes, so that some are the same.
+            // Names have only two bytes, so that some are equal.
             let name: [u8; 2] = rng.random();
             let kind = Kind::ALL[rng.random_range(0..3)];
-            // They become many, and then few.
+            // First there are more and more names, then fewer.
             let grows = if round < 12_000 { 0.6 } else { 0.2 };
             if handles.is_empty() || rng.random_bool(0.1) && rng.random_bool(grows) {
                 let mut fresh = vec![0xee; 12];
@@ -342,13 +352,14 @@ mod tests {
         routes.name(one, Kind::Token, &token);
         routes.name(other, Kind::Token, &token);
         assert_eq!(routes.by_token(&token), Some(other));
-        // It is not the earlier one's to take away.
+        // The name leads to the later connection, so the earlier one cannot remove it.
         routes.forget(one, Kind::Token, &token);
         assert_eq!(routes.by_token(&token), Some(other));
         assert!(routes.remove(other) && routes.by_token(&token).is_none() && !routes.has_tokens());
     }
 
-    /// The longest ID and address fit. IPv4 is the same address on sockets of both families.
+    /// A name with the longest ID and an IPv6 address fits. An IPv4 address and its IPv4-mapped
+    /// form give the same name.
     #[test]
     fn route_of_first_packets_depends_on_id_address_and_port() {
         let v6 = |port| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, 9], port));
@@ -379,16 +390,20 @@ mod tests {
         );
         assert_eq!(routes.by_first(b"original", client(1)), Some(handle));
         assert_eq!(routes.by_first(b"original", client(2)), None);
-        assert_eq!(routes.by_first(&[7; 255], client(1)), None, "an ID of another version");
+        assert_eq!(
+            routes.by_first(&[7; 255], client(1)),
+            None,
+            "an ID that is too long for this version"
+        );
         assert_eq!((routes.by_id(b"original"), routes.by_id(b"")), (None, None));
         routes.forget(handle, Kind::Id, b"ours");
         assert_eq!((routes.by_id(b"ours"), routes.all(Kind::First).len()), (None, 1));
-        // Handles are given again.
+        // A handle is reused after its connection was removed.
         assert!(routes.remove(handle));
         assert_eq!(routes.add(id(b"ours"), None), handle);
     }
 
-    /// Clients choose names. Which of them collide at an endpoint depends on a key that it has made for itself.
+    /// Clients choose names. Which names collide must depend on a random key of each endpoint.
     #[test]
     fn route_hashes_are_keyed() {
         let (one, other) = (Routes::default(), Routes::default());
@@ -396,8 +411,8 @@ mod tests {
         assert!((0..=255).filter(same).count() < 10);
     }
 
-    /// Size of the table for 10,000 connections with five IDs each: nine bytes per entry, in a table that doubles
-    /// when 7/8 of it are in use.
+    /// The table for 10,000 connections with five IDs each must take nine bytes per entry. A table
+    /// doubles when 7/8 of it is in use.
     #[test]
     fn route_table_shrinks() {
         let mut routes = Routes::default();

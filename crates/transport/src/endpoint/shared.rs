@@ -1,4 +1,4 @@
-//! What endpoints share that accept each other's tokens.
+//! The state that endpoints share so that they accept each other's tokens.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,15 @@ use super::used::UsedTokens;
 use crate::crypto::TOKEN_KEY_LEN;
 use crate::wall::WallClock;
 
-/// Secret of Retry and NEW_TOKEN tokens, the clock of their lifetimes, and a memory of those that
-/// were used.
+/// The secret of Retry and NEW_TOKEN tokens, the clock for their lifetimes, and a memory of used
+/// tokens.
 ///
-/// Servers that have the same secret accept each other's tokens: those behind one address, and a
-/// server and its predecessor before a restart. Their clocks have to agree to two seconds. Clones
-/// share the memory too, so that a token of a NEW_TOKEN frame is good once at all endpoints of a
-/// process that were given clones. Other processes have memories of their own: there the same token
-/// is good once more.
+/// Servers with the same secret accept each other's tokens, for example servers behind one address,
+/// or a server before and after a restart. Their clocks must agree to within two seconds.
+///
+/// Clones share the memory of used tokens. So a NEW_TOKEN token is valid only once at all endpoints
+/// of a process that have clones of one key. Each process has its own memory, so the same token is
+/// valid once more in every other process.
 #[derive(Clone)]
 pub struct TokenKey {
     secret: Zeroizing<[u8; TOKEN_KEY_LEN]>,
@@ -27,11 +28,11 @@ pub struct TokenKey {
     memory: Arc<Mutex<Memory>>,
 }
 
-/// A token of a NEW_TOKEN frame that a client brings, valid at this time and for this client.
+/// A NEW_TOKEN token that a client presents. It is valid now and for this client.
 pub(super) struct Presented {
-    /// The token's first bytes, by which it is remembered.
+    /// The token's first bytes, which identify it in the memory of used tokens.
     pub name: u64,
-    /// Time at which it was made, since the Unix epoch.
+    /// Time at which the token was issued, since the Unix epoch.
     pub made: Duration,
     /// The client's address.
     pub address: IpAddr,
@@ -44,7 +45,7 @@ struct Memory {
 }
 
 impl TokenKey {
-    /// Creates a key from a random secret, and the clock that tokens expire by.
+    /// Creates a key from a random secret and the clock that determines when tokens expire.
     pub fn new(secret: impl Into<Zeroizing<[u8; TOKEN_KEY_LEN]>>, clock: WallClock) -> TokenKey {
         TokenKey { secret: secret.into(), clock, memory: Arc::default() }
     }
@@ -61,17 +62,19 @@ impl TokenKey {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Spends a token; returns whether it validates the address that it is for. If it does,
-    /// [`TokenKey::finish`] must follow where the attempt completes or nothing is sent.
+    /// Marks a token as used. Returns true if the token validates its address. In that case the
+    /// caller must call [`TokenKey::finish`] when the attempt completes, or if nothing is sent for
+    /// it.
     pub(super) fn spend(&self, now: Duration, token: &Presented, config: &EndpointConfig) -> bool {
         let mut memory = self.memory();
         let (capacity, lifetime) = (config.used_tokens, config.new_token_lifetime);
-        // RFC 9000 s.8.1.3: from here on it is used up, whatever becomes of the attempt.
+        // RFC 9000 s.8.1.3: the token counts as used from here on, even if the attempt fails.
         memory.used.spend(now, token.name, token.made, capacity, lifetime)
             && memory.unfinished.begin(now, token.address)
     }
 
-    /// An attempt from `address`, validated by a token, was completed, or nothing was sent to it.
+    /// Reports that an attempt from `address` that a token had validated is complete, or that
+    /// nothing was sent to it.
     pub(super) fn finish(&self, address: IpAddr) {
         self.memory().unfinished.finish(address);
     }

@@ -1,5 +1,6 @@
-//! Answers without a connection. Each is smaller than the datagram that causes it. So there is no amplification to a
-//! forged source address, and two endpoints cannot answer each other without end (RFC 9000 s.8.1, s.10.3.3).
+//! Answers without a connection. Each answer is smaller than the datagram that causes it. So an
+//! attacker with a forged source address gains no amplification, and two endpoints cannot answer
+//! each other endlessly (RFC 9000 s.8.1, s.10.3.3).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -18,26 +19,29 @@ use crate::connection::FirstPacket;
 use crate::crypto::{header_mask, initial_keys};
 use crate::violation::Condition;
 
-/// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
+/// Length of every AEAD tag in QUIC, in bytes (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
 
-/// RFC 9000 s.10.3: five bytes that look like a header, and the token.
+/// Smallest length of a stateless reset in bytes: five bytes that look like a header, and the token
+/// (RFC 9000 s.10.3).
 const MIN_RESET: usize = 5 + ResetToken::LEN;
-/// More do not make it look more like a packet.
+/// Largest length of a stateless reset in bytes. A longer one would not look more like a packet.
 const MAX_RESET: usize = 64;
 
-/// Shares of the budget of stateless resets, and the part of it that each has.
+/// Number of shares of the reset budget. Each share has the whole budget divided by `SHARE_PART`.
 const SHARES: u64 = 64;
 const SHARE_PART: u32 = 8;
 
-/// Budget of stateless resets. Receivers share it by their prefix, so that one source cannot use up the resets of all.
+/// The budget of stateless resets. Each receiver prefix has a share of it, so that one source
+/// cannot use up the whole budget.
 #[derive(Debug)]
 pub(super) struct Resets {
     all: Budget,
-    /// By a hash of the receiver's prefix; made with the first reset.
+    /// The shares. A hash of the receiver's prefix selects one. They are created before the first
+    /// reset.
     shares: Vec<Budget>,
     a_second: u32,
-    /// Key of the hash.
+    /// Key of the hash that selects a share.
     key: u64,
 }
 
@@ -46,7 +50,8 @@ impl Resets {
         Resets { all: Budget::new(a_second), shares: Vec::new(), a_second, key }
     }
 
-    /// Takes one reset for a receiver. Returns whether there was one.
+    /// Takes one reset from the budget for a receiver. Returns false if the receiver's share or the
+    /// whole budget is used up.
     fn take(&mut self, now: Timestamp, receiver: IpAddr) -> bool {
         if self.shares.is_empty() {
             let share = self.a_second.div_ceil(SHARE_PART);
@@ -59,7 +64,7 @@ impl Resets {
     }
 }
 
-/// The /24 of an IPv4 address, the /48 of an IPv6 address.
+/// Returns the /24 prefix of an IPv4 address or the /48 prefix of an IPv6 address, as a number.
 fn prefix_of(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(v4) => u64::from(v4.to_bits() >> 8),
@@ -67,7 +72,7 @@ fn prefix_of(address: IpAddr) -> u64 {
     }
 }
 
-/// A rate limit per second, with a burst of a tenth of it.
+/// A rate limit per second. The permitted burst is a tenth of the rate.
 #[derive(Debug)]
 struct Budget {
     interval: Duration,
@@ -97,7 +102,8 @@ impl Budget {
 }
 
 impl Endpoint {
-    /// Answers a packet to an ID that is not known, in a datagram of `size` bytes (RFC 9000 s.10.3).
+    /// Writes a stateless reset in answer to a packet with an unknown ID (RFC 9000 s.10.3). `size`
+    /// is the length of the datagram in bytes.
     pub(super) fn write_reset(
         &mut self,
         now: Timestamp,
@@ -118,7 +124,8 @@ impl Endpoint {
         Received::Respond
     }
 
-    /// RFC 9000 s.6.1. The longest there is has 533 bytes, and answers 1,200.
+    /// Writes a Version Negotiation packet (RFC 9000 s.6.1). It has at most 533 bytes and answers a
+    /// datagram of at least 1,200 bytes.
     pub(super) fn write_version_negotiation(
         &mut self,
         header: &LongInvariant<'_>,
@@ -126,7 +133,8 @@ impl Endpoint {
     ) -> Received {
         let mut buffer = [0; 7 + 2 * 255 + 3 * 4];
         let mut writer = Writer::new(&mut buffer);
-        // RFC 9000 s.6.3: a reserved version exercises that clients ignore unknown versions.
+        // RFC 9000 s.6.3: a reserved version checks that clients ignore versions that they do not
+        // know.
         let mut reserved = Version::reserved(self.rng.next_u32());
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);
@@ -146,7 +154,8 @@ impl Endpoint {
         }
     }
 
-    /// An Initial packet that closes what has not begun (RFC 9000 s.5.2.2, s.10.2.3).
+    /// Writes an Initial packet that rejects an attempt with CONNECTION_CLOSE (RFC 9000 s.5.2.2,
+    /// s.10.2.3).
     pub(super) fn write_close(
         &mut self,
         first: &FirstPacket,

@@ -65,7 +65,7 @@ fn id(bytes: &[u8]) -> ConnectionId {
     ConnectionId::new(bytes).unwrap()
 }
 
-/// An Initial packet of a client that says PING, in a datagram of 1,200 bytes.
+/// Returns a client's Initial packet with a PING frame, in a datagram of 1,200 bytes.
 fn initial(version: KnownVersion, dcid: ConnectionId, token: &[u8]) -> Vec<u8> {
     let suite = initial_suite(&provider()).unwrap();
     let keys = suite.keys(dcid.as_bytes(), rustls::Side::Client, tls_version(version)).local;
@@ -97,11 +97,12 @@ fn incoming(received: Received) -> Incoming {
     }
 }
 
-/// The close code in the server's Initial packet that answers one to `sent_to`.
+/// Returns the close code in the server's Initial packet. `sent_to` is the Destination Connection
+/// ID of the client's packet.
 fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode {
     let options = ParseOptions::default();
     let Some(Ok(Packet::Long(long))) = Datagram::new(response, options).next() else {
-        panic!("no long header")
+        panic!("the response has no long header")
     };
     assert_eq!(long.dcid(), id(b"client"));
     let protected = long.protected();
@@ -118,15 +119,15 @@ fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode 
     }
 }
 
-/// Two endpoints with their connections, and datagrams that go back and forth at once.
+/// Two endpoints with their connections. Datagrams are delivered without delay.
 struct Pair {
     now: Timestamp,
     ends: [Endpoint; 2],
     connections: [BTreeMap<Handle, Connection>; 2],
     events: [Vec<Event>; 2],
-    /// Number of Retry packets that the server has sent. `None`: it sends none.
+    /// Number of Retry packets that the server has sent. If `None`, the server does not use Retry.
     retries: Option<usize>,
-    /// Address that the client's datagrams come from.
+    /// Source address of the client's datagrams.
     client: SocketAddr,
 }
 
@@ -143,7 +144,8 @@ impl Pair {
         }
     }
 
-    /// Creates a pair whose ends share a certificate. Each call of `configs` generates a new one.
+    /// Creates a pair of endpoints, and a client configuration that trusts the server's
+    /// certificate. Each call of `configs` generates a new certificate.
     fn trusting() -> (Pair, ClientConfig) {
         let mut pair = Pair::new();
         let (client, server) = configs();
@@ -183,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// Delivers until there is nothing more to send.
+    /// Delivers datagrams until neither end has more to send.
     fn settle(&mut self) {
         let mut buffer = vec![0; 1500];
         for _ in 0..1000 {
@@ -207,7 +209,7 @@ impl Pair {
                 self.deliver(to, datagram);
             }
         }
-        panic!("they never come to rest");
+        panic!("the ends never stop sending");
     }
 
     fn connection(&mut self, end: usize, handle: Handle) -> &mut Connection {
@@ -215,7 +217,8 @@ impl Pair {
     }
 }
 
-/// RFC 9287 s.3.1: from clients that have a token of an earlier connection.
+/// RFC 9287 s.3.1: a client with a token of an earlier connection may clear the Fixed Bit in its
+/// first packet. The server must accept that only if its `grease` setting is on.
 #[test]
 fn endpoint_first_packet_without_the_fixed_bit() {
     let mut datagram = initial(KnownVersion::V1, first_id(), b"");
@@ -231,7 +234,8 @@ fn endpoint_first_packet_without_the_fixed_bit() {
     }
 }
 
-/// The ID of the last datagram is cached for the next datagram, in addition to the table of all IDs.
+/// The endpoint caches the IDs of the last datagrams, in addition to the table of all IDs. A
+/// retired ID must disappear from both.
 #[test]
 fn cid_retired_still_leads_to_its_connection_for_a_while() {
     let config = EndpointConfig::new(&provider()).unwrap();
@@ -253,7 +257,7 @@ fn cid_retired_still_leads_to_its_connection_for_a_while() {
     endpoint.handle_endpoint_event(handle, EndpointEvent::Retired(second));
     assert_eq!((whose(&mut endpoint, second), whose(&mut endpoint, first)), (None, Some(handle)));
     endpoint.remove(handle);
-    assert_eq!(endpoint.add(third, None), handle, "another connection has its name");
+    assert_eq!(endpoint.add(third, None), handle, "another connection gets the same handle");
     assert_eq!((whose(&mut endpoint, first), whose(&mut endpoint, third)), (None, Some(handle)));
 }
 
@@ -278,11 +282,11 @@ fn endpoint_many_connections_on_one_socket() {
         assert_eq!(connection.read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
         seen.push(byte[0]);
     }
-    // All have their memory from the endpoint, and have given it back.
+    // All servers took the memory for their streams from the endpoint's pool and have returned it.
     assert_eq!((pair.ends[0].pages.count(), pair.ends[1].pages.count()), (0, 20));
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..20), "{seen:?}");
-    // Four IDs each, and of the client's the first one the servers had.
+    // Each server connection has at most four IDs and the first ID that the client chose.
     let routes = &pair.ends[1].routes;
     assert!(routes.all(Kind::Id).len() <= 20 * 5 && routes.all(Kind::First).len() == 20);
     for end in [0, 1] {
@@ -293,7 +297,8 @@ fn endpoint_many_connections_on_one_socket() {
     }
 }
 
-/// TLS remembers transport parameters with a ticket; those of the new connection count.
+/// TLS stores the transport parameters with a session ticket. The client must use the parameters of
+/// the new connection in their place.
 #[test]
 fn ticket_is_used_by_a_client_that_returns() {
     let (mut pair, config) = Pair::trusting();
@@ -306,7 +311,8 @@ fn ticket_is_used_by_a_client_that_returns() {
     }
 }
 
-/// Retry the first time; a token for the next time, which needs none; in each version.
+/// The server validates the first connection with a Retry packet and sends a token. The second
+/// connection presents the token, so it needs no Retry packet. Both versions are tested.
 #[test]
 fn token_replaces_a_retry() {
     for versions in [[KnownVersion::V1, KnownVersion::V2], [KnownVersion::V2, KnownVersion::V1]] {
@@ -329,14 +335,14 @@ fn token_replaces_a_retry() {
             _ => None,
         });
         let second = pair.connect(&config);
-        assert!(pair.connection(0, second).set_token(token.expect("it came")));
+        assert!(pair.connection(0, second).set_token(token.expect("the token has arrived")));
         pair.settle();
         assert!(pair.connection(0, second).is_connected());
         assert_eq!(pair.retries, Some(1), "the token was enough");
     }
 }
 
-/// A client that hopes for another version than it begins with.
+/// The client's first version differs from the version that it prefers.
 #[test]
 fn version_is_negotiated_by_endpoints() {
     let (v1, v2) = (KnownVersion::V1, KnownVersion::V2);
@@ -359,7 +365,8 @@ fn version_is_negotiated_by_endpoints() {
             pair.settle();
             let connection = pair.connection(0, handle);
             assert!(connection.is_connected(), "{server:?} {first_version:?}");
-            // Straight, it is what the client likes best, if the server speaks it.
+            // If the client starts with its preferred version and the server speaks it, the client
+            // keeps it.
             let straight = first_version.is_none() && server.contains(&v2);
             assert_eq!(connection.version(), if straight { v2 } else { agreed });
         }
@@ -382,7 +389,8 @@ fn reset_is_sent_for_a_forgotten_connection() {
     assert!(pair.events[0].contains(&closed), "{:?}", pair.events[0]);
 }
 
-/// RFC 9000 s.10.3: "any packet ending in a valid stateless reset token", also one whose long header cannot be read.
+/// RFC 9000 s.10.3: the packet is a reset if it ends with a valid stateless reset token, even if
+/// its long header cannot be parsed.
 #[test]
 fn reset_with_a_long_header_reaches_its_connection() {
     let (mut pair, config) = Pair::trusting();
@@ -413,7 +421,8 @@ fn reset_with_a_long_header_reaches_its_connection() {
     }
 }
 
-/// RFC 9000 s.5.1.2: the peer sends no more to an ID that it retires, but what it has sent may be late.
+/// RFC 9000 s.5.1.2: the peer sends no more packets to an ID that it retires, but packets sent
+/// before may arrive late.
 #[test]
 fn cid_retired_late_packets_are_accepted() {
     let (mut pair, config) = Pair::trusting();
@@ -432,12 +441,13 @@ fn cid_retired_late_packets_are_accepted() {
     pair.settle();
     let now = pair.now;
     let next = ping(&mut pair, now);
-    assert_ne!(late[1..9], next[1..9], "the client has gone on to another");
+    assert_ne!(late[1..9], next[1..9], "the client uses another ID");
     let received = pair.connection(1, server).stats().packets_received;
     pair.deliver(1, late.clone());
     assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
 
-    // Only for a while: later the connection releases its memory, and the ID is unknown.
+    // Late packets are accepted only for a while. Later the connection releases its memory, and the
+    // ID is unknown.
     pair.deliver(1, next);
     pair.now += Duration::from_secs(5);
     pair.settle();
@@ -472,7 +482,7 @@ fn reset_is_shorter_and_rate_limited() {
             endpoint.handle_datagram(now, from(client_address()), &[0x55; 50], &mut response);
         count += u32::from(matches!(received, Received::Respond));
     }
-    // An eighth of the budget, and a tenth of that at once.
+    // The prefix gets an eighth of the budget, and a burst of a tenth of that.
     assert!((125..=138).contains(&count), "{count} in a second");
     // A flood from one prefix does not affect resets to other prefixes.
     let mut others = 0;
@@ -507,7 +517,7 @@ fn retry_validates_the_address() {
         let Some(Ok(Packet::Retry(retry))) =
             Datagram::new(&response, ParseOptions::default()).next()
         else {
-            panic!("no Retry")
+            panic!("the response is not a Retry packet")
         };
         let tag = retry_tag(tls_version(version), first_id().as_bytes(), retry.without_tag());
         assert_eq!((retry.integrity_tag(), retry.dcid()), (&tag, id(b"client")));
@@ -519,10 +529,14 @@ fn retry_validates_the_address() {
         let second = incoming(received);
         assert!(second.is_validated() && !second.may_retry());
         assert_eq!((second.0.original, second.0.retry), (first_id(), Some(sent_to)));
-        assert!(!endpoint.retry(later, second, &mut response), "not twice");
+        assert!(
+            !endpoint.retry(later, second, &mut response),
+            "a second Retry packet is not permitted"
+        );
         assert!(endpoint.waiting.is_empty());
 
-        // From elsewhere, for another ID, or too late: INVALID_TOKEN.
+        // A token from another address, for another ID, or after its lifetime is answered with
+        // INVALID_TOKEN.
         let elsewhere = "192.0.2.1:4001".parse().unwrap();
         let other = initial(version, first_id(), &token);
         let late = NOW + Duration::from_secs(15);
@@ -553,7 +567,7 @@ fn token_is_valid_until_it_expires() {
     for (source, now, token, validated) in [
         ("192.0.2.1:9".parse().unwrap(), NOW + day / 2, &first[..], true),
         ("[::ffff:192.0.2.1]:9".parse().unwrap(), NOW, &second[..], true),
-        // Each once.
+        // Each token is valid only once.
         (client_address(), NOW, &first[..], false),
         (client_address(), NOW, &second[..], false),
         (other, NOW, &token[..], false),
@@ -566,13 +580,13 @@ fn token_is_valid_until_it_expires() {
         assert_eq!((incoming.is_validated(), incoming.may_retry()), (validated, true), "{source}");
         endpoint.ignore(incoming);
     }
-    // RFC 9369 s.5.
+    // RFC 9369 s.5: a token from a connection with one version is not valid for another version.
     let datagram = initial(KnownVersion::V2, first_id(), token);
     let received = endpoint.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     let another = incoming(received);
-    assert!(!another.is_validated(), "of another version");
+    assert!(!another.is_validated(), "the token is of another version");
     endpoint.ignore(another);
-    // A token that others tried to use is still valid for its client, until it expires.
+    // A token stays valid for its client until it expires, even if others tried to use it.
     for (token, now, validated) in [(token, NOW + day / 2, true), (last, NOW + day, false)] {
         let datagram = initial(KnownVersion::V1, first_id(), token);
         let from = from(client_address());
@@ -625,7 +639,7 @@ fn endpoint_config_without_the_version_is_refused() {
             continue;
         }
         let Err(AcceptError::Start(StartError::OtherVersion(other))) = accepted else {
-            panic!("it was taken, or refused for another reason");
+            panic!("the attempt was accepted, or refused for another reason");
         };
         assert!(other == version && !prepared);
         assert!(endpoint.is_empty() && endpoint.routes.are_none() && endpoint.waiting.is_empty());
@@ -643,10 +657,10 @@ fn endpoint_attempt_rules_of_rfc_9000() {
     assert!(matches!(try_it(&whole[..1199]), Received::Nothing), "too small");
     let short = initial(KnownVersion::V1, id(b"seven77"), &[]);
     assert!(matches!(try_it(&short), Received::Nothing), "ID too short");
-    assert!(matches!(try_it(&[]), Received::Nothing), "empty");
+    assert!(matches!(try_it(&[]), Received::Nothing), "the datagram is empty");
     let mut handshake = whole.clone();
     handshake[0] |= 0x20;
-    assert!(matches!(try_it(&handshake), Received::Nothing), "not Initial");
+    assert!(matches!(try_it(&handshake), Received::Nothing), "the packet is not an Initial packet");
 }
 
 #[test]
@@ -672,13 +686,13 @@ fn version_negotiation_packet_lists_ours() {
         let Some(Ok(Packet::VersionNegotiation(told))) =
             Datagram::new(&response, ParseOptions::default()).next()
         else {
-            panic!("no Version Negotiation")
+            panic!("the response is not a Version Negotiation packet")
         };
         let versions: Vec<Version> = told.versions().iter().collect();
         assert_eq!(versions[1..], [Version::V1, Version::V2]);
         assert!(versions[0].is_reserved() && versions[0] != header.version);
     }
-    // A version that is known and not spoken.
+    // This endpoint knows version 2 but is configured not to use it.
     let transport = TransportConfig { versions: vec![KnownVersion::V1], ..Default::default() };
     let (tls, transport) = (configs().1, Arc::new(transport));
     let config = ServerConfig { tls, transport, preferred_addresses: None };
@@ -688,7 +702,9 @@ fn version_negotiation_packet_lists_ours() {
     let received = only_one.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     assert!(matches!(received, Received::Respond));
     let mut packets = Datagram::new(&response, ParseOptions::default());
-    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else { panic!("no answer") };
+    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else {
+        panic!("there is no Version Negotiation packet")
+    };
     assert!(told.versions().contains(Version::V1) && !told.versions().contains(Version::V2));
     // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
     let mut buffer = vec![0; 1200];
@@ -716,13 +732,14 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
         }
     }
     assert_eq!((taken.len(), endpoint.waiting.len()), (10, 10));
-    // 13 of 1,200 bytes are the most below the limit of bytes; small ones are limited by number.
+    // 13 datagrams of 1,200 bytes are the most below the limit of bytes. Small datagrams are
+    // limited by their number.
     assert!(endpoint.waiting.values().all(|waiting| waiting.datagrams.len() == 13));
     let mut small = server();
     let mut datagram = initial(KnownVersion::V1, first_id(), &[]);
     let _small =
         incoming(small.handle_datagram(NOW, from(client_address()), &datagram, &mut response));
-    // 0-RTT: the endpoint does not look at its length.
+    // This is a 0-RTT packet. The endpoint does not check its length.
     datagram[0] = 0xd0;
     datagram.truncate(300);
     let length = 4 + 1 + 1 + first_id().len() + 1 + id(b"client").len();
@@ -732,7 +749,7 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
         small.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     }
     assert_eq!(small.waiting.values().next().unwrap().datagrams.len(), MAX_WAITING);
-    // Another address cannot add to an attempt: it is one of its own.
+    // A datagram from another address must not add to this attempt. It begins its own attempt.
     let mut other = server();
     let datagram = initial(KnownVersion::V1, first_id(), &[]);
     let first =
@@ -747,8 +764,9 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
     assert!(other.waiting.is_empty());
 }
 
-/// A NAT changes the client's address before the first answer arrives. The server's packets to the old address are
-/// lost. The client's next Initial packet begins a separate attempt with its own path.
+/// A NAT changes the client's address before the first answer arrives. The server's packets to the
+/// old address are lost. The client's next Initial packet begins a separate attempt with its own
+/// path.
 #[test]
 fn endpoint_first_packets_from_another_address_are_another_attempt() {
     for copies in 1..4 {
@@ -763,7 +781,7 @@ fn endpoint_first_packets_from_another_address_are_another_attempt() {
             (0..=copies).map(|port| SocketAddr::new(client_address().ip(), 4000 + port)).collect();
         for (number, address) in addresses.iter().enumerate() {
             pair.client = *address;
-            // The second time, they come to the attempt that they have begun.
+            // The second copy of each datagram belongs to the attempt that the first one began.
             for datagram in flight.iter().chain(&flight) {
                 pair.deliver(1, datagram.clone());
             }
@@ -791,8 +809,8 @@ fn endpoint_first_packets_from_another_address_are_another_attempt() {
     }
 }
 
-/// Damaged and random datagrams: no panic, no answer as long as what it answers, nothing kept
-/// beyond the bounds.
+/// Sends damaged and random datagrams to an endpoint. It must not panic, each answer must be
+/// shorter than the datagram that it answers, and the stored attempts must stay within their limit.
 #[test]
 fn endpoint_survives_garbage() {
     let seed: u64 = match std::env::var("EQUIC_SEED") {
@@ -856,7 +874,7 @@ fn endpoint_survives_garbage() {
     assert!(endpoint.is_empty() && endpoint.routes.are_none());
 }
 
-/// Every ID comes from the generator that was given.
+/// Every connection ID must come from the application's generator.
 #[test]
 fn cid_generator_of_the_application() {
     struct Marked;

@@ -1,41 +1,43 @@
-//! Attempts that a NEW_TOKEN token validated and that did not complete (RFC 9000 s.21.3).
+//! Counts attempts that a NEW_TOKEN token validated and that did not complete (RFC 9000 s.21.3).
 //!
-//! An attacker can collect tokens at an address, leave it, and use them later in packets with that forged source
-//! address. Each makes the server send a whole flight to the new owner of the address. So an address prefix may have
-//! only a few attempts that do not complete. Beyond that, its tokens validate nothing for some time, and its clients
-//! are treated like clients without a token. An attacker cannot do more harm to them.
+//! An attacker can collect tokens at an address, leave it, and use them later in packets with that
+//! forged source address. Each of these packets makes the server send a whole flight to the new
+//! owner of the address. So the server permits only a few incomplete attempts for each address
+//! prefix. Beyond that, the prefix's tokens validate nothing for some time, and the server treats
+//! its clients like clients without a token. An attacker cannot harm them more than that.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Attempts of a prefix that may be under way, or have failed.
+/// Largest number of attempts of a prefix that are in progress or have failed.
 const ATTEMPTS: u32 = 16;
 
 /// Time after which one failed attempt of a prefix is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Prefixes that are remembered. If there are more, tokens of the others validate nothing.
+/// Largest number of prefixes that are remembered. If there are more, tokens of the others validate
+/// nothing.
 const MAX_SOURCES: usize = 4096;
 
 /// Failed attempts by source: an IPv4 address, or the first 64 bits of an IPv6 address.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     sources: BTreeMap<u128, Attempts>,
-    /// Time of the next look for sources whose attempts are all forgotten.
+    /// Time at which sources without remembered attempts are next removed.
     next_sweep: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Attempts {
-    /// 1 to [`ATTEMPTS`].
+    /// Number of attempts, 1 to [`ATTEMPTS`].
     count: u32,
-    /// Time of the first attempt, which is forgotten after [`FORGOTTEN`].
+    /// Time of the oldest attempt, which is forgotten after [`FORGOTTEN`].
     since: Duration,
 }
 
 impl Attempts {
-    /// Forgets those that are over for long enough.
+    /// Removes attempts that are old enough to be forgotten.
     fn forget(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.since).as_secs() / FORGOTTEN.as_secs();
         let passed = u32::try_from(passed).unwrap_or(u32::MAX).min(self.count);
@@ -46,7 +48,7 @@ impl Attempts {
 
 impl Unfinished {
     /// Counts an attempt that a token validated. Returns `false`, and does not count it, if too
-    /// many of the same source did not complete.
+    /// many attempts of the same source have not completed.
     pub(super) fn begin(&mut self, now: Duration, address: IpAddr) -> bool {
         let source = source(address);
         let mut attempts =
@@ -64,7 +66,7 @@ impl Unfinished {
         begins
     }
 
-    /// An attempt completed, or nothing was sent for it.
+    /// Removes one attempt of a source, because it completed or nothing was sent for it.
     pub(super) fn finish(&mut self, address: IpAddr) {
         let source = source(address);
         let Some(attempts) = self.sources.get_mut(&source) else { return };
@@ -74,7 +76,7 @@ impl Unfinished {
         }
     }
 
-    /// Returns whether one more source can be remembered.
+    /// Returns true if there is room for another source.
     fn has_room(&mut self, now: Duration) -> bool {
         if self.sources.len() >= MAX_SOURCES && now >= self.next_sweep {
             self.next_sweep = now.saturating_add(FORGOTTEN);
@@ -106,7 +108,7 @@ mod tests {
         Ipv4Addr::from(number).into()
     }
 
-    /// Number of attempts that may begin at once.
+    /// Returns how many attempts may begin at the same time.
     fn begin_all(unfinished: &mut Unfinished, now: Duration, address: IpAddr) -> u32 {
         let begins = |_: &u32| unfinished.begin(now, address);
         (0..10 * ATTEMPTS).take_while(begins).count() as u32
@@ -116,14 +118,18 @@ mod tests {
     fn unfinished_attempts_of_a_source_are_bounded_and_forgotten() {
         let mut unfinished = Unfinished::default();
         assert_eq!(begin_all(&mut unfinished, START, v4(1)), ATTEMPTS);
-        assert_eq!(begin_all(&mut unfinished, START, v4(2)), ATTEMPTS, "another source");
+        assert_eq!(
+            begin_all(&mut unfinished, START, v4(2)),
+            ATTEMPTS,
+            "another source is not affected"
+        );
         for minutes in 1..5 {
             let now = START + FORGOTTEN * minutes;
             assert_eq!(begin_all(&mut unfinished, now, v4(1)), 1, "{minutes}");
             assert!(!unfinished.begin(now + FORGOTTEN / 2, v4(1)));
         }
         assert_eq!(begin_all(&mut unfinished, START + FORGOTTEN * 1000, v4(1)), ATTEMPTS);
-        // Addresses of one IPv6 prefix are one source.
+        // All addresses of one IPv6 /64 prefix are one source.
         let v6 = |prefix: u128, host: u128| Ipv6Addr::from(prefix << 64 | host).into();
         assert_eq!(begin_all(&mut unfinished, START, v6(7, 1)), ATTEMPTS);
         assert!(!unfinished.begin(START, v6(7, 2)) && unfinished.begin(START, v6(8, 1)));
@@ -137,11 +143,11 @@ mod tests {
             (0..ATTEMPTS).for_each(|_| unfinished.finish(v4(1)));
         }
         assert!(unfinished.sources.is_empty());
-        // One that completes pays for itself only.
+        // When an attempt completes, only that attempt is no longer counted.
         begin_all(&mut unfinished, START, v4(1));
         unfinished.finish(v4(1));
         assert_eq!(begin_all(&mut unfinished, START, v4(1)), 1);
-        // A source that is unknown or was forgotten.
+        // Finishing an attempt of an unknown or forgotten source must do nothing.
         unfinished.finish(v4(9));
     }
 
@@ -153,9 +159,9 @@ mod tests {
             assert_eq!(unfinished.begin(START, v4(number)), number < all, "{number}");
         }
         assert_eq!(unfinished.sources.len(), MAX_SOURCES);
-        assert!(unfinished.begin(START, v4(0)), "a source that is known goes on");
+        assert!(unfinished.begin(START, v4(0)), "a known source can begin further attempts");
         assert!(!unfinished.begin(START + FORGOTTEN / 2, v4(all)));
-        // All but the first are forgotten by then.
+        // By then, all sources except the first are forgotten.
         let later = START + FORGOTTEN + FORGOTTEN / 2;
         assert!(unfinished.begin(later, v4(all)));
         assert_eq!(unfinished.sources.len(), 2);

@@ -1,28 +1,32 @@
-//! Tokens of NEW_TOKEN frames that were used: each is valid once in a process (RFC 9000 s.8.1.3).
+//! Remembers used NEW_TOKEN tokens, so that each is valid only once in a process (RFC 9000
+//! s.8.1.3).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::crypto::CLOCK_SKEW;
 
-/// Remembers in two generations, so that it is bounded and yet nothing is good twice: when a whole
-/// generation is forgotten, so are all tokens that were made before its end. Times are since the
-/// Unix epoch.
+/// Used tokens in two generations, which limits the memory. When the older generation is discarded,
+/// all tokens that were issued before its end are rejected. So no token is accepted twice. Times
+/// are since the Unix epoch.
 #[derive(Debug, Default)]
 pub(super) struct UsedTokens {
     recent: BTreeSet<u64>,
     earlier: BTreeSet<u64>,
     /// Time at which the `recent` generation began.
     began: Duration,
-    /// Tokens made up to this time count as used, because their record may be gone. `None` if no
-    /// record is gone.
+    /// Tokens issued up to this time are treated as used, because their record may be discarded.
+    /// `None` if no record was discarded.
     forgotten: Option<Duration>,
 }
 
 impl UsedTokens {
-    /// Spends a token; returns whether it was unused before. `token`: its first bytes, which are
-    /// pseudorandom; `made`: time at which it was given out, by the clock of the server that did;
-    /// `capacity`: of a generation; `lifetime`: of any token.
+    /// Marks a token as used. Returns true if it was unused before.
+    ///
+    /// * `token`: the token's first bytes, which are pseudorandom;
+    /// * `made`: the time at which the token was issued, by the clock of the server that issued it;
+    /// * `capacity`: largest number of tokens in a generation;
+    /// * `lifetime`: the lifetime of tokens.
     pub(super) fn spend(
         &mut self,
         now: Duration,
@@ -37,8 +41,8 @@ impl UsedTokens {
         }
         if self.recent.len() >= capacity.max(1) || now.saturating_sub(self.began) >= lifetime {
             if !self.earlier.is_empty() {
-                // They were spent before this generation began, but the clock that they were made
-                // by may be ahead.
+                // The discarded tokens were used before this generation began. The clock of the
+                // server that issued them may be ahead.
                 self.forgotten = Some(self.began.saturating_add(CLOCK_SKEW));
             }
             self.earlier = std::mem::take(&mut self.recent);
@@ -74,10 +78,10 @@ mod tests {
         let (mut given, mut spent) = (Vec::new(), BTreeSet::new());
         for _ in 0..20_000 {
             now += Duration::from_millis(rng.random_range(0..1000));
-            // By clocks that differ by as much as is tolerated.
+            // The clocks differ by the largest tolerated skew.
             let made = now + CLOCK_SKEW * rng.random_range(0..2);
             given.push((rng.random::<u64>(), made));
-            // Old ones and new ones, some for the second time.
+            // Use old and new tokens, some of them for the second time.
             let back = given.len() - 1 - rng.random_range(0..given.len().min(200));
             let (token, made) = given[back];
             if spend(&mut used, now, token, made) {

@@ -1,27 +1,28 @@
-//! The hooks of one call of an operation, as a word in the table.
+//! The hooks of one call of an operation, encoded as one word in the table.
 
 use super::hooks::MAX_HOOKS;
 
-/// In [`Callees`]: no hook is called.
+/// Value in [`Callees`] if no hook is called.
 pub(super) const NO_HOOK: u8 = u8::MAX;
 
-/// In [`Callees`]: several hooks are called, which are in a list.
+/// Value in [`Callees`] if several hooks are called, which are in a list.
 pub(super) const MANY: u8 = NO_HOOK - 1;
 
-const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither of them");
+const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither NO_HOOK nor MANY");
 
-/// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. It is stored as one
-/// integer, so that it stays in a register; the compiler would split and reassemble a struct of these fields.
+/// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. They
+/// are stored as one integer, which stays in a register. The compiler would split and reassemble a
+/// struct of these fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callees(u64);
 
-/// Positions of the bits of the hooks called before, instead of, and after the operation. The lowest bits are the
-/// number of the list.
+/// Positions of the bits for the hooks that are called before, in place of and after the operation.
+/// The lowest bits hold the number of the list.
 const BEFORE_BITS: u32 = 32;
 const REPLACE_BITS: u32 = 40;
 const AFTER_BITS: u32 = 48;
 
-/// Set if other hooks may be called for a frame type that a hook has named or owns.
+/// Set if further hooks may be called for a frame type that a hook has named or owns.
 const BY_TYPE: u64 = 1 << 56;
 
 impl Default for Callees {
@@ -30,13 +31,14 @@ impl Default for Callees {
     }
 }
 
-/// The hooks that are called before, instead of, or after an operation.
+/// The hooks that are called before, in place of, or after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watchers {
     Nobody,
-    /// The hook at a place.
+    /// The one hook at this place.
     One(usize),
-    /// Several hooks. [`Hooks::before`](super::Hooks::before), [`Hooks::replacing`](super::Hooks::replacing) and
+    /// Several hooks. [`Hooks::before`](super::Hooks::before),
+    /// [`Hooks::replacing`](super::Hooks::replacing) and
     /// [`Hooks::after`](super::Hooks::after) return them.
     Many,
 }
@@ -56,9 +58,10 @@ impl Callees {
     /// No hook is called.
     pub(super) const NONE: Callees = Callees::new(NO_HOOK, NO_HOOK, NO_HOOK, false, 0);
 
-    /// Creates the word from the hooks that are called before, instead of and after the operation. `list` is the
-    /// number of the list for those that are [`MANY`]. `by_type` is true if other hooks may be called for some frame
-    /// types.
+    /// Creates the word from the hooks that are called before, in place of and after the operation.
+    ///
+    /// * `list`: the number of the list for values that are [`MANY`];
+    /// * `by_type`: true if further hooks may be called for some frame types.
     pub(super) const fn new(
         before: u8,
         replace: u8,
@@ -77,13 +80,13 @@ impl Callees {
         Callees(self.0 | u64::from(NO_HOOK) << REPLACE_BITS)
     }
 
-    /// Returns true if other hooks may be called for a frame type that a hook has named or owns.
+    /// Returns true if further hooks may be called for a frame type that a hook has named or owns.
     #[inline(always)]
     pub(super) fn by_type(self) -> bool {
         self.0 & BY_TYPE != 0
     }
 
-    /// Returns the number of the list for those that are [`MANY`].
+    /// Returns the number of the list for values that are [`MANY`].
     pub(super) fn list(self) -> usize {
         self.0 as u32 as usize
     }

@@ -1,37 +1,38 @@
-//! The catalogue of operations, from which [`Operation`] and its documentation are generated. `meaning.rs` documents
-//! the words and their units.
+//! The catalogue of operations, from which [`Operation`] and its documentation are generated.
+//! `meaning.rs` documents the words and their units.
 
 use super::meaning::{carried, heading, meaning};
 
-/// Bytes or buffer that a call carries in addition to its words.
+/// What a call carries in addition to its words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
-    /// Nothing.
+    /// The call carries only its words.
     Words,
     /// Bytes to read.
     Bytes,
     /// A buffer to write.
     Buffer,
-    /// One operation for each frame type, with bytes to read or write.
+    /// The operation is called separately for each frame type, and carries bytes to read or write.
     Frame,
 }
 
-/// Entry of the catalogue for an operation.
+/// The catalogue's entry for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Description {
     /// Name of the operation.
     pub name: &'static str,
-    /// Number of the operation in the interface to plugins.
+    /// Number of the operation in the plugin interface.
     pub id: u8,
     /// Section of the specification that describes the default behaviour.
     pub section: &'static str,
-    /// Bytes or buffer that a call carries in addition to its words.
+    /// What a call carries in addition to its words.
     pub carries: PayloadKind,
     /// Names of the input words, in order.
     pub inputs: &'static [&'static str],
     /// Names of the output words, in order.
     pub outputs: &'static [&'static str],
-    /// Meanings of the input words, in order: ``"`name`: text"``, with the unit where there is one.
+    /// Meanings of the input words, in order. Each has the form ``"`name`: text"`` and includes the
+    /// unit, if there is one.
     pub input_meanings: &'static [&'static str],
     /// Meanings of the output words, in order.
     pub output_meanings: &'static [&'static str],
@@ -45,11 +46,11 @@ macro_rules! operations {
         $name:ident = $id:literal, $section:literal,
         $carries:ident($($input:ident),*) -> ($($output:ident),*);
     )+) => {
-        /// An operation of a connection: what it does or decides, its inputs and outputs, the limits of a hook's
-        /// answer, and the specification of its default.
+        /// An operation of a connection. Its documentation has its effect, its inputs and outputs,
+        /// the limits of a hook's answer, and the specification of its default.
         ///
-        /// Inputs and outputs are words of 64 bits. Numbers are part of the interface to plugins, and are never
-        /// reused.
+        /// Inputs and outputs are words of 64 bits. Numbers are part of the plugin interface and
+        /// are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Operation {
@@ -95,33 +96,35 @@ operations! {
     HandleDatagram = 1, "RFC 9000 s.12.2", Bytes(path, ecn) -> (accept);
     /// Decodes the full packet number from its truncated form.
     RestorePacketNumber = 2, "RFC 9000 A.3", Words(space, truncated, length, largest) -> (number);
-    /// Decides whether a packet is a duplicate. A hook cannot turn a duplicate into a new packet.
+    /// Decides whether a packet is a duplicate. A hook cannot declare a duplicate to be a new
+    /// packet.
     IsDuplicate = 3, "RFC 9000 s.12.3", Words(space, number) -> (duplicate);
-    /// Notifies that a packet was decrypted. Its frames are not parsed yet.
+    /// Notifies that a packet was decrypted. Its frames have not been parsed yet.
     AfterPacketRead = 4, "RFC 9000 s.12.3", Bytes(space, number, path, ecn) -> ();
     /// Processes all frames of a packet. Output 0 treats the packet as lost.
     ParseFrames = 5, "RFC 9000 s.12.4", Bytes(space, number, path) -> (accept);
-    /// Returns the length of the frame at the beginning of the given bytes, including its type, or 0 if the
-    /// frame is malformed. For a frame type of the transport, only the answer 0 has an effect. For any
-    /// other type, only the hook that owns the type can replace this operation.
+    /// Returns the length of the frame at the beginning of the given bytes, including its type, or
+    /// 0 if the frame is malformed. For a frame type of the transport, only the answer 0 has an
+    /// effect. For any other type, only the hook that owns the type can replace this operation.
     ParseFrame = 6, "RFC 9000 s.19", Frame(space) -> (length);
-    /// Decides whether the frame is permitted in this packet number space. A hook can forbid a frame, but
-    /// cannot permit what the RFC forbids. A hook's own frames are permitted in 1-RTT packets only.
+    /// Decides whether the frame is permitted in this packet number space. A hook can forbid a
+    /// frame, but cannot permit what the RFC forbids. A hook's own frames are permitted in 1-RTT
+    /// packets only.
     CheckFrame = 7, "RFC 9000 s.12.4 table 3", Frame(space) -> (allowed);
     /// Processes a frame. Output 0 treats its packet as lost.
     ProcessFrame = 8, "RFC 9000 s.19", Frame(space, number, path) -> (accept);
     /// Notifies that all frames of a packet were processed.
     AfterParseFrames = 9, "RFC 9000 s.13.1", Words(space, number, ack_eliciting) -> ();
-    /// Records a packet for acknowledgment. This happens whatever a hook answers.
+    /// Records a packet for acknowledgment. The packet is recorded whatever a hook answers.
     RecordPacket = 10, "RFC 9000 s.13.2", Words(space, number, ack_eliciting, ecn) -> ();
-    /// Decides whether a datagram that could not be decrypted is a stateless reset. A hook can only reject
-    /// a reset, not invent one.
+    /// Decides whether a datagram that could not be decrypted is a stateless reset. A hook can only
+    /// reject a reset, not declare another datagram to be one.
     IsStatelessReset = 11, "RFC 9000 s.10.3.1", Bytes() -> (reset);
 
     // Acknowledgements.
     /// Processes an ACK frame: finds acknowledged and lost packets, and updates the path.
     ProcessAck = 12, "RFC 9002 A.7", Words(space, largest, raw_delay) -> ();
-    /// Returns how long the peer delayed its acknowledgment, from the field of the frame.
+    /// Returns how long the peer delayed its acknowledgment, computed from the ACK Delay field.
     AckDelay = 13, "RFC 9002 s.5.3", Words(space, raw_delay) -> (delay);
     /// Adds an RTT sample.
     UpdateRtt = 14, "RFC 9002 s.5.3", Words(path, sample, ack_delay) -> ();
@@ -129,53 +132,57 @@ operations! {
     ValidateEcn = 15, "RFC 9000 s.13.4.2", Words(path, marked, ect0, ect1, ce) -> (congested);
     /// Notifies that a packet was acknowledged.
     PacketAcked = 16, "RFC 9002 A.7", Words(space, number, size, path) -> ();
-    /// Notifies the hook that wrote a frame that it was acknowledged. For each frame that elicits an
-    /// acknowledgment, either this or [`Operation::FrameLost`] is called once.
+    /// Notifies the hook that wrote a frame that the frame was acknowledged. For each frame that
+    /// elicits an acknowledgment, either this operation or [`Operation::FrameLost`] is called once.
     FrameAcked = 17, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// Decides whether an ACK frame must be sent now. The answer has no effect if there is nothing to
-    /// acknowledge, or if the delay that the peer was promised is over.
+    /// Decides whether an ACK frame must be sent now. The answer has no effect if there is nothing
+    /// to acknowledge, or if the delay that was promised to the peer is over.
     AckIsDue = 18, "RFC 9000 s.13.2.1", Words(space) -> (due);
-    /// Returns when an ACK frame must be sent; not later than the default.
+    /// Returns the time at which an ACK frame must be sent. It cannot be later than the default.
     AckDeadline = 19, "RFC 9000 s.13.2.1", Words(space) -> (at);
-    /// Chooses the path for acknowledgments of a packet number space. Without multipath, any other path
-    /// than the active one makes that one the default. With multipath (RFC 10069), a path on which nothing
-    /// can be sent counts as the default.
+    /// Chooses the path for acknowledgments of a packet number space. Without multipath, any answer
+    /// of a hook selects the active path. With multipath (RFC 10069), the default applies if
+    /// nothing can be sent on the chosen path.
     SelectACKPath = 20, "RFC 9000 s.9.3", Words(space, path) -> (path);
-    /// Returns how many of the available ranges an ACK frame has.
+    /// Returns how many of the available ranges an ACK frame contains.
     AckRangeCount = 21, "RFC 9000 s.13.2.3", Words(space, available) -> (count);
     /// Returns the ACK Delay field for the time since the packet arrived.
     EncodeAckDelay = 22, "RFC 9000 s.19.3", Words(space, waited) -> (raw_delay);
-    /// Returns how often to acknowledge. `max_delay` is limited to the value that was declared to the peer.
+    /// Returns how often and how soon to acknowledge packets. `max_delay` is limited to the value
+    /// that was declared to the peer.
     AckPolicy = 23, "RFC 9000 s.13.2.2", Words(space) -> (threshold, max_delay, reordering);
 
     // Loss.
-    /// Returns after how many packets, and after which time, a packet counts as lost: at least 3 packets,
-    /// and between a millisecond and a second above the default.
+    /// Returns after how many packets, and after which time, a packet counts as lost. The number is
+    /// at least 3. The time is at least a millisecond, and at most a second above the default.
     LossThresholds = 24, "RFC 9002 s.6.1", Words(path) -> (packets, delay);
-    /// Declares packets lost. This happens whatever a hook answers.
+    /// Declares packets lost. They are declared lost whatever a hook answers.
     DetectLost = 25, "RFC 9002 A.10", Words(space) -> ();
     /// Notifies that a packet was declared lost.
     PacketLost = 26, "RFC 9002 s.6.1", Words(space, number, size, path) -> ();
-    /// Decides whether the contents of a lost or probed packet are sent again. Lost contents are always
-    /// sent again.
+    /// Decides whether the contents of a lost or probed packet are sent again. Lost contents are
+    /// always sent again.
     SelectRetransmission = 27, "RFC 9000 s.13.3", Words(space, number, probe) -> (again);
-    /// Notifies the hook that wrote a frame that it was declared lost. This is not revoked if the frame
-    /// arrived after all.
+    /// Notifies the hook that wrote a frame that the frame was declared lost. This is not revoked
+    /// if the frame arrives later.
     FrameLost = 28, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// Returns the PTO without backoff: at least an RTT, and at most a second above the default.
+    /// Returns the PTO without backoff. It is at least an RTT, and at most a second above the
+    /// default.
     ProbeTimeout = 29, "RFC 9002 s.6.2.1", Words(space, path) -> (duration);
-    /// Returns the factor of the PTO after this many PTOs in a row: 1 to 1,024.
+    /// Returns the factor by which the PTO is multiplied after this number of consecutive PTOs: 1
+    /// to 1,024.
     PtoBackoff = 30, "RFC 9002 s.6.2.1", Words(count) -> (factor);
-    /// Returns when the loss detection timer expires: not before the default or an RTT after the last
-    /// packet, and at most a second after the default. Without a default there is no timer.
+    /// Returns the time at which the loss detection timer expires. The lower limit is the default,
+    /// or an RTT after the last ack-eliciting packet if that is earlier. The upper limit is a
+    /// second after the default. Without a default, there is no timer.
     SetTimer = 31, "RFC 9002 A.8", Words() -> (at);
-    /// Processes an expired timer. The due actions are taken whatever a hook answers.
+    /// Processes an expired timer. The due actions are carried out whatever a hook answers.
     OnTimer = 32, "RFC 9002 A.9", Words() -> ();
-    /// Returns how many packets a PTO sends: one or two.
+    /// Returns how many packets are sent for a PTO: one or two.
     ProbeCount = 33, "RFC 9002 s.6.2.4", Words(space, count) -> (probes);
-    /// Decides whether losses are persistent congestion.
+    /// Decides whether losses establish persistent congestion.
     PersistentCongestion = 34, "RFC 9002 s.7.6", Words(path, found) -> (persistent);
-    /// Notifies that packets which were declared lost have arrived.
+    /// Notifies that packets arrived which had been declared lost.
     SpuriousLoss = 35, "RFC 9002 s.6.1", Words(space, packets) -> ();
 
     // Congestion control.
@@ -185,29 +192,31 @@ operations! {
     CongestionSent = 37, "RFC 9002 B.4", Words(path, bytes, in_flight) -> ();
     /// Notifies the congestion controller of acknowledged bytes that were in flight.
     CongestionAcked = 38, "RFC 9002 B.5", Words(path, bytes, in_flight, app_limited) -> ();
-    /// Notifies the congestion controller of loss or ECN marks.
+    /// Notifies the congestion controller of losses or ECN marks.
     CongestionEvent = 39, "RFC 9002 B.6", Words(path, largest_sent, marked, bytes) -> ();
-    /// Returns the pacing rate in bytes per second; at least two datagrams.
+    /// Returns the pacing rate in bytes per second. It is at least two datagrams per second.
     PacingRate = 40, "RFC 9002 s.7.7", Words(path) -> (rate);
-    /// Returns when a datagram may be sent at that rate, or none for now. It is sent at the latest a second
-    /// after it was first delayed.
+    /// Returns the time at which a datagram may be sent at that rate, or no time if it may be sent
+    /// now. The datagram is sent at the latest a second after it was first delayed.
     PaceUntil = 41, "RFC 9002 s.7.7", Words(path, rate, size) -> (at);
     /// Notifies that there was too little data to fill the congestion window.
     AppLimited = 42, "RFC 9002 s.7.8", Words(path, in_flight) -> ();
 
     // Sending.
-    /// Chooses the path of the next datagram: the packet scheduler. Without multipath, it can be the active
-    /// path, or a path with something to send that probes it; any other answer counts as the default. With
-    /// multipath (RFC 10069), it can be any path on which data can be sent, unless the peer has not
-    /// acknowledged what was sent there last and another path works. If the path has no room, the operation
-    /// is called again; repeating an answer means that data waits. A path with room gets at least one
-    /// datagram per second while data waits, unless it is a backup or its cost is not 0. Acknowledgments,
-    /// probes and challenges of other paths are sent independently.
+    /// Chooses the path of the next datagram: the packet scheduler. Without multipath, the answer
+    /// can be the active path, or a path that must be probed; any other answer counts as the
+    /// default. With multipath (RFC 10069), it can be any path on which data can be sent. If the
+    /// peer has not acknowledged the last packets on a path and another path works, that path
+    /// cannot be chosen. If the chosen path has no room, the operation is called again; the same
+    /// answer then means that the data waits. While data waits, a path with room gets at least one
+    /// datagram per second, unless it is a backup or its cost is not 0. Acknowledgments, probes and
+    /// challenges of other paths are sent independently.
     SelectPath = 43, "RFC 9000 s.9", Words() -> (path);
-    /// Decides whether a packet of this space is sent now. A hook cannot send a packet without content, and
-    /// can delay a packet by up to a second.
+    /// Decides whether a packet of this space is sent now. A hook cannot send a packet without
+    /// content, and can delay a packet by at most a second.
     HasContent = 44, "RFC 9000 s.12.2", Words(space, path, may_count) -> (yes);
-    /// Returns the largest size of the datagram: from 1,200 bytes to what the path is known to carry.
+    /// Returns the largest size of the datagram. It is at least 1,200 bytes, and at most the size
+    /// that the path is known to carry.
     DatagramSize = 45, "RFC 9000 s.14", Words(path) -> (bytes);
     /// Returns the number of the next packet: from `next` to 64 above it.
     NextPacketNumber = 46, "RFC 9000 s.17.1", Words(space, next) -> (number);
@@ -215,27 +224,27 @@ operations! {
     SpinBit = 47, "RFC 9000 s.17.4", Words(path) -> (bit);
     /// Notifies that the header of a packet was written, before its payload.
     GenerateHeader = 48, "RFC 9000 s.17", Words(space, number, path) -> ();
-    /// Writes the frames of a packet. They are written whatever a hook answers. Output 0 means that none of
-    /// them elicits an acknowledgment.
+    /// Writes the frames of a packet. They are written whatever a hook answers. Output 0 means that
+    /// none of the frames elicits an acknowledgment.
     GenerateFrames = 49, "RFC 9000 s.12.4", Words(space, number, room) -> (ack_eliciting);
-    /// Writes a frame. For a frame of the transport, a hook can only observe its bytes and their number.
-    /// For a hook's own frame type, that hook writes the frame into a buffer; `token` is the word that the
-    /// frame was queued with. The result must be one frame of the type, as the hook's own
-    /// [`Operation::ParseFrame`] parses it.
+    /// Writes a frame. For a frame of the transport, a hook can only observe its bytes and its
+    /// length. For a frame type that a hook owns, that hook writes the frame into a buffer; `token`
+    /// is the word with which the frame was queued. The result must be a single frame of that type,
+    /// as the hook's [`Operation::ParseFrame`] parses it.
     WriteFrame = 50, "RFC 9000 s.19", Frame(space, token, length) -> (length);
-    /// Returns the bytes of PADDING at the end of a packet: not fewer than wanted, and not more if the
-    /// packet does not elicit an acknowledgment.
+    /// Returns the number of PADDING bytes at the end of a packet. It is at least `wanted`, and
+    /// exactly `wanted` if the packet elicits no acknowledgment.
     PadPacket = 51, "RFC 9000 s.14.1", Words(space, wanted) -> (bytes);
-    /// Records a sent packet. This happens whatever a hook answers.
+    /// Records a sent packet. The packet is recorded whatever a hook answers.
     SendPacket = 52, "RFC 9002 A.5", Words(space, number, size, ack_eliciting, path) -> ();
     /// Notifies that a datagram is about to be sent, with its final bytes.
     SendDatagram = 53, "RFC 9000 s.12.2", Bytes(path, ecn) -> ();
     /// Decides whether a packet is marked ECT(0).
     MarkEcn = 54, "RFC 9000 s.13.4", Words(path, space) -> (mark);
-    /// Chooses the stream that is sent next, or none for the default order.
+    /// Chooses the stream that is sent next, or no stream for the default order.
     ScheduleStream = 55, "RFC 9000 s.2.3", Words(room) -> (stream);
-    /// Returns the flow control limit for a stream, or for the connection if `stream` is none: not below
-    /// the default, and not above the largest window.
+    /// Returns the flow control limit for a stream, or for the connection if there is no stream ID.
+    /// It is at least the default, and at most what the largest window permits.
     WindowUpdate = 56, "RFC 9000 s.4.2", Words(stream, limit) -> (limit);
     /// Decides whether the application may open a stream now: direction 0 is bidirectional, 1
     /// unidirectional.
@@ -248,15 +257,16 @@ operations! {
     RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
 
     // Paths.
-    /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other answer
-    /// counts as the default.
+    /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other
+    /// answer counts as the default.
     ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
     /// Notifies that a PMTU probe arrived (1) or was lost (0).
     MtuProbeDone = 61, "RFC 8899 s.4", Words(path, arrived) -> ();
-    /// Processes PATH_CHALLENGE. Output 0 sends no PATH_RESPONSE.
+    /// Processes a PATH_CHALLENGE frame. Output 0 sends no PATH_RESPONSE.
     AnswerChallenge = 62, "RFC 9000 s.8.2.2", Words(path) -> (answer);
 
-    /// Decides whether the active path follows the peer, whose latest packet came from another address.
+    /// Decides whether the active path follows the peer, whose latest packet came from another
+    /// address.
     FollowPeer = 80, "RFC 9000 s.9.3", Words(path, active) -> (follow);
     /// Begins path validation: chooses the data of a PATH_CHALLENGE.
     ChallengePath = 81, "RFC 9000 s.8.2.1", Words(path) -> ();
@@ -272,14 +282,15 @@ operations! {
     KeysReady = 65, "RFC 9001 s.4.1.4", Words(space) -> ();
     /// Notifies that the keys of a space are discarded.
     DiscardKeys = 66, "RFC 9001 s.4.9", Words(space) -> ();
-    /// Decides whether keys are updated now, because the application requests it, or (`worn`) because they
-    /// have protected half of the packets that they may. From three quarters on they are always updated.
+    /// Decides whether keys are updated now. The reason is a request of the application, or, if
+    /// `worn` is 1, that the keys have protected half of the packets that they may. From three
+    /// quarters on, keys are always updated.
     UpdateKeys = 67, "RFC 9001 s.6", Words(worn) -> (allowed);
     /// Notifies that the handshake is complete.
     HandshakeComplete = 68, "RFC 9001 s.4.1.1", Words() -> ();
     /// Notifies that the handshake is confirmed.
     HandshakeConfirmed = 69, "RFC 9001 s.4.1.2", Words() -> ();
-    /// Returns the idle timeout, or none for no timeout; not longer than the default.
+    /// Returns the idle timeout, or no time for no timeout. It cannot be longer than the default.
     IdleTimeout = 70, "RFC 9000 s.10.1", Words() -> (duration);
     /// Notifies that this end closes the connection.
     CloseConnection = 71, "RFC 9000 s.10.2", Words(application, code) -> ();
@@ -287,11 +298,11 @@ operations! {
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
 
     // Events of the handshake.
-    /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores the
-    /// packet.
-    FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
-    /// Decides whether to follow a Version Negotiation packet; the bytes are its versions. Output 0 ignores
+    /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores
     /// the packet.
+    FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
+    /// Decides whether to follow a Version Negotiation packet; the bytes are its versions. Output 0
+    /// ignores the packet.
     FollowVersions = 91, "RFC 9000 s.6.2", Bytes() -> (follow);
     /// Returns the version in which a server answers: the client's, or one that the server prefers.
     ChooseVersion = 92, "RFC 9368 s.2.3", Words(version) -> (version);
@@ -302,53 +313,54 @@ operations! {
     /// Decides whether a packet that arrived before its keys is kept.
     KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
 
-    // Extensions, and keeping alive.
+    // Extensions and keep-alive.
     /// Receives a DATAGRAM frame. Output 0 drops its data.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
-    /// Returns how often the peer should acknowledge. A request is sent if it differs much from the current
-    /// one. The delay is at most a second above the default.
+    /// Returns how often the peer should acknowledge packets. A request is sent if this differs
+    /// much from the current request. The delay is at most a second above the default.
     RequestAckFrequency = 101, "draft-ietf-quic-ack-frequency s.7", Words(path) -> (threshold, max_delay, reordering);
-    /// Processes ACK_FREQUENCY. Output 0 ignores the request.
+    /// Processes an ACK_FREQUENCY frame. Output 0 ignores the request.
     ObeyAckFrequency = 102, "draft-ietf-quic-ack-frequency s.4", Words(threshold, max_delay, reordering) -> (obey);
-    /// Returns the time without packets after which a PING is sent, or none for never.
+    /// Returns the time without packets after which a PING frame is sent, or no time to send none.
     KeepAlive = 103, "RFC 9000 s.10.1.2", Words() -> (interval);
 
-    // Calls of one hook.
-    /// Notifies the hook that set a timer that it has expired; it was set to `at`.
+    // Operations that are called for one hook only.
+    /// Notifies a hook that its timer has expired. `at` is the time to which the hook had set it.
     HookTimer = 104, "The Case for Protocol Plugins s.3", Words(at) -> ();
     /// Delivers a message of the application to a hook.
     HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
 
     // Redundancy.
-    /// Notifies that a packet is complete, before its protection; the bytes are its frames with PADDING.
+    /// Notifies that a packet is complete, before its protection; the bytes are its frames with
+    /// PADDING.
     ProtectPacket = 106, "RFC 9001 s.5.3", Bytes(space, number, path) -> ();
-    /// Returns how many bytes of a packet STREAM frames leave free: at most 128, and at most a quarter of
-    /// the room. Other frames may use them.
+    /// Returns how many bytes of a packet STREAM frames leave free for other frames: at most 128,
+    /// and at most a quarter of the room.
     KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
 
-    // More of paths, and of the application.
+    // Further operations of paths and of the application.
     /// Notifies of a new path: the first datagram between two addresses was sent or received.
     PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
     /// Notifies that a path was removed. Its number is never used again.
     PathRemoved = 109, "RFC 9000 s.9", Words(path) -> ();
-    /// Notifies how many bytes the application has written to streams since the last call. It is called
-    /// before the next datagram is built.
+    /// Notifies how many bytes the application has written to streams since the last call. The
+    /// operation is called before the next datagram is built.
     ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 
-    // Transport parameters of a hook: only that hook is called.
-    /// Lets a hook declare transport parameters of its own, encoded one after the other: at most eight,
-    /// with numbers from 0x40 up that the transport does not know. It is called for a hook that is attached
-    /// before the first packet and that no other hook attached. A TLS session that the client would have
-    /// resumed may be used up by that.
+    // Transport parameters of a hook. These operations are called for that hook only.
+    /// Lets a hook declare its own transport parameters, encoded one after the other. It can
+    /// declare at most eight, with numbers from 0x40 up that the transport does not know. The
+    /// operation is called for a hook that the application attaches before the first packet. It may
+    /// use up a TLS session that the client would have resumed.
     WriteParameters = 111, "RFC 9000 s.7.4.2", Buffer() -> (length);
-    /// Notifies that the peer declared a transport parameter with a number that this hook wrote; the bytes
-    /// are its value.
+    /// Notifies that the peer declared a transport parameter with a number that this hook wrote;
+    /// the bytes are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
 
     // Redundancy over several paths.
-    /// Decides whether stream data that was sent on a path is also sent on another one. It is sent there
-    /// when that path has room, unless it was acknowledged before. The last 1,024 waiting pieces are kept
-    /// for each path.
+    /// Decides whether stream data that was sent on a path is also sent on another one. The copy is
+    /// sent when the other path has room, unless the data was acknowledged before. The last 1,024
+    /// waiting pieces are kept for each path.
     CopyStreamData = 113, "RFC 10069 s.5.5", Words(path, other, stream, bytes) -> (copy);
 }
 
@@ -358,9 +370,9 @@ impl Operation {
         Operation::ALL.iter().copied().find(|operation| u64::from(*operation as u8) == id)
     }
 
-    /// Whether a hook in its place can be given the default's answer
-    /// ([`AttachPoint::with_default`](super::AttachPoint)): the operation decides something, in words, and to ask the
-    /// default decides nothing yet.
+    /// Returns true if a replacing hook can get the default's answer
+    /// ([`AttachPoint::with_default`](super::AttachPoint)). That requires an operation whose answer
+    /// is words, and whose default has no side effects.
     pub const fn offers_default(self) -> bool {
         let described = self.describe();
         let acts = matches!(
@@ -370,17 +382,18 @@ impl Operation {
         matches!(described.carries, PayloadKind::Words) && !described.outputs.is_empty() && !acts
     }
 
-    /// Whether of several hooks' answers the least holds: those that cap what is sent.
+    /// Returns true if the smallest answer applies when several hooks answer. This holds for
+    /// operations that limit what is sent.
     pub(crate) const fn takes_least(self) -> bool {
         matches!(self, Operation::CongestionWindow | Operation::PacingRate)
     }
 
-    /// Its bit in a set of operations.
+    /// Returns the bit of the operation in a set of operations.
     pub(crate) const fn bit(self) -> u128 {
         1 << (self as u8)
     }
 
-    /// The bits of several.
+    /// Returns the bits of several operations.
     pub(crate) const fn bits(mut operations: &[Operation]) -> u128 {
         let mut bits = 0;
         while let [first, others @ ..] = operations {
@@ -410,7 +423,7 @@ mod tests {
         assert_eq!(ids.len(), Operation::ALL.len());
         for operation in Operation::ALL {
             let described = operation.describe();
-            assert!(described.id < 128, "{operation}: a set of them is 128 bits");
+            assert!(described.id < 128, "{operation}: a set of operations has 128 bits");
             assert_eq!(Operation::of(described.id.into()), Some(*operation));
             assert!(
                 described.section.contains(" s.")

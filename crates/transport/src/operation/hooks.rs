@@ -1,5 +1,5 @@
-//! The hooks of a connection: [`Hooks`] attaches and detaches them, and moves their table out while one is called. A
-//! call of an operation without hooks is a test of one bit.
+//! The hooks of a connection. [`Hooks`] attaches and detaches them, and moves their table out while
+//! a hook is called. A call of an operation without hooks costs a test of one bit.
 
 use equic_wire::VarInt;
 
@@ -22,35 +22,37 @@ pub(super) const MAX_FRAME_TYPES: usize = 16;
 /// All hooks of a connection.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// A bit for each operation that has hooks before it or instead of its default.
+    /// A bit for each operation that has hooks before it or in place of its default.
     begun: u128,
     /// A bit for each operation that has hooks after it.
     ended: u128,
     /// A bit for each operation with a replacing hook that wants the default's answer.
     asked: u128,
-    /// `None` if no hook is attached, or during a call, when the table is moved out. If the hook panics, all hooks
-    /// are lost.
+    /// `None` if no hook is attached, and also during a call, because the table is moved out then.
+    /// If the hook panics, all hooks are lost.
     table: Option<Box<Table>>,
     /// The ID of the next hook. It cannot overflow in practice.
     next: u64,
 }
 
 impl Hooks {
-    /// The test that is made for an operation without hooks.
+    /// Returns true if any hook is attached to the operation. Operations without hooks only make
+    /// this test.
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
-        // A benchmark compares with a build without operations.
+        // With this feature, a benchmark measures the transport without operations.
         !cfg!(feature = "bench-without-operations")
             && (self.begun | self.ended) & operation.bit() != 0
     }
 
-    /// Returns true if a hook is attached to one of the operations with these bits ([`Operation::bits`]).
+    /// Returns true if a hook is attached to one of the operations with these bits
+    /// ([`Operation::bits`]).
     #[inline]
     pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
         !cfg!(feature = "bench-without-operations") && (self.begun | self.ended) & operations != 0
     }
 
-    /// Returns true if a hook is called before the operation, or instead of its default.
+    /// Returns true if a hook is called before the operation, or in place of its default.
     #[inline]
     pub(crate) fn is_begun(&self, operation: Operation) -> bool {
         !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
@@ -73,7 +75,8 @@ impl Hooks {
         self.begun | self.ended == 0
     }
 
-    /// Returns the hooks of a call of the operation. `parameter` is its frame type, if it has frame types.
+    /// Returns the hooks of a call of the operation. `parameter` is the frame type, if the
+    /// operation has frame types.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         match &self.table {
@@ -92,12 +95,13 @@ impl Hooks {
         self.table.as_ref()?.watcher(callees, callees.after(), AFTER, nth)
     }
 
-    /// Returns the `nth` hook that may replace the operation. The last of them is called first.
+    /// Returns the `nth` hook that may replace the operation. The last one in the list is called
+    /// first.
     fn replacing(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.replacing(), REPLACE, nth)
     }
 
-    /// Returns all hooks that may replace the operation. The last of them is called first.
+    /// Returns all hooks that may replace the operation. The last one in the list is called first.
     pub(crate) fn all_replacing(&self, callees: Callees) -> Vec<HookId> {
         let places = (0..).map_while(|nth| self.replacing(callees, nth));
         places.filter_map(|place| self.name(place)).collect()
@@ -123,7 +127,7 @@ impl Hooks {
     /// Puts the table back after the call.
     #[inline(always)]
     pub(crate) fn put_back(&mut self, table: Box<Table>) {
-        // The old value is `None`, so there is nothing to drop. `forget` saves the check.
+        // The old value is `None`, so nothing must be dropped. `forget` saves the check for that.
         std::mem::forget(self.table.replace(table));
     }
 
@@ -175,7 +179,8 @@ impl Hooks {
         Ok(())
     }
 
-    /// Attaches a hook. `nested` is true if another hook attaches it, not the application.
+    /// Attaches a hook. `nested` is true if another hook attaches it, and false if the application
+    /// does.
     pub(crate) fn attach(
         &mut self,
         hook: Box<dyn Hook>,
@@ -197,7 +202,7 @@ impl Hooks {
         Ok(id)
     }
 
-    /// Returns the bytes that the hooks hold.
+    /// Returns the memory that the hooks hold, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.attached().iter().map(|one| one.hook.memory()).sum()
     }
@@ -251,7 +256,7 @@ mod tests {
         hooks.attach(Box::new(Nothing), points, frames, false)
     }
 
-    /// Returns the IDs of the hooks that are called before, instead of, and after the operation.
+    /// Returns the IDs of the hooks that are called before, in place of and after the operation.
     fn called(
         hooks: &mut Hooks,
         operation: Operation,
@@ -260,7 +265,7 @@ mod tests {
         let callees = hooks.callees(operation, parameter);
         let before: Vec<usize> = (0..).map_while(|nth| hooks.before(callees, nth)).collect();
         let after: Vec<usize> = (0..).map_while(|nth| hooks.after(callees, nth)).collect();
-        let mut name = |place: usize| hooks.name(place).expect("it is attached");
+        let mut name = |place: usize| hooks.name(place).expect("the hook is attached");
         let before = before.into_iter().map(&mut name).collect();
         let replace = (0..).map_while(|nth| hooks.replacing(callees, nth)).last().map(&mut name);
         (before, replace, after.into_iter().map(&mut name).collect())
@@ -301,7 +306,7 @@ mod tests {
         let all = all.unwrap();
         assert_eq!(called(&mut hooks, operation, 0x01), (vec![all, one], Some(one), vec![]));
         assert_eq!(called(&mut hooks, operation, 0x08), (vec![all], Some(all), vec![]));
-        // The type is unknown.
+        // No hook owns this type, and the transport does not know it.
         assert_eq!(called(&mut hooks, operation, 0xaffe), (vec![all], None, vec![]));
     }
 
@@ -321,7 +326,11 @@ mod tests {
             assert_eq!(called(&mut hooks, operation, 0xbeef).1, None, "{operation}");
         }
         hooks.detach(owner).unwrap();
-        assert_eq!(called(&mut hooks, Operation::ParseFrame, 0xaffe).1, None, "nobody's any more");
+        assert_eq!(
+            called(&mut hooks, Operation::ParseFrame, 0xaffe).1,
+            None,
+            "no hook owns the frame type now"
+        );
     }
 
     #[test]
@@ -364,7 +373,7 @@ mod tests {
             let id = ids.remove(round % ids.len());
             assert!(hooks.detach(id).is_some() && hooks.place(id).is_none());
             let id = attach(&mut hooks, &watch, &[]).unwrap();
-            assert!(names.insert(id), "a name is never another's");
+            assert!(names.insert(id), "an ID is never reused");
             ids.push(id);
         }
         assert_eq!(called(&mut hooks, Operation::SetTimer, 0).0, ids);

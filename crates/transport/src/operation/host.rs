@@ -1,4 +1,5 @@
-//! A hook's view of its connection, and the requests that it can make.
+//! A hook's access to its connection: the values that it can read, and the requests that it can
+//! make.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +16,7 @@ use crate::lazy::StaticDefault;
 /// Largest number of frames of one hook that wait to be sent.
 const MAX_WAITING: usize = 64;
 
-/// Largest number of frame types that are skipped.
+/// Largest number of frame types that a hook can declare as skipped.
 const MAX_SKIPPED: usize = 256;
 
 macro_rules! fields {
@@ -23,8 +24,9 @@ macro_rules! fields {
         $(#[doc = $doc:literal])+
         $name:ident = $number:literal,
     )+) => {
-        /// A value of the connection, by a number that never changes. Durations and times are in nanoseconds, sizes
-        /// in bytes. Fields of a path are those of the active path, unless [`HookContext::get_of`] names another one.
+        /// A value of the connection that hooks can read, identified by a number that never
+        /// changes. Durations and times are in nanoseconds, sizes in bytes. Fields of a path refer
+        /// to the active path, unless [`HookContext::get_of`] names another one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -49,16 +51,17 @@ macro_rules! fields {
 }
 
 fields! {
-    /// Smoothed RTT (RFC 9002 s.5.3). It can be set, to a minute at most.
+    /// Smoothed RTT (RFC 9002 s.5.3). It can be set, to at most one minute.
     SmoothedRtt = 1,
-    /// RTT variation (RFC 9002 s.5.3). It can be set, to a minute at most.
+    /// RTT variation (RFC 9002 s.5.3). It can be set, to at most one minute.
     RttVariation = 2,
     /// Smallest RTT sample so far.
     MinRtt = 3,
     /// Latest RTT sample.
     LatestRtt = 4,
-    /// Congestion window in force: a hook's, if one has answered `CongestionWindow`. Setting it changes the
-    /// controller's window, to at least two datagrams and at most a gibibyte. It has no effect on BBR.
+    /// Congestion window in use. It is the answer of a hook to `CongestionWindow`, if there is one.
+    /// Setting the field changes the controller's window, to at least two datagrams and at most a
+    /// gibibyte. It has no effect on BBR.
     CongestionWindow = 5,
     /// Bytes that were sent and are neither acknowledged nor lost.
     BytesInFlight = 6,
@@ -66,8 +69,8 @@ fields! {
     PtoCount = 7,
     /// Largest UDP payload that the path is known to carry.
     DatagramSize = 8,
-    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It can be set within the
-    /// limits of the congestion window.
+    /// Slow start threshold in bytes; all ones if the controller is still in slow start. It can be
+    /// set within the limits of the congestion window.
     SlowStartThreshold = 9,
     /// Congestion window of the connection's own controller, without a hook's answer.
     ControllerWindow = 10,
@@ -75,7 +78,8 @@ fields! {
     ControllerPacingRate = 11,
     /// Latest sample of the delivery rate, in bytes per second; 0 if it is unknown.
     DeliveryRate = 12,
-    /// Time at which the next 1-RTT packet will be declared lost; all ones if there is none.
+    /// Time at which the next 1-RTT packet will be declared lost; all ones if no packet waits for
+    /// that.
     LossTime = 13,
     /// Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight.
     LastElicitingSent = 14,
@@ -101,22 +105,26 @@ fields! {
     Confirmed = 34,
     /// Number of the active path.
     ActivePath = 35,
-    /// Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none.
+    /// Largest 1-RTT packet number that the peer has acknowledged; all ones if it has acknowledged
+    /// none.
     LargestAcked = 36,
     /// The peer's `max_ack_delay`.
     PeerMaxAckDelay = 37,
-    /// 1 if the application has stream data or DATAGRAM frames to send within the peer's limits, else 0.
+    /// 1 if the application has stream data or DATAGRAM frames to send within the peer's limits,
+    /// else 0.
     ApplicationWaits = 38,
-    /// Bytes of stream data that were written and never sent: of all streams, or of the stream with the given
-    /// stream ID ([`HookContext::get_of`]).
+    /// Bytes of stream data that were written and never sent, in all streams. With a stream ID
+    /// ([`HookContext::get_of`]), only those of that stream.
     BytesUnsent = 39,
-    /// Lowest number of a path that is at least the given number ([`HookContext::get_of`]); all ones if there is
-    /// none. With this field a hook can iterate over all paths.
+    /// Lowest path number that is not below the given number ([`HookContext::get_of`]); all ones if
+    /// no path has such a number. With this field, a hook can iterate over all paths.
     NextPath = 40,
-    /// Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the same at both ends.
+    /// Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the
+    /// same at both ends.
     PathId = 41,
-    /// 1 if data can be sent on the path, else 0. 2 is added if one of the ends wants it as a backup
-    /// (PATH_STATUS_BACKUP), and 4 if the peer has not acknowledged what was sent there last.
+    /// State of the path, as a sum. 1: data can be sent on it. 2: one of the ends has declared it a
+    /// backup (PATH_STATUS_BACKUP). 4: the peer has not acknowledged the last packets that were
+    /// sent on it.
     PathStatus = 42,
     /// Cost of the path in the application's units; 0 if the application has not set it.
     PathCost = 43,
@@ -124,13 +132,13 @@ fields! {
     PathPacketsLost = 44,
     /// Bytes of UDP payload sent on the path.
     PathBytesSent = 45,
-    /// Bytes that the congestion window permits now; 0 if it has no room for a full datagram, or if pacing delays
-    /// that.
+    /// Bytes that the congestion window permits now; 0 if a full datagram does not fit into the
+    /// window, or if pacing delays it.
     PathRoom = 46,
-    /// Number of further datagrams, at most 64, that use the path which
-    /// [`Operation::SelectPath`](super::Operation::SelectPath) chooses now, without another call. The choice ends
-    /// when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its
-    /// next call. It has no effect with one path.
+    /// Number of further datagrams, at most 64, for which the current choice of
+    /// [`Operation::SelectPath`](super::Operation::SelectPath) holds without another call. The
+    /// choice ends when time passes or the path has no room. The field can be set during that
+    /// operation, and is reset to 0 at its next call. It has no effect with one path.
     ChoiceHolds = 47,
 }
 
@@ -141,18 +149,18 @@ impl Field {
     }
 }
 
-/// Reason for which a hook's request was denied.
+/// The reason why a hook's request was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// The field cannot be set.
     ReadOnly(Field),
-    /// Too many frames or messages of the hook wait.
+    /// Too many frames or messages of the hook are waiting.
     Full,
     /// A message or payload is too long.
     TooLong,
     /// The hook does not own the frame type.
     FrameType,
-    /// Too many requests of hooks wait.
+    /// Too many requests of hooks are waiting.
     TooMany,
 }
 
@@ -160,21 +168,26 @@ impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Denied::ReadOnly(field) => write!(f, "{field:?} cannot be set"),
-            Denied::Full => f.write_str("as many wait already as may, or another hook has it"),
+            Denied::Full => {
+                f.write_str("the hook's queue is full, or another hook already uses this function")
+            }
             Denied::TooLong => {
-                write!(f, "a message has {MAX_MESSAGE} bytes at most, a payload {MAX_PAYLOAD}")
+                write!(f, "a message can have {MAX_MESSAGE} bytes, a payload {MAX_PAYLOAD} bytes")
             }
             Denied::FrameType => {
-                f.write_str("the frame type is not the hook's own: attach it with that type")
+                f.write_str("the frame type is not the hook's own: attach the hook with that type")
             }
-            Denied::TooMany => write!(f, "{MAX_REQUESTS} requests of hooks wait already"),
+            Denied::TooMany => {
+                write!(f, "{MAX_REQUESTS} requests of hooks are waiting, which is the limit")
+            }
         }
     }
 }
 
 impl std::error::Error for Denied {}
 
-/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is room for it.
+/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is
+/// room for it.
 ///
 /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,34 +200,37 @@ pub(crate) struct Extension {
     pub nested: bool,
 }
 
-/// State that a connection keeps for its hooks: queued frames, requests, messages, timers.
+/// The state that a connection keeps for its hooks: queued frames, requests, messages and timers.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
-    /// Queued frames of the application's hooks, at most [`MAX_WAITING`] of each.
+    /// Queued frames of hooks that the application has attached, at most [`MAX_WAITING`] for each
+    /// hook.
     waiting: VecDeque<Extension>,
-    /// Queued frames of nested hooks, at most [`MAX_WAITING`] of each.
+    /// Queued frames of nested hooks, at most [`MAX_WAITING`] for each hook.
     waiting_of_nested: VecDeque<Extension>,
-    /// Number of queued frames by hook.
+    /// Number of queued frames for each hook.
     waiting_of: BTreeMap<HookId, usize>,
     /// Share of packets for frames of nested hooks while the application has data to send.
     pub(crate) share: Share,
-    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared them.
+    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared
+    /// them.
     skipped: Option<(HookId, Vec<u64>)>,
-    /// Waiting requests: at most [`MAX_REQUESTS`], and one for each hook that failed.
+    /// Waiting requests: at most [`MAX_REQUESTS`], and one more for each hook that failed.
     pub(super) requests: VecDeque<Request>,
     /// Nested hooks, each with the hook that has attached it.
     pub(super) nested: Vec<(HookId, HookId)>,
-    /// Frame types of the application's hooks, with the hooks.
+    /// Frame types of the hooks that the application has attached, with these hooks.
     owned: Vec<(HookId, u64)>,
     /// The hook that holds stream data back.
     pub(super) hold: Option<Hold>,
-    /// Depth of nested calls from hook to hook.
+    /// Current depth of nested calls from hook to hook.
     pub(super) depth: u32,
-    /// All hooks, while a hook runs that may call them. Those with `provides` can be called.
+    /// All hooks, while a hook is running that may call them. Only those with `provides` can be
+    /// called.
     lent: Vec<Attached>,
     /// Numbers of transport parameters that hooks have written, with the hooks.
     pub(super) declared: Vec<(HookId, u64)>,
-    /// Numbers of the packets that hooks have recovered last; at most 64.
+    /// Packet numbers of the last packets that hooks have recovered; at most 64.
     pub(super) recovered: VecDeque<u64>,
     pub(crate) messages: Messages,
 }
@@ -262,12 +278,14 @@ impl Extensions {
         self.declared.iter().find(|(_, own)| *own == parameter).map(|(hook, _)| *hook)
     }
 
-    /// Returns the number of queued frames, of nested hooks or of the others.
+    /// Returns the number of queued frames: those of nested hooks if `nested` is true, otherwise
+    /// those of the other hooks.
     pub(crate) fn len(&self, nested: bool) -> usize {
         if nested { self.waiting_of_nested.len() } else { self.waiting.len() }
     }
 
-    /// Takes the next queued frame, of nested hooks or of the others.
+    /// Takes the next queued frame: one of a nested hook if `nested` is true, otherwise one of
+    /// another hook.
     pub(crate) fn pop(&mut self, nested: bool) -> Option<Extension> {
         let one = self.waiting(nested).pop_front()?;
         if let Some(count) = self.waiting_of.get_mut(&one.hook) {
@@ -282,7 +300,7 @@ impl Extensions {
         types.binary_search(&frame_type).is_ok()
     }
 
-    /// Returns the bytes that are kept for hooks.
+    /// Returns the memory that is kept for hooks, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let frames = self.waiting.capacity() + self.waiting_of_nested.capacity();
         frames * size_of::<Extension>() + self.messages.memory()
@@ -310,7 +328,7 @@ impl Extensions {
         std::mem::take(&mut self.lent)
     }
 
-    /// Ends the lending after the call, or after a panic of the hook.
+    /// Ends the lending after the call, even if the hook has panicked.
     pub(crate) fn end_lending(&mut self) {
         (self.lent, self.depth) = (Vec::new(), 0);
     }
@@ -332,7 +350,7 @@ impl<'a> HookContext<'a> {
         HookContext { view }
     }
 
-    /// Returns the time of the call.
+    /// Returns the time at which the hook is called.
     pub fn now(&self) -> Timestamp {
         self.view.now()
     }
@@ -342,19 +360,20 @@ impl<'a> HookContext<'a> {
         &mut self.view.extensions().messages
     }
 
-    /// Returns the ID of the hook that is called.
+    /// Returns the ID of the hook that is running.
     pub fn hook(&self) -> HookId {
         self.view.own().id
     }
 
-    /// Reads a field.
+    /// Reads a field. Fields of a path are those of the active path.
     pub fn get(&self, field: Field) -> u64 {
         self.view.get(field)
     }
 
-    /// Reads a field of one part of the connection: a field of the path with the number `part`,
-    /// [`Field::BytesUnsent`] of the stream with the ID `part`, or [`Field::NextPath`] from the number `part` on.
-    /// Returns `None` if there is no such path or stream, or if the field belongs to the whole connection.
+    /// Reads a field of one part of the connection. `part` is the number of a path for a field of a
+    /// path, and a stream ID for [`Field::BytesUnsent`]. For [`Field::NextPath`], the search starts
+    /// at the number `part`. Returns `None` if there is no such path or stream, or if the field
+    /// belongs to the whole connection.
     pub fn get_of(&self, field: Field, part: u64) -> Option<u64> {
         self.view.get_of(field, part)
     }
@@ -362,17 +381,19 @@ impl<'a> HookContext<'a> {
     /// Sets a field.
     ///
     /// # Errors
-    /// [`Denied::ReadOnly`].
+    /// [`Denied::ReadOnly`] if the field cannot be set.
     pub fn set(&mut self, field: Field, value: u64) -> Result<(), Denied> {
         if self.view.set(field, value) { Ok(()) } else { Err(Denied::ReadOnly(field)) }
     }
 
-    /// Queues a frame of a type that the hook owns. [`Operation::WriteFrame`] is called for it with `token`, when
-    /// there is room in a 1-RTT packet. If the type elicits acknowledgments, [`Operation::FrameAcked`] or
-    /// [`Operation::FrameLost`] is called once for each frame that was sent.
+    /// Queues a frame of a type that the hook owns. When there is room in a 1-RTT packet,
+    /// [`Operation::WriteFrame`] is called for it with `token`. If the type elicits
+    /// acknowledgments, [`Operation::FrameAcked`] or [`Operation::FrameLost`] is called once for
+    /// each frame that was sent.
     ///
     /// # Errors
-    /// [`Denied::Full`], [`Denied::FrameType`].
+    /// * [`Denied::Full`] if too many frames of the hook are waiting;
+    /// * [`Denied::FrameType`] if the hook does not own the type.
     ///
     /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
     /// [`Operation::FrameAcked`]: super::Operation::FrameAcked
@@ -399,21 +420,25 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Returns the frame types of other hooks of the application. Those of nested hooks ([`HookContext::attach`]) are
-    /// not among them, because the hook that has attached them knows them.
+    /// Returns the frame types of the other hooks that the application has attached. Frame types of
+    /// nested hooks ([`HookContext::attach`]) are not included, because the hook that attached them
+    /// knows them.
     pub fn frame_types(&mut self) -> Vec<u64> {
         let hook = self.hook();
         let owned = self.view.extensions().owned.iter();
         owned.filter(|(own, _)| *own != hook).map(|(_, frame_type)| *frame_type).collect()
     }
 
-    /// Skips received frames of these types, at most 256, unless a hook owns the type. Such frames must begin with
-    /// the type and the length of the rest, both as variable-length integers. When the hook that owns a type is
-    /// detached, even in the middle of a packet, later frames of the type are skipped. Replaces the types of an
-    /// earlier call by this hook.
+    /// Skips received frames of these types, at most 256, unless a hook owns the type. Replaces the
+    /// types of an earlier call by this hook.
+    ///
+    /// Such frames must begin with the type and the length of the rest, both as variable-length
+    /// integers. When the hook that owns one of the types is detached, even in the middle of a
+    /// packet, later frames of the type are skipped.
     ///
     /// # Errors
-    /// [`Denied::Full`]: another hook has declared types to be skipped, or there are too many.
+    /// [`Denied::Full`] if another hook has declared types to be skipped, or if there are too many
+    /// types.
     pub fn skip_frames(&mut self, mut types: Vec<u64>) -> Result<(), Denied> {
         let hook = self.hook();
         let skipped = &mut self.view.extensions().skipped;
@@ -425,23 +450,27 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Sets the share of packets for frames of all nested hooks ([`HookContext::attach`]) while the application has
-    /// data to send, in percent of the room. The default is 25. The share is an average; a single packet may have
-    /// only such frames.
+    /// Sets the share of packets for frames of all nested hooks ([`HookContext::attach`]) while the
+    /// application has data to send. The share is in percent of the room in packets; the default is
+    /// 25. The share is an average, so a single packet may contain only such frames.
     pub fn share_frames(&mut self, percent: u8) {
         self.view.extensions().share.set(percent);
     }
 
     /// Requests that another hook is attached, as by
-    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames). It is attached after the current
-    /// datagram or timer was processed, and before the next packet is written.
-    /// [`HookEvent::Attached`](super::HookEvent::Attached) reports the outcome, with `token`. If the other hook fails
-    /// later, this hook receives [`HookEvent::Failed`](super::HookEvent::Failed). Frames of the other hook are sent
-    /// after those of the application's hooks, and get only a share of packets while the application has data to send
+    /// [`Connection::attach_with_frames`](crate::Connection::attach_with_frames).
+    ///
+    /// The connection attaches it after it has processed the current datagram or timer, and before
+    /// it writes the next packet. [`HookEvent::Attached`](super::HookEvent::Attached) reports the
+    /// outcome, with `token`. If the other hook fails later, this hook receives
+    /// [`HookEvent::Failed`](super::HookEvent::Failed).
+    ///
+    /// The other hook's frames are sent after those of the application's hooks. While the
+    /// application has data to send, they get only a share of packets
     /// ([`HookContext::share_frames`]).
     ///
     /// # Errors
-    /// [`Denied::TooMany`].
+    /// [`Denied::TooMany`] if too many requests are waiting.
     pub fn attach(
         &mut self,
         token: u64,
@@ -452,33 +481,39 @@ impl<'a> HookContext<'a> {
         self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
     }
 
-    /// Requests that a hook which this one has attached is detached. Requests of a hook are carried out in order. Has
-    /// no effect for any other hook.
+    /// Requests that a hook which this hook has attached is detached. This has no effect for any
+    /// other hook. Requests of a hook are carried out in order.
     ///
     /// # Errors
-    /// [`Denied::TooMany`].
+    /// [`Denied::TooMany`] if too many requests are waiting.
     pub fn detach(&mut self, hook: HookId) -> Result<(), Denied> {
         self.request(Request::Detach { by: self.hook(), hook })
     }
 
-    /// Requests that the connection is closed with a transport error (RFC 9000 s.20.1), for example because the peer
-    /// broke a rule of the hook's protocol. Requests of a hook are carried out in order.
+    /// Requests that the connection is closed with a transport error (RFC 9000 s.20.1), for example
+    /// because the peer broke a rule of the hook's protocol. Requests of a hook are carried out in
+    /// order.
     ///
     /// # Errors
-    /// [`Denied::TooMany`].
+    /// [`Denied::TooMany`] if too many requests are waiting.
     pub fn close(&mut self, code: TransportErrorCode, reason: &str) -> Result<(), Denied> {
         self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
     }
 
-    /// Delivers the unprotected payload of a lost 1-RTT packet that the hook has recovered, for example by FEC. It is
-    /// processed after the current datagram. Stream frames and DATAGRAM frames take effect as if the packet had
-    /// arrived, up to the first frame of an unknown type. Nothing takes effect if the packet has arrived. The packet
-    /// is not acknowledged, so that the sender's congestion controller learns of the loss (RFC 9265), and other
-    /// frames are sent again. If the peer cannot have sent the payload, the hook has failed and is detached; the
+    /// Delivers the unprotected payload of a lost 1-RTT packet that the hook has recovered, for
+    /// example by FEC. The connection processes it after the current datagram, unless the packet
+    /// has arrived in the meantime.
+    ///
+    /// STREAM and DATAGRAM frames take effect as if the packet had arrived, up to the first frame
+    /// of an unknown type. The packet is not acknowledged. So the sender's congestion controller
+    /// learns of the loss (RFC 9265), and the other frames are sent again.
+    ///
+    /// If the peer cannot have sent the payload, the hook counts as failed and is detached. The
     /// connection continues.
     ///
     /// # Errors
-    /// [`Denied::TooLong`] above 4,096 bytes, [`Denied::TooMany`].
+    /// * [`Denied::TooLong`] if the payload is longer than 4,096 bytes;
+    /// * [`Denied::TooMany`] if too many requests are waiting.
     pub fn process_payload(&mut self, number: u64, payload: &[u8]) -> Result<(), Denied> {
         if payload.len() > MAX_PAYLOAD {
             return Err(Denied::TooLong);
@@ -486,11 +521,12 @@ impl<'a> HookContext<'a> {
         self.request(Request::Process { by: self.hook(), number, payload: payload.to_vec() })
     }
 
-    /// Holds back stream data that was not sent yet, until this time, but at most a second after a hook of the
-    /// connection did so first. `None` ends the hold. Everything else is sent, including frames of hooks.
+    /// Holds back stream data that was not sent yet, until this time. The hold ends at the latest
+    /// one second after a hook of the connection first held data back. `None` ends the hold.
+    /// Everything else is sent, including frames of hooks.
     ///
     /// # Errors
-    /// [`Denied::Full`]: another hook holds stream data back, or has done so.
+    /// [`Denied::Full`] if another hook holds stream data back, or has done so before.
     pub fn hold_streams(&mut self, until: Option<Timestamp>) -> Result<(), Denied> {
         let (hook, now) = (self.hook(), self.now());
         self.view.extensions().hold(hook, now, until)
@@ -500,21 +536,22 @@ impl<'a> HookContext<'a> {
         self.view.extensions().request(request)
     }
 
-    // For calls from hook to hook: `provided.rs`.
+    // The following methods support calls from hook to hook in `provided.rs`.
 
     pub(super) fn is_nested(&self) -> bool {
         self.view.own().nested
     }
 
-    /// Returns the number of other hooks that [`HookContext::call`] may have to search.
+    /// Returns the number of hooks that [`HookContext::call`] may have to search.
     pub fn callable(&mut self) -> usize {
         let nested = self.is_nested();
         let lent = self.view.extensions().lent.iter();
         lent.filter(|one| one.provides && one.own.nested == nested).count()
     }
 
-    /// Returns the number of parts of the connection that [`HookContext::get`] may have to read for a field: streams
-    /// for [`Field::ApplicationWaits`], paths for [`Field::NextPath`], 1 for others.
+    /// Returns the number of parts of the connection that [`HookContext::get`] may have to read for
+    /// a field. These are streams for [`Field::ApplicationWaits`] and paths for
+    /// [`Field::NextPath`]. For other fields the number is 1.
     pub fn parts_of(&self, field: Field) -> usize {
         self.view.parts_of(field)
     }
@@ -541,7 +578,7 @@ impl<'a> HookContext<'a> {
         self.view.extensions().depth
     }
 
-    /// Returns the context of another hook, in a call from hook to hook.
+    /// Returns the context for another hook that this hook calls.
     pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> HookContext<'b> {
         self.view.extensions().depth += 1;
         HookContext::new(self.view.of(own))
@@ -551,7 +588,7 @@ impl<'a> HookContext<'a> {
         self.view.extensions().depth -= 1;
     }
 
-    /// Requests that a hook is detached which failed when another hook called it.
+    /// Requests that a hook is detached because it failed when another hook called it.
     pub(super) fn failed(&mut self, hook: HookId, error: HookError) {
         self.view.extensions().request_take_off(hook, error);
     }

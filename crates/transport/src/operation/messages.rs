@@ -16,13 +16,15 @@ const MAX_OF_ONE: usize = 16;
 /// Largest number of waiting messages of detached hooks together.
 const MAX_OF_GONE: usize = 64;
 
-/// Shortest time of a hook's timer, because the driver of the connection wakes up for it.
+/// Shortest time until a hook's timer expires. It limits how often a hook can wake up the driver of
+/// the connection.
 const LEAST: Duration = Duration::from_millis(10);
 
 /// Messages and timers of the hooks of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// Messages for the application: at most [`MAX_OF_ONE`] of each hook, each of at most [`MAX_MESSAGE`] bytes.
+    /// Messages for the application: at most [`MAX_OF_ONE`] for each hook, with at most
+    /// [`MAX_MESSAGE`] bytes each.
     messages: VecDeque<Message>,
     /// Timers, at most one for each hook.
     timers: Vec<(HookId, Timestamp)>,
@@ -46,17 +48,17 @@ impl Messages {
         self.messages.pop_front().map(|message| (message.hook, message.bytes))
     }
 
-    /// Returns the bytes of all waiting messages.
+    /// Returns the size of all waiting messages, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.messages.iter().map(|one| size_of::<Message>() + one.bytes.capacity()).sum()
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time at which the next timer expires, or `None` if no timer is set.
     pub(crate) fn timer(&self) -> Option<Timestamp> {
         self.timers.iter().map(|(_, at)| *at).min()
     }
 
-    /// Takes a timer that has expired.
+    /// Takes a timer that has expired. Returns its hook and the time for which it was set.
     pub(crate) fn expired(&mut self, now: Timestamp) -> Option<(HookId, Timestamp)> {
         let place = self.timers.iter().position(|(_, at)| *at <= now)?;
         Some(self.timers.swap_remove(place))
@@ -66,8 +68,8 @@ impl Messages {
         self.timers.retain(|(other, _)| *other != hook);
     }
 
-    /// Marks the messages of a hook as those of a detached one, and removes its timer. The messages are still
-    /// delivered, but their number is limited for all detached hooks together.
+    /// Marks the messages of a hook as messages of a detached hook, and removes its timer. The
+    /// messages are still delivered, but their number is limited for all detached hooks together.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.stop_timer(hook);
         let mut of_gone = 0;
@@ -75,7 +77,7 @@ impl Messages {
             one.gone |= one.hook == hook;
             of_gone += usize::from(one.gone);
         }
-        // The oldest are dropped.
+        // Drop the oldest messages.
         let mut over = of_gone.saturating_sub(MAX_OF_GONE);
         self.messages.retain(|one| {
             let given_up = one.gone && over > 0;
@@ -86,10 +88,12 @@ impl Messages {
 }
 
 impl HookContext<'_> {
-    /// Sends a message to the application, as [`Event::HookMessage`](crate::Event::HookMessage).
+    /// Sends a message to the application, which receives
+    /// [`Event::HookMessage`](crate::Event::HookMessage).
     ///
     /// # Errors
-    /// [`Denied::TooLong`] above 1,024 bytes, [`Denied::Full`] while 16 messages of this hook wait.
+    /// * [`Denied::TooLong`] if the message is longer than 1,024 bytes;
+    /// * [`Denied::Full`] while 16 messages of this hook are waiting.
     pub fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         let hook = self.hook();
         let asked = self.messages();
@@ -103,8 +107,9 @@ impl HookContext<'_> {
         Ok(())
     }
 
-    /// Sets this hook's timer: [`Operation::HookTimer`](super::Operation::HookTimer) is called once for this hook at
-    /// this time, but not sooner than in 10 milliseconds. `None` clears the timer. A hook has one timer.
+    /// Sets this hook's timer. [`Operation::HookTimer`](super::Operation::HookTimer) is called once
+    /// for this hook at this time, but not earlier than 10 milliseconds from now. `None` clears the
+    /// timer. A hook has only one timer.
     pub fn set_timer(&mut self, at: Option<Timestamp>) {
         let (hook, soonest) = (self.hook(), self.now() + LEAST);
         let asked = self.messages();

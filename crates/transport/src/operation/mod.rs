@@ -1,25 +1,31 @@
 //! The operations of a connection, which hooks can observe and replace.
 //!
-//! An operation is one decision or action. It has a number that never changes, 64-bit words as inputs and outputs,
-//! sometimes bytes, and a default that is specified by a section of an RFC. [`Operation`] lists them for authors of
-//! hooks and plugins.
+//! An operation is one decision or action. It has a number that never changes, 64-bit words as
+//! inputs and outputs, and in some cases bytes. A section of an RFC specifies its default.
+//! [`Operation`] lists all operations for authors of hooks and plugins.
 //!
-//! A [`Hook`] is attached to some operations of a connection with [`Connection::attach`]. It is called before or
-//! after an operation, or instead of its default. No method of its [`HookContext`] calls an operation of the
-//! connection. It may call an operation that another hook defines ([`HookContext::call`]), but no hook that is
-//! already running, so there is no recursion. A hook that fails is detached, and the default runs. A panic of a hook
-//! detaches all hooks of the connection.
+//! A [`Hook`] is attached to some operations of a connection with [`Connection::attach`]. It is
+//! called before or after an operation, or in place of its default. The methods of its
+//! [`HookContext`] call no operations of the connection. A hook may call an operation that another
+//! hook defines ([`HookContext::call`]), but not a hook that is already running. Recursion is
+//! therefore impossible.
 //!
-//! A hook sends only frame types that it has declared ([`Connection::attach_with_frames`]). Its answers are limited, as
-//! [`Operation`] documents, so that no answer stops a connection or makes it send without limit. If a hook drops all
-//! packets, the connection ends like on a dead network: by the idle timeout, which no hook can extend.
+//! A hook that fails is detached, and the default runs. If a hook panics, all hooks of the
+//! connection are detached.
 //!
-//! * `catalogue.rs`: the operations; `meaning.rs`: their words; `point.rs`: where hooks are attached;
-//! * `hooks.rs`: attaches and detaches hooks; an operation without hooks costs a test of one bit. `table.rs`: which
-//!   hooks are attached to which operations; `callees.rs`: the hooks of one call;
+//! A hook sends only frame types that it has declared ([`Connection::attach_with_frames`]). Its
+//! answers are limited as [`Operation`] documents, so that no answer stops a connection or makes it
+//! send without limit. If a hook drops all packets, the connection ends as on a network that loses
+//! everything: by the idle timeout, which no hook can extend.
+//!
+//! * `catalogue.rs`: the operations; `meaning.rs`: their words; `point.rs`: where hooks are
+//!   attached;
+//! * `hooks.rs`: attaches and detaches hooks; an operation without hooks costs a test of one bit.
+//!   `table.rs`: which hooks are attached to which operations; `callees.rs`: the hooks of one call;
 //! * `words.rs`: converts typed values to words and back;
-//! * `host.rs`, `messages.rs`: a hook's view of the connection, and its requests;
-//! * `requests.rs`: requests that are carried out between calls, such as attaching another hook or closing;
+//! * `host.rs`, `messages.rs`: what a hook can read of the connection, and its requests;
+//! * `requests.rs`: requests that are carried out between calls, such as attaching another hook or
+//!   closing;
 //! * `provided.rs`: operations that a hook defines for other hooks;
 //! * `share.rs`: the share of packets for frames of nested hooks, which other hooks have attached.
 //!
@@ -56,14 +62,14 @@ pub(crate) use requests::Request;
 pub(crate) use table::{Attached, Lent, Own, Table};
 pub(crate) use words::{AbiValue, Word};
 
-/// The bytes of a call.
+/// The bytes that a call carries.
 #[derive(Debug)]
 pub enum Bytes<'a> {
     /// The call has no bytes.
     None,
     /// Bytes to read.
     In(&'a [u8]),
-    /// A buffer to write. Its initial content has no meaning.
+    /// A buffer to write. Its initial content is undefined.
     Out(&'a mut [u8]),
 }
 
@@ -77,7 +83,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Clears the buffer if a hook's answer is not used.
+    /// Clears the buffer, because a hook's answer is not used.
     pub(crate) fn wipe(&mut self) {
         if let Bytes::Out(bytes) = self {
             bytes.fill(0);
@@ -98,16 +104,17 @@ pub struct Call<'a> {
     pub bytes: Bytes<'a>,
 }
 
-/// Answer of a hook to a call of an operation that it replaces.
+/// The answer of a hook that may replace an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The hook carried out the operation, and has written the outputs.
     Done,
-    /// The hook leaves this call to the hook that was attached before it, or to the default.
+    /// The hook leaves this call to the hook that was attached before it. Without such a hook, the
+    /// default runs.
     Default,
 }
 
-/// Reason for which a hook failed. The hook is detached.
+/// The reason why a hook failed. A hook that fails is detached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookError(pub String);
 
@@ -124,17 +131,17 @@ pub trait Hook: Send {
     /// Called before the operation runs.
     ///
     /// # Errors
-    /// The hook has failed, and is detached.
+    /// An error means that the hook has failed. It is detached.
     fn before(&mut self, host: &mut HookContext<'_>, call: &Call<'_>) -> Result<(), HookError> {
         let _ = (host, call);
         Ok(())
     }
 
-    /// Called instead of the default. `outputs` has a word for each output of the operation. At a point with
-    /// [`AttachPoint::with_default`] they hold the default's answer.
+    /// Called in place of the default. `outputs` has one word for each output of the operation. At
+    /// a point with [`AttachPoint::with_default`], the words hold the default's answer.
     ///
     /// # Errors
-    /// The hook has failed, and is detached. The default runs.
+    /// An error means that the hook has failed. It is detached, and the default runs.
     fn replace(
         &mut self,
         host: &mut HookContext<'_>,
@@ -148,7 +155,7 @@ pub trait Hook: Send {
     /// Called after the operation has run, with its outputs.
     ///
     /// # Errors
-    /// The hook has failed, and is detached.
+    /// An error means that the hook has failed. It is detached.
     fn after(
         &mut self,
         host: &mut HookContext<'_>,
@@ -159,17 +166,19 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Returns true if the hook defines operations that other hooks may call. Called once, when the hook is attached.
+    /// Returns true if the hook defines operations that other hooks may call. Called once, when the
+    /// hook is attached.
     fn provides(&self) -> bool {
         false
     }
 
-    /// Runs an operation that this hook defines, when another hook calls it ([`HookContext::call`]). Only called if
-    /// the hook [`provides`](Hook::provides) operations. `outputs` has as many words as the caller expects, initially
-    /// zero.
+    /// Runs an operation that this hook defines, because another hook calls it
+    /// ([`HookContext::call`]). This is called only if [`Hook::provides`] returns true. `outputs`
+    /// has as many words as the caller expects, all initially zero.
     ///
     /// # Errors
-    /// This hook has failed, and is detached. The caller continues without an answer.
+    /// An error means that this hook has failed. It is detached, and the caller continues without
+    /// an answer.
     fn provide(
         &mut self,
         host: &mut HookContext<'_>,
@@ -180,17 +189,17 @@ pub trait Hook: Send {
         Ok(Provided::Nothing)
     }
 
-    /// Receives an event about a hook that this one has attached ([`HookContext::attach`]).
+    /// Receives an event about another hook that this hook has attached ([`HookContext::attach`]).
     ///
     /// # Errors
-    /// This hook has failed, and is detached.
+    /// An error means that this hook has failed. It is detached.
     fn on_event(&mut self, host: &mut HookContext<'_>, event: &HookEvent) -> Result<(), HookError> {
         let _ = (host, event);
         Ok(())
     }
 
-    /// Returns the bytes that the hook holds for the connection, such as a sandbox. They are part of
-    /// [`Connection::memory`](crate::Connection::memory).
+    /// Returns the memory that the hook holds for the connection, in bytes, for example that of a
+    /// sandbox. It is included in [`Connection::memory`](crate::Connection::memory).
     fn memory(&self) -> usize {
         0
     }

@@ -1,22 +1,23 @@
-//! Points that hooks are attached to, and frame types that they declare.
+//! The points that hooks are attached to, and the frame types that they declare.
 
 use super::Operation;
 use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
 
-/// Operation that a hook is attached to, and the ways in which it is called there.
+/// An operation that a hook is attached to, and when the hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachPoint {
     /// Operation that the hook is attached to.
     pub operation: Operation,
-    /// Frame type for which the hook is called. `None`: all frame types, or the operation has no frame types.
+    /// Frame type for which the hook is called. If `None`, it is called for all frame types, or the
+    /// operation has no frame types.
     pub frame_type: Option<u64>,
     /// True if [`Hook::before`](super::Hook::before) is called.
     pub before: bool,
     /// True if [`Hook::replace`](super::Hook::replace) is called.
     pub replace: bool,
-    /// True if `outputs` hold the answer of the default, or of a hook that was attached before, when
-    /// [`Hook::replace`](super::Hook::replace) is called. The default is then computed in every call. Only permitted
-    /// for operations with [`Operation::offers_default`].
+    /// True if [`Hook::replace`](super::Hook::replace) gets, in `outputs`, the answer of the
+    /// default or of a hook that was attached before. The default is then computed in every call.
+    /// This is permitted only for operations with [`Operation::offers_default`].
     pub with_default: bool,
     /// True if [`Hook::after`](super::Hook::after) is called.
     pub after: bool,
@@ -29,13 +30,14 @@ impl AttachPoint {
         AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
-    /// Returns a point at which the hook is called instead of the default.
+    /// Returns a point at which the hook is called in place of the default.
     pub const fn replace(operation: Operation) -> AttachPoint {
         let (before, replace, after) = (false, true, false);
         AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
-    /// Returns a point at which the hook is called instead of the default, with the default's answer.
+    /// Returns a point at which the hook is called in place of the default, with the default's
+    /// answer.
     pub const fn refine(operation: Operation) -> AttachPoint {
         AttachPoint { with_default: true, ..AttachPoint::replace(operation) }
     }
@@ -51,8 +53,9 @@ impl AttachPoint {
 pub struct OwnFrame {
     /// The frame type. The transport must not know it, and no other hook may own it.
     pub frame_type: u64,
-    /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that replace or
-    /// supplement ACK frames may elicit none (RFC 9000 s.19.21); the hook is not notified whether these arrive.
+    /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that
+    /// replace or supplement ACK frames may elicit none (RFC 9000 s.19.21). The hook is not
+    /// notified whether such frames arrive.
     pub ack_eliciting: bool,
 }
 
@@ -68,21 +71,22 @@ impl OwnFrame {
     }
 }
 
-/// Reason for which a hook could not be attached.
+/// The reason why a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
-    /// The operation does not offer its default's answer.
+    /// The operation cannot provide its default's answer.
     NoDefault(Operation),
     /// The operation has no frame types.
     NoFrameTypes(Operation),
     /// The connection has 32 hooks, which is the limit.
     TooMany,
-    /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is not a valid type.
+    /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is
+    /// not a valid type.
     FrameType(u64),
     /// The hook declares more than 16 frame types.
     TooManyFrameTypes,
-    /// The hook does not replace [`Operation::ParseFrame`] for this frame type that it owns, so the length of such
-    /// frames would be unknown.
+    /// The hook owns this frame type but does not replace [`Operation::ParseFrame`] for it. The
+    /// length of such frames would be unknown.
     NoParser(u64),
     /// Only the owner of this frame type can replace the operation for it.
     NotOwn(Operation, u64),
@@ -94,7 +98,7 @@ impl std::fmt::Display for AttachError {
             AttachError::NoDefault(operation) => {
                 write!(
                     f,
-                    "{operation} offers no answer of its default: attach without `with_default`"
+                    "{operation} cannot provide its default's answer: attach without `with_default`"
                 )
             }
             AttachError::NoFrameTypes(operation) => {

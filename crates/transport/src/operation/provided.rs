@@ -1,6 +1,6 @@
-//! Operations that a hook defines, and that other hooks call by name. A running hook can only call hooks that do not
-//! run: during a call of a hook, the other hooks are lent to the connection, and a called hook is not among them. So
-//! there is no recursion.
+//! Operations that a hook defines and that other hooks call by name. While a hook runs, the other
+//! hooks are lent to the connection. A hook that is called is taken out of the lent hooks. So a
+//! running hook can only call hooks that are not running, and there is no recursion.
 
 use super::host::HookContext;
 
@@ -12,9 +12,10 @@ const MAX_DEPTH: u32 = 4;
 pub struct ProvidedCall<'a> {
     /// Name of the operation, on which the calling and the defining hook agree.
     pub name: &'a str,
-    /// Input words.
+    /// Input words of the call.
     pub inputs: &'a [u64],
-    /// Budget of the called hook, which is deducted from the caller's: a number of bytecode instructions.
+    /// Budget of the called hook, in bytecode instructions. It is deducted from the caller's
+    /// budget.
     pub budget: u64,
 }
 
@@ -23,16 +24,21 @@ pub struct ProvidedCall<'a> {
 pub enum Provided {
     /// The hook does not define this operation with these words, or the budget is too small.
     Nothing,
-    /// The outputs are written. The number is the used part of the budget.
+    /// The hook has written the outputs. The number is the part of the budget that it used.
     Done(u64),
 }
 
 impl HookContext<'_> {
-    /// Calls an operation that another hook defines ([`Hook::provide`](super::Hook::provide)). If several hooks
-    /// define it, the one that was attached first is called. Nested hooks can call only each other, and the same
-    /// holds for hooks of the application. Returns the used part of the budget. Returns `None`, and sets `outputs` to
-    /// zeros, if there is no such operation, if the hook failed or is already running, or if calls are nested too
-    /// deep. A hook that failed is detached; the others stay.
+    /// Calls an operation that another hook defines ([`Hook::provide`](super::Hook::provide)) and
+    /// returns the part of the budget that it used.
+    ///
+    /// If several hooks define the operation, the one that was attached first is called. Nested
+    /// hooks can call only nested hooks, and hooks of the application only hooks of the
+    /// application.
+    ///
+    /// Returns `None`, and sets `outputs` to zeros, if there is no such operation, if the hook
+    /// failed or is already running, or if calls are nested too deep. A hook that failed is
+    /// detached; the others stay attached.
     pub fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
         let nested = self.is_nested();
         if self.depth() >= MAX_DEPTH {
@@ -53,8 +59,8 @@ impl HookContext<'_> {
                     break;
                 }
                 Err(error) => {
-                    // It is not put back, so it is not called again. Detaching it now would change the places of
-                    // hooks that are being called.
+                    // The failed hook is not put back, so it is not called again. Detaching it now
+                    // would change the places of hooks that are being called.
                     self.failed(callee.own.id, error);
                     break;
                 }

@@ -1,5 +1,5 @@
-//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`] carries them out
-//! between calls of operations, when no hook is running.
+//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`]
+//! carries them out between calls of operations, when no hook is running.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,27 +14,28 @@ use super::{AttachError, AttachPoint, Hook, HookError, HookId, OwnFrame};
 /// Largest number of waiting requests of all hooks.
 pub(super) const MAX_REQUESTS: usize = 64;
 
-/// Event for one hook about another.
+/// An event that a hook receives about another hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookEvent {
-    /// The outcome of a request to attach another hook ([`HookContext::attach`](super::HookContext::attach)).
+    /// The outcome of a request to attach another hook
+    /// ([`HookContext::attach`](super::HookContext::attach)).
     Attached {
         /// The token of the request.
         token: u64,
-        /// The ID of the other hook, or the reason for which it was not attached.
+        /// The ID of the other hook, or the reason why it was not attached.
         outcome: Result<HookId, AttachError>,
     },
-    /// A hook that this one has attached has failed, and was detached.
+    /// A hook that this hook has attached has failed and was detached.
     Failed {
         /// The ID of the other hook.
         hook: HookId,
-        /// Reason for which it failed.
+        /// The reason why the other hook failed.
         error: HookError,
     },
 }
 
-/// Request of a hook, carried out between calls of operations.
+/// A request of a hook, which is carried out between calls of operations.
 pub(crate) enum Request {
     Attach {
         by: HookId,
@@ -74,7 +75,7 @@ pub(crate) enum Request {
 /// Largest payload that a hook can recover, in bytes.
 pub(super) const MAX_PAYLOAD: usize = 4096;
 
-/// Number of recovered packets whose numbers are remembered.
+/// Number of recovered packets that are remembered.
 const MAX_RECOVERED: usize = 64;
 
 /// Longest time for which stream data is held back.
@@ -85,12 +86,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Hold {
     hook: HookId,
     since: Timestamp,
-    /// Time until which the hook holds stream data back. `None`: it no longer does.
+    /// Time until which the hook holds stream data back. `None` if the hold has ended.
     until: Option<Timestamp>,
 }
 
 impl Request {
-    /// Returns the hook that the request is from, or for.
+    /// Returns the hook that made the request or that the request is for.
     fn by(&self) -> HookId {
         match self {
             Request::Attach { by, .. }
@@ -119,7 +120,7 @@ impl fmt::Debug for Request {
 
 impl Extensions {
     pub(super) fn request(&mut self, request: Request) -> Result<(), Denied> {
-        // Closing is always accepted, once for each hook.
+        // One request to close is always accepted from each hook.
         let ends = |one: &Request| matches!(one, Request::Close { .. });
         let first = !self.requests.iter().any(|one| ends(one) && one.by() == request.by());
         if self.requests.len() >= MAX_REQUESTS && !(ends(&request) && first) {
@@ -129,8 +130,8 @@ impl Extensions {
         Ok(())
     }
 
-    /// Requests that a failed hook is detached, and drops its other requests. This is always accepted, because it
-    /// happens once for each hook.
+    /// Requests that a failed hook is detached, and drops its other requests. This is always
+    /// accepted, because it happens only once for each hook.
     pub(super) fn request_take_off(&mut self, hook: HookId, error: HookError) {
         self.requests.retain(|request| request.by() != hook);
         self.requests.push_back(Request::TakeOff { hook, error });
@@ -145,7 +146,7 @@ impl Extensions {
         self.requests.pop_front()
     }
 
-    /// Remembers which hook has attached another.
+    /// Records which hook has attached another hook.
     pub(crate) fn on_brought(&mut self, hook: HookId, by: HookId) {
         self.nested.push((hook, by));
     }
@@ -154,7 +155,7 @@ impl Extensions {
         self.nested.contains(&(hook, by))
     }
 
-    /// Processes the failure of a hook, which is detached.
+    /// Records that a hook has failed and is detached. Notifies the hook that attached it.
     pub(crate) fn on_failed(&mut self, hook: HookId, error: &HookError) {
         let by = self.nested.iter().find(|(child, _)| *child == hook).map(|(_, by)| *by);
         self.nested.retain(|(child, _)| *child != hook);
@@ -163,7 +164,7 @@ impl Extensions {
         }
     }
 
-    /// Remembers that a hook has recovered a packet. Returns false if it was recovered before.
+    /// Records that a hook has recovered a packet. Returns false if it was recovered before.
     pub(crate) fn on_recovered(&mut self, number: u64) -> bool {
         if self.was_recovered(number) {
             return false;
@@ -213,7 +214,7 @@ impl Extensions {
         }
     }
 
-    /// Drops the requests of a hook that was detached. Hooks that it has attached stay.
+    /// Drops the requests of a hook that was detached. Hooks that it has attached stay attached.
     pub(super) fn forget_requests(&mut self, hook: HookId) {
         self.requests.retain(|request| request.by() != hook);
         self.nested.retain(|(child, by)| *child != hook && *by != hook);

@@ -1,16 +1,17 @@
-//! The share of packets for frames of nested hooks while the application has data to send, so that a peer's plugin
-//! cannot keep the application from sending.
+//! Limits the share of packets for frames of nested hooks while the application has data to send.
+//! So a peer's plugin cannot keep the application from sending.
 
-/// Default share, in percent of the room in packets. [`HookContext::share_frames`](super::HookContext::share_frames)
-/// changes it.
+/// Default share, in percent of the room in packets.
+/// [`HookContext::share_frames`](super::HookContext::share_frames) changes it.
 const USUAL: u8 = 25;
 
-/// Account of the bytes that frames of nested hooks may take. Because a frame is written as a whole, the account can
-/// fall below zero by less than a packet. The hooks then wait until later packets have raised it.
+/// An account of the bytes that frames of nested hooks may take. A frame is written as a whole, so
+/// the account can fall below zero by less than a packet. The hooks then wait until later packets
+/// have raised the account.
 #[derive(Debug)]
 pub(crate) struct Share {
     percent: u8,
-    /// Bytes that may be written; at most one packet.
+    /// Number of bytes that may be written; at most one packet.
     credit: i64,
     /// True if the application has data for the packet that is being written.
     contended: bool,
@@ -32,7 +33,8 @@ impl Share {
         self.percent = percent.min(100);
     }
 
-    /// Begins a packet with `room` bytes for frames. `contended` is true if the application has data for it.
+    /// Begins a packet with `room` bytes for frames. `contended` is true if the application has
+    /// data for it.
     pub(crate) fn begin_packet(&mut self, room: usize, contended: bool) {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         self.contended = contended;
@@ -56,8 +58,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// Returns the bytes that hooks get of 1,000 packets of 1,000 bytes, if they always have frames of `size` bytes
-    /// to send.
+    /// Returns how many bytes nested hooks write in 1,000 packets of 1,000 bytes, if they always
+    /// have frames of `size` bytes to send.
     fn written(share: &mut Share, size: usize, contended: bool) -> usize {
         let mut sum = 0;
         for _ in 0..1000 {
@@ -80,7 +82,11 @@ mod tests {
         let mut none = Share::default();
         none.set(0);
         assert_eq!(written(&mut none, 10, true), 0);
-        assert_eq!(written(&mut none, 10, false), 1_000_000, "what nobody else wants");
+        assert_eq!(
+            written(&mut none, 10, false),
+            1_000_000,
+            "the application does not need the room"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The table of a connection's hooks: which hooks are attached to which operations, and which hooks a call reaches.
+//! The table of a connection's hooks: which hooks are attached to which operations, and which hooks
+//! a call reaches.
 //!
-//! The table changes rarely and is read at each call. So the declarations of the hooks are kept, and a [`Dispatch`] is
-//! computed from them whenever a hook is attached or detached: an array with an entry for each operation, and a
-//! sorted list for single frame types.
+//! The table rarely changes and is read at each call. So whenever a hook is attached or detached, a
+//! [`Dispatch`] is computed from the declarations of all hooks. It consists of an array with an
+//! entry for each operation, and a sorted list for single frame types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,13 +16,13 @@ use super::hooks::HookId;
 use super::point::{AttachPoint, OwnFrame};
 use super::{Hook, Operation, PayloadKind};
 
-/// ID and frame types of a hook, for its [`HookContext`](super::HookContext).
+/// The ID and the frame types of a hook, for its [`HookContext`](super::HookContext).
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) id: HookId,
-    /// At most [`MAX_FRAME_TYPES`].
+    /// Frame types that the hook owns; at most [`MAX_FRAME_TYPES`].
     pub(crate) frames: Vec<OwnFrame>,
-    /// True if another hook has attached it.
+    /// True if another hook has attached this hook.
     pub(crate) nested: bool,
 }
 
@@ -30,8 +31,8 @@ pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
     pub(super) points: Vec<AttachPoint>,
-    /// True if the hook defines operations that other hooks may call. False while it runs itself, and after it has
-    /// failed.
+    /// True if the hook defines operations that other hooks may call. It is false while the hook
+    /// runs, and after it has failed.
     pub(super) provides: bool,
 }
 
@@ -69,27 +70,28 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// Placeholder for a hook that is lent, or that failed while it was lent and will be detached.
+/// A placeholder for a hook that is lent, or that failed while it was lent and will be detached.
 struct Absent;
 
 impl Hook for Absent {}
 
-/// Indexes of the parts of a list of hooks: called before, instead of, and after the operation.
+/// Indexes of the parts of a list: hooks that are called before, in place of, and after the
+/// operation.
 pub(super) const BEFORE: usize = 0;
 pub(super) const REPLACE: usize = 1;
 pub(super) const AFTER: usize = 2;
 
-/// Upper bound of the numbers of operations.
+/// Upper bound for the numbers of operations.
 const OPERATIONS: usize = 128;
 
-/// See the module.
+/// Finds the hooks of a call. It is computed from the declarations of all hooks.
 struct Dispatch {
     /// Hooks by the operation's number.
     by_operation: [Callees; OPERATIONS],
     /// Hooks by operation and frame type, for the types that a hook has named or owns; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
-    /// Lists for operations with several hooks: those called before, instead of (the last is called first), and after
-    /// the operation.
+    /// Lists for operations with several hooks: those called before, in place of, and after the
+    /// operation. Hooks that replace it are called from the last in the list to the first.
     lists: Vec<[Vec<u8>; 3]>,
 }
 
@@ -100,19 +102,21 @@ impl Default for Dispatch {
     }
 }
 
-/// All attached hooks, in one allocation. A connection moves it out while it calls a hook, by writing one word, so
-/// that the hook can access the rest of the connection.
+/// All attached hooks, in one allocation. A connection moves it out while it calls a hook, so that
+/// the hook can access the rest of the connection. That only takes one write of a word.
 #[derive(Default)]
 pub(crate) struct Table {
     dispatch: Dispatch,
-    /// The hooks in the order in which they were attached; at most [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
+    /// The hooks in the order in which they were attached; at most
+    /// [`MAX_HOOKS`](super::hooks::MAX_HOOKS).
     attached: Vec<Attached>,
     /// True if one of the hooks defines operations that others may call.
     provides: bool,
 }
 
 impl Table {
-    /// Returns the hooks of a call of the operation. `parameter` is its frame type, if it has frame types.
+    /// Returns the hooks of a call of the operation. `parameter` is the frame type, if the
+    /// operation has frame types.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         let callees = self.dispatch.by_operation[operation as usize];
@@ -128,13 +132,14 @@ impl Table {
             Ok(at) => dispatch.by_type[at].1,
             Err(_) => {
                 let general = dispatch.by_operation[operation as usize];
-                // An unknown type cannot be replaced.
+                // A frame type that the transport does not know and that no hook owns cannot be
+                // replaced.
                 if is_known(frame_type) { general } else { general.without_replacing() }
             }
         }
     }
 
-    /// Returns the place of the `nth` hook of one part of a call's hooks.
+    /// Returns the place of the `nth` hook in one part of a call's hooks.
     pub(super) fn watcher(
         &self,
         callees: Callees,
@@ -163,20 +168,21 @@ impl Table {
         self.attached.get_mut(place)
     }
 
-    /// Returns true if a hook defines operations that others may call.
+    /// Returns true if any hook defines operations that others may call.
     #[inline(always)]
     pub(crate) fn provides(&self) -> bool {
         self.provides
     }
 
-    /// Takes out the hook at a place, to call it, and all hooks that it may call. The cost does not depend on the
-    /// number of hooks, because this is done for every call while a hook provides operations.
+    /// Takes out the hook at a place, to call it, and all hooks that it may call. This happens for
+    /// every call while a hook provides operations, so its cost does not depend on the number of
+    /// hooks.
     pub(crate) fn lend(&mut self, caller: usize) -> Option<(Lent, Vec<Attached>)> {
         let lent = self.attached.get_mut(caller)?.take();
         Some((lent, std::mem::take(&mut self.attached)))
     }
 
-    /// Puts all hooks back, and the called hook to its place.
+    /// Puts all hooks back, including the called hook at its place.
     pub(crate) fn take_back(&mut self, caller: usize, lent: Lent, all: Vec<Attached>) {
         self.attached = all;
         if let Some(one) = self.attached.get_mut(caller) {
@@ -190,7 +196,7 @@ impl Table {
         self.arrange();
     }
 
-    /// Removes the hook at a place. The hooks behind it move up.
+    /// Removes the hook at a place. The places of the following hooks decrease by one.
     pub(super) fn remove(&mut self, place: usize) -> Attached {
         let gone = self.attached.remove(place);
         self.arrange();
@@ -203,7 +209,7 @@ impl Table {
         points.filter(|point| wanted(point)).fold(0, |bits, point| bits | point.operation.bit())
     }
 
-    /// Hook that declared a frame type as its own; none if no hook did.
+    /// Returns the hook that owns a frame type, or `None`.
     pub(super) fn owner(&self, frame_type: u64) -> Option<(HookId, OwnFrame)> {
         self.attached.iter().find_map(|one| {
             let own = one.own.frames.iter().find(|own| own.frame_type == frame_type)?;
@@ -211,8 +217,8 @@ impl Table {
         })
     }
 
-    /// Computes the dispatch. A peer can cause this often with plugins that come and go, so each point is read only
-    /// once.
+    /// Computes the dispatch. A peer whose plugins come and go can cause this often, so each point
+    /// is read only once.
     fn arrange(&mut self) {
         let index = Index::of(&self.attached);
         let operations: BTreeSet<Operation> = index.points.keys().map(|(one, _)| *one).collect();
@@ -237,7 +243,8 @@ impl Table {
         self.provides = self.attached.iter().any(|one| one.provides);
     }
 
-    /// Adds the hooks of calls of this frame type, or of types that no hook has named.
+    /// Adds the hooks for calls with this frame type. `None` stands for frame types that no hook
+    /// has named.
     fn add(
         &self,
         lists: &mut Vec<[Vec<u8>; 3]>,
@@ -257,7 +264,8 @@ impl Table {
         let replace = of(|point| point.replace);
         let may_replace = |place: &u8| index.may_replace(*place, operation, frame_type);
         let mut replace: Vec<u8> = replace.filter(may_replace).collect();
-        // Hooks of the application take precedence over nested hooks, whenever they were attached.
+        // Hooks of the application take precedence over nested hooks, in whatever order they were
+        // attached.
         replace.sort_by_key(|place| !self.attached[usize::from(*place)].own.nested);
         replace.dedup();
         let few = |list: &[u8]| match list {
@@ -275,14 +283,15 @@ impl Table {
     }
 }
 
-/// Points of hooks, with the places of the hooks.
+/// Points, each with the place of its hook.
 type Placed = Vec<(u8, AttachPoint)>;
 
-/// Points and frame types of all hooks, indexed for lookup.
+/// The points and frame types of all hooks, indexed for lookup.
 struct Index {
-    /// Points of an operation and a frame type, with the places of their hooks in ascending order.
+    /// The points for each operation and frame type, with the places of their hooks in ascending
+    /// order.
     points: BTreeMap<(Operation, Option<u64>), Placed>,
-    /// Place of the first hook that declared a frame type as its own.
+    /// The place of the first hook that owns each frame type.
     owners: BTreeMap<u64, u8>,
 }
 
@@ -301,8 +310,9 @@ impl Index {
         index
     }
 
-    /// Returns true if the hook at a place may replace the operation. Only the transport writes frames of its types.
-    /// Only the owner of any other frame type may replace operations for it.
+    /// Returns true if the hook at a place may replace the operation. Frames of the transport's
+    /// types are written only by the transport. Operations of any other frame type can be replaced
+    /// only by the hook that owns it.
     fn may_replace(&self, place: u8, operation: Operation, frame_type: Option<u64>) -> bool {
         if !has_frame_types(operation) {
             return true;

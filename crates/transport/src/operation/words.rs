@@ -4,31 +4,32 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The word for no time.
+/// The word that means "no time".
 const NEVER: u64 = u64::MAX;
 
-/// Type whose values are one word each.
+/// A type whose values are one word each.
 pub(crate) trait Word: Copy {
     /// Returns the value as a word.
     fn to_word(self) -> u64;
 
-    /// Returns the value of a word, or `None` if a hook has written an invalid word.
+    /// Returns the value of a word, or `None` if the word, which a hook has written, is not valid.
     fn from_word(word: u64) -> Option<Self>;
 }
 
-/// Type of an operation's inputs or outputs: `()`, one word, or a tuple of words. The array has exactly this many
-/// words, because initialising a larger one would cost as much as the call.
+/// The type of an operation's inputs or outputs: `()`, one word, or a tuple of words. Its array has
+/// exactly this many words, because initialising a larger array would cost as much as the call
+/// itself.
 pub(crate) trait AbiValue: Copy {
-    /// An array with one word for each word of the value.
+    /// An array with one element for each word of the value.
     type Array: AsRef<[u64]> + AsMut<[u64]>;
 
-    /// The initial array for a hook's answer.
+    /// The array to which a hook writes its answer, initialised with zeros.
     const ZEROS: Self::Array;
 
     /// Returns the value as words.
     fn to_words(self) -> Self::Array;
 
-    /// Returns the value of words, or `None` if a hook has written an invalid word.
+    /// Returns the value of the words, or `None` if a hook has written a word that is not valid.
     fn from_words(words: &Self::Array) -> Option<Self>;
 }
 
@@ -138,7 +139,7 @@ mod tests {
         let words = value.to_words();
         assert_eq!(words, [7, 1, 9, u64::MAX]);
         assert_eq!(AbiValue::from_words(&words), Some(value));
-        assert_eq!(<(u64, bool)>::from_words(&[7, 2]), None, "neither true nor false");
+        assert_eq!(<(u64, bool)>::from_words(&[7, 2]), None, "2 is not a boolean");
         assert_eq!(u16::from_words(&[1 << 16]), None);
         assert_eq!(<(u64, u32)>::ZEROS, [0, 0]);
     }

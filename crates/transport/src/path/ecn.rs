@@ -1,37 +1,39 @@
-//! Validation of a path for ECN marks (RFC 9000 s.13.4.2, A.4).
+//! Validates that a path supports ECN (RFC 9000 s.13.4.2, A.4).
 
 use crate::received::EcnCounts;
 
-/// Packets to mark before waiting for the outcome (RFC 9000 s.13.4.2).
+/// Number of packets to mark before waiting for the result (RFC 9000 s.13.4.2).
 const TESTING_PACKETS: u64 = 10;
 
-/// State of ECN validation (RFC 9000 A.4).
+/// The state of ECN validation (RFC 9000 A.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "qlog"), expect(unreachable_pub, reason = "logs show it"))]
 pub enum EcnState {
-    /// The first packets are marked.
+    /// The test runs: packets are marked.
     Testing,
-    /// Enough were marked; none more until some are acknowledged.
+    /// The test has sent enough marked packets. No more packets are marked until a test packet is
+    /// known to have arrived with its mark.
     Unknown,
-    /// Marks get lost or changed: none are set.
+    /// The path drops marked packets or changes the marks, so no packet is marked.
     Failed,
-    /// Marks arrive.
+    /// Marks arrive unchanged, so all packets are marked.
     Capable,
 }
 
-/// ECN validation of one path.
+/// The ECN validation of one path.
 #[derive(Debug, Clone)]
 pub(crate) struct EcnValidation {
     state: EcnState,
-    /// Packets sent marked ECT(0).
+    /// Number of packets sent with ECT(0), on all paths.
     marked: u64,
-    /// Number of marked packets that were sent before the test of this path. The peer's counts include all paths.
+    /// Number of marked packets sent before the test of this path began. The peer's counts include
+    /// all paths.
     before: u64,
     /// Number of test packets that were lost before any arrived with its mark.
     lost: u64,
     /// Number of test packets that were reported with ECN-CE before any arrived with its mark.
     ce: u64,
-    /// The counts of the last ACK frame that moved the largest acknowledged on.
+    /// The counts of the last ACK frame that raised the largest acknowledged packet number.
     counts: EcnCounts,
 }
 
@@ -49,19 +51,19 @@ impl Default for EcnValidation {
 }
 
 impl EcnValidation {
-    /// Without marks, for sockets that cannot set them.
+    /// Creates a state that never marks packets, for sockets that cannot set ECN marks.
     pub(crate) fn disabled() -> EcnValidation {
         EcnValidation { state: EcnState::Failed, ..EcnValidation::default() }
     }
 
-    /// Returns the state for another path of the connection, which must be tested again. The counts continue. `marks`
-    /// is true if the socket supports ECN.
+    /// Returns the state for another path of the connection, which must be tested again. The counts
+    /// of the connection continue. `marks` is true if the socket supports ECN.
     pub(crate) fn restart(&self, marks: bool) -> EcnValidation {
         let state = if marks { EcnState::Testing } else { EcnState::Failed };
         EcnValidation { state, before: self.marked, lost: 0, ce: 0, ..self.clone() }
     }
 
-    /// The state of validation.
+    /// Returns the state of validation.
     #[cfg(any(test, feature = "qlog"))]
     pub(crate) fn state(&self) -> EcnState {
         self.state
@@ -72,7 +74,7 @@ impl EcnValidation {
         matches!(self.state, EcnState::Testing | EcnState::Capable)
     }
 
-    /// A marked packet was sent.
+    /// Records that a marked packet was sent.
     pub(crate) fn on_marked_sent(&mut self) {
         self.marked += 1;
         if self.state == EcnState::Testing && self.marked - self.before >= TESTING_PACKETS {
@@ -80,15 +82,16 @@ impl EcnValidation {
         }
     }
 
-    /// A marked packet was lost. If all that were sent for the test are, marks seem to be what gets
-    /// them dropped.
+    /// Records that a marked packet was lost. If all test packets are lost, the path probably drops
+    /// marked packets.
     pub(crate) fn on_marked_lost(&mut self) {
         self.lost += 1;
         self.judge_test();
     }
 
-    /// Fails validation if no packet of the test arrived with its mark: all are lost or came with ECN-CE (RFC 9000
-    /// A.4). A network that sets ECN-CE on every packet says nothing of congestion.
+    /// Fails validation if no test packet arrived with its mark, because all were lost or arrived
+    /// with ECN-CE (RFC 9000 A.4). If a network sets ECN-CE on every packet, the mark does not
+    /// indicate congestion.
     fn judge_test(&mut self) {
         let sent = self.marked - self.before;
         if self.state == EcnState::Unknown && self.lost.saturating_add(self.ce) >= sent {
@@ -96,9 +99,9 @@ impl EcnValidation {
         }
     }
 
-    /// Processes the `counts` of an ACK frame that newly acknowledges `marked` marked packets, of which `foreign`
-    /// were sent on other paths. Returns true if it reports new congestion. Must only be called for frames that raise
-    /// the largest acknowledged packet number.
+    /// Processes the `counts` of an ACK frame. The frame newly acknowledges `marked` marked
+    /// packets, of which `foreign` were sent on other paths. Returns true if the frame reports new
+    /// congestion. Call this only for frames that raise the largest acknowledged packet number.
     pub(crate) fn on_ack(
         &mut self,
         (marked, foreign): (u64, u64),
@@ -118,14 +121,15 @@ impl EcnValidation {
         let missing = (counts.ect0.saturating_sub(before.ect0))
             .saturating_add(counts.ce.saturating_sub(before.ce))
             < marked;
-        // More than were sent, or ECT(1), which never was.
+        // The peer reports more marks than were sent, or ECT(1), which this end never sends.
         let invented = counts.ect0.saturating_add(counts.ce) > self.marked || counts.ect1 > 0;
         if fell || missing || invented {
             self.state = EcnState::Failed;
             return false;
         }
         self.counts = counts;
-        // Which of them were of other paths is not known: none of these proves this path.
+        // The counts do not tell the paths apart. So assume that as many of the marks as possible
+        // belong to other paths.
         let arrived = (counts.ect0 - before.ect0).saturating_sub(foreign);
         let changed = (counts.ce - before.ce).saturating_sub(foreign);
         if marked > foreign && arrived > 0 {
@@ -159,11 +163,11 @@ mod tests {
         let mut ecn = marked(9);
         assert!(ecn.marks());
         ecn.on_marked_sent();
-        assert!(!ecn.marks(), "ten, then wait");
+        assert!(!ecn.marks(), "ten packets are marked before the result");
         assert!(!ecn.on_ack((5, 0), counts(5, 0, 0)));
         assert_eq!(ecn.state(), EcnState::Capable);
-        assert!(ecn.on_ack((2, 0), counts(6, 0, 1)), "one mark of congestion");
-        assert!(!ecn.on_ack((1, 0), counts(7, 0, 1)), "told once");
+        assert!(ecn.on_ack((2, 0), counts(6, 0, 1)), "one new ECN-CE mark");
+        assert!(!ecn.on_ack((1, 0), counts(7, 0, 1)), "the mark was reported before");
     }
 
     #[test]
@@ -184,12 +188,12 @@ mod tests {
         let mut ecn = marked(10);
         ecn.on_ack((5, 0), counts(5, 0, 0));
         ecn.on_ack((0, 0), counts(4, 0, 1));
-        assert_eq!(ecn.state(), EcnState::Failed, "counts that fall");
+        assert_eq!(ecn.state(), EcnState::Failed, "counts must not decrease");
     }
 
     #[test]
     fn ecn_fails_where_every_packet_of_the_test_comes_with_ce() {
-        // However the acknowledgements come.
+        // The result must not depend on how many packets each ACK frame acknowledges.
         for each in [1, 2, 5, 10] {
             let mut ecn = marked(10);
             let mut events = 0;
@@ -197,10 +201,14 @@ mod tests {
                 assert_ne!(ecn.state(), EcnState::Capable);
                 events += u32::from(ecn.on_ack((each, 0), counts(0, 0, acked)));
             }
-            assert_eq!(ecn.state(), EcnState::Failed, "{each} at a time");
-            assert_eq!(events, 10 / each as u32 - 1, "until it is known, each one counts");
+            assert_eq!(ecn.state(), EcnState::Failed, "{each} packets per ACK frame");
+            assert_eq!(
+                events,
+                10 / each as u32 - 1,
+                "before validation fails, each mark counts as congestion"
+            );
         }
-        // Lost or marked ECN-CE: none arrived as it was sent.
+        // Test packets were lost or arrived with ECN-CE. None arrived with its original mark.
         let mut ecn = marked(10);
         for _ in 0..6 {
             ecn.on_marked_lost();
@@ -208,12 +216,13 @@ mod tests {
         assert!(ecn.on_ack((3, 0), counts(0, 0, 3)) && ecn.state() == EcnState::Unknown);
         ecn.on_ack((1, 0), counts(0, 0, 4));
         assert_eq!(ecn.state(), EcnState::Failed);
-        // One of ten that arrives as it was sent: the others are congestion.
+        // One of ten test packets arrives with its original mark, so the ECN-CE marks of the others
+        // indicate congestion.
         let mut ecn = marked(10);
         assert!(ecn.on_ack((9, 0), counts(0, 0, 9)) && !ecn.on_ack((1, 0), counts(1, 0, 9)));
         assert_eq!(ecn.state(), EcnState::Capable);
         ecn.on_marked_sent();
-        assert!(ecn.on_ack((1, 0), counts(1, 0, 10)), "it stays capable");
+        assert!(ecn.on_ack((1, 0), counts(1, 0, 10)), "validation does not fail later");
         assert_eq!(ecn.state(), EcnState::Capable);
     }
 
@@ -221,18 +230,23 @@ mod tests {
     fn ecn_of_a_new_path_is_not_judged_by_packets_of_the_old_one() {
         let mut old = marked(30);
         old.on_ack((10, 0), counts(10, 0, 0));
-        // The new path marks all; 20 of the old one are still to be acknowledged.
+        // The new path marks its test packets while 20 packets of the old path are still
+        // unacknowledged.
         let mut new = old.restart(true);
         for _ in 0..10 {
             new.on_marked_sent();
         }
         new.on_ack((15, 15), counts(25, 0, 0));
-        assert_eq!(new.state(), EcnState::Unknown, "they prove nothing here");
+        assert_eq!(
+            new.state(),
+            EcnState::Unknown,
+            "packets of the old path do not validate the new one"
+        );
         new.on_ack((10, 5), counts(30, 0, 5));
         assert_eq!(new.state(), EcnState::Unknown);
         new.on_ack((5, 0), counts(30, 0, 10));
-        assert_eq!(new.state(), EcnState::Unknown, "five may have been of the old one");
-        // The old path was congested, the new one is not.
+        assert_eq!(new.state(), EcnState::Unknown, "five of them may belong to the old path");
+        // The old path was congested, and the new one is not.
         let mut new = old.restart(true);
         for _ in 0..10 {
             new.on_marked_sent();

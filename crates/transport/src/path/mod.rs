@@ -1,7 +1,7 @@
-//! State that belongs to one path, that is to a pair of addresses (RFC 9000 s.8, 9, 13.4, 14).
+//! State of a path, which is a pair of addresses (RFC 9000 s.8, 9, 13.4, 14).
 //!
-//! * `mtu.rs`: how large datagrams may be;
-//! * `ecn.rs`: whether ECN marks arrive.
+//! * `mtu.rs`: finds the largest datagram size that the path carries;
+//! * `ecn.rs`: validates that the path preserves ECN marks.
 
 mod ecn;
 mod mtu;

@@ -1,68 +1,78 @@
-//! Datagram size of a path (RFC 9000 s.14.3; DPLPMTUD, RFC 8899).
+//! Finds the datagram size of a path (RFC 9000 s.14.3; DPLPMTUD, RFC 8899).
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Every QUIC path takes this (RFC 9000 s.14).
+/// Datagram size that every QUIC path carries, in bytes of UDP payload (RFC 9000 s.14).
 pub(crate) const BASE_SIZE: u16 = 1200;
 
-/// RFC 8899 s.5.1.2, MAX_PROBES: after this many lost probes, a size does not fit.
+/// Number of lost probes after which a size counts as too large (MAX_PROBES in RFC 8899 s.5.1.2).
 const MAX_PROBES: u8 = 3;
 
-/// The search ends when so few bytes are left to gain.
+/// The search ends when fewer than this many bytes can be gained.
 const CLOSE_ENOUGH: u16 = 20;
 
-/// The search only tries multiples of this, in bytes. It is the block size of AES-GCM, whose last, partial block
-/// costs as much as several blocks (docs/notebook/performance.md, "Whole blocks"). With connection IDs of 13 bytes,
-/// header and tag take one block each, so the encrypted part consists of whole blocks.
+/// The search only tries multiples of this number of bytes. It is the block size of AES-GCM. A
+/// partial last block costs as much as several whole blocks (docs/notebook/performance.md, "Whole
+/// blocks"). With connection IDs of 13 bytes, header and tag take one block each, so the encrypted
+/// part consists of whole blocks.
 const BLOCK: u16 = 16;
 
-/// RFC 8899 s.5.1.1, PMTU_RAISE_TIMER.
+/// Time after which the search for a larger size starts again (PMTU_RAISE_TIMER in RFC 8899
+/// s.5.1.1).
 const RAISE_AFTER: Duration = Duration::from_secs(600);
 
-/// Round trips in each of which large datagrams were lost, with none delivered since the first, that
-/// make a black hole. One is not enough: a queue that overflows takes many of one flight, and all of them
-/// if the path fails for a moment.
+/// Number of round trips with losses of large datagrams after which the path counts as a black hole
+/// for large datagrams, if none of them was delivered since the first loss. One round trip is not
+/// enough: an overflowing queue drops much of a flight, and a short failure of the path drops all
+/// of it.
 const BLACK_HOLE_ROUNDS: u8 = 3;
 
-/// Smallest number of lost datagrams in all these rounds. Fewer can be random losses.
+/// Smallest number of lost datagrams in all these round trips. A smaller number can be random
+/// losses.
 const BLACK_HOLE_LOSSES: u8 = 6;
 
-/// Searches how large datagrams on a path may be.
+/// Searches for the largest datagram size of a path.
 #[derive(Debug, Clone)]
 pub(crate) struct MtuDiscovery {
-    /// Largest datagram known to get through, in bytes of UDP payload.
+    /// Largest datagram size that is known to arrive, in bytes of UDP payload.
     current: u16,
-    /// Largest datagram that may still get through, in bytes of UDP payload: the upper end of the search.
+    /// Largest datagram size that may still arrive, in bytes of UDP payload: the upper end of the
+    /// search.
     upper: u16,
-    /// The most that peer and configuration allow.
+    /// Largest datagram size that the peer and the configuration permit, in bytes of UDP payload.
     max: u16,
     probe: Option<u16>,
     probes_lost: u8,
-    /// Time of the next search for a larger size. `None`: not planned.
+    /// Time at which the search for a larger size starts again. `None` if none is planned.
     raise_at: Option<Timestamp>,
-    /// The latest sent of the datagrams larger than the base that arrived: when, and its size.
+    /// Send time and size of a datagram that is larger than the base size and has arrived. If
+    /// several have arrived, the one that was sent last.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
-    /// True if larger sizes are looked for.
+    /// True if larger sizes are searched for.
     searches: bool,
-    /// There is, or was, enough to send that larger datagrams would serve: nothing is looked for before.
+    /// True once this end has had enough data to send to benefit from larger datagrams. The search
+    /// does not start before.
     wanted: bool,
 }
 
-/// Large datagrams were lost, and none as large that was sent since the first of them has arrived.
+/// A suspected black hole: large datagrams were lost, and since the first of them was sent, no
+/// datagram of their size has arrived.
 #[derive(Debug, Clone, Copy)]
 struct Suspicion {
-    /// The least of their sizes.
+    /// Size of the smallest lost datagram, in bytes of UDP payload.
     size: u16,
     /// Time at which the first of the lost datagrams was sent.
     since: Timestamp,
-    /// Time at which the first loss of the last round was noticed; what is sent later is of another round.
+    /// Time at which the first loss of the current round was noticed. Datagrams that are sent later
+    /// belong to the next round.
     noticed: Timestamp,
     rounds: u8,
     losses: u8,
-    /// A smaller one sent since then arrived: it is not that nothing at all gets through.
+    /// True if a smaller datagram that was sent since then has arrived, so the path has not failed
+    /// completely.
     smaller_arrived: bool,
 }
 
@@ -73,14 +83,14 @@ impl Suspicion {
 }
 
 impl MtuDiscovery {
-    /// Starts at the base; up to `max` bytes of UDP payload.
+    /// Starts at the base size and searches up to `max` bytes of UDP payload.
     #[cfg(test)]
     pub(crate) fn new(max: u16) -> MtuDiscovery {
         MtuDiscovery::starting_at(BASE_SIZE, max, true)
     }
 
-    /// Starts at `current`, which the path is taken to carry; up to `max` bytes of UDP payload or a few less, if it
-    /// `searches`.
+    /// Starts at `current`, a size that the path is assumed to carry. If `searches` is true,
+    /// searches up to `max` bytes of UDP payload, rounded down to a multiple of `BLOCK`.
     pub(crate) fn starting_at(current: u16, max: u16, searches: bool) -> MtuDiscovery {
         let max = (max - max % BLOCK).max(current);
         MtuDiscovery {
@@ -97,31 +107,32 @@ impl MtuDiscovery {
         }
     }
 
-    /// The size of datagrams to send, in bytes of UDP payload.
+    /// Returns the size of datagrams to send, in bytes of UDP payload.
     pub(crate) fn current(&self) -> u16 {
         self.current
     }
 
-    /// The largest size that may still get through, in bytes of UDP payload.
+    /// Returns the largest size that may still arrive, in bytes of UDP payload.
     pub(crate) fn upper(&self) -> u16 {
         self.upper
     }
 
-    /// Larger datagrams are of use from now on. A probe costs a packet, its protection and a system call at either
-    /// end, for which a connection that says little has nothing.
+    /// Starts the search, because this end now has enough data to send. Each probe costs a packet,
+    /// its protection and a system call at both ends. A connection that sends little would not
+    /// benefit from it.
     #[inline]
     pub(crate) fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// True if it is known that larger datagrams are of use, or none are looked for.
+    /// Returns true if [`MtuDiscovery::want`] was called, or if no larger sizes are searched for.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted || !self.searches
     }
 
-    /// Adopts the size that another connection found for the same path (RFC 8899 s.3, item 9), unless it was found to
-    /// be too large here. Returns true if the size grew.
+    /// Adopts the size that another connection found for the same path (RFC 8899 s.3, item 9),
+    /// unless this connection found it to be too large. Returns true if the size grew.
     pub(crate) fn adopt(&mut self, size: u16) -> bool {
         let takes = self.searches && size > self.current && size <= self.upper;
         if takes {
@@ -130,7 +141,7 @@ impl MtuDiscovery {
         takes
     }
 
-    /// The peer's `max_udp_payload_size` (RFC 9000 s.18.2), at least 1,200.
+    /// Applies the peer's `max_udp_payload_size` (RFC 9000 s.18.2), which is at least 1,200.
     pub(crate) fn on_peer_limit(&mut self, limit: u64) {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX).max(BASE_SIZE);
         self.max = self.max.min((limit - limit % BLOCK).max(self.current.min(limit)));
@@ -138,7 +149,8 @@ impl MtuDiscovery {
         self.current = self.current.min(self.max);
     }
 
-    /// The size of a probe to send now, if one is due. One is in flight at a time.
+    /// Returns the size of a probe to send now, or `None` if no probe is due. Only one probe is in
+    /// flight at a time.
     pub(crate) fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
         if !self.searches || !self.wanted {
             return None;
@@ -153,11 +165,12 @@ impl MtuDiscovery {
             self.raise_at = (self.current < self.max).then(|| now + RAISE_AFTER);
             return None;
         }
-        // The largest first: most paths take all that was configured.
+        // Try the largest size first, because most paths carry the configured maximum.
         let size = if self.upper == self.max && self.probes_lost == 0 {
             self.max
         } else {
-            // There is one that is larger: more than a block is left.
+            // Round down to a whole block, but above the current size. That is possible because
+            // more than a block is left.
             let middle = self.current + (self.upper - self.current).div_ceil(2);
             (middle - middle % BLOCK).max(self.current - self.current % BLOCK + BLOCK)
         };
@@ -165,14 +178,15 @@ impl MtuDiscovery {
         self.probe
     }
 
-    /// True if [`MtuDiscovery::next_probe`] has nothing to say now, and would change nothing, wanted or not.
+    /// Returns true if [`MtuDiscovery::next_probe`] would return `None` and change nothing, whether
+    /// or not larger datagrams are wanted.
     #[inline]
     pub(crate) fn is_resting(&self, now: Timestamp) -> bool {
         let found = self.upper - self.current < CLOSE_ENOUGH && self.current >= self.max;
         !self.searches || self.raise_at.map_or(self.probe.is_some() || found, |at| at > now)
     }
 
-    /// The probe arrived: true if the size grew.
+    /// Records that the probe arrived. Returns true if the size grew.
     pub(crate) fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };
         (self.probes_lost, self.suspicion) = (0, None);
@@ -181,18 +195,19 @@ impl MtuDiscovery {
         grew
     }
 
-    /// The probe was lost.
+    /// Records that the probe was lost.
     pub(crate) fn on_probe_lost(&mut self) {
         let Some(size) = self.probe.take() else { return };
         self.probes_lost += 1;
         if size == self.max || self.probes_lost >= MAX_PROBES {
-            // The largest gets one try: if it fits, a later search finds it.
+            // The largest size gets only one try. If its loss was random, a later search finds it.
             self.upper = size.saturating_sub(1).max(self.current);
             self.probes_lost = u8::from(self.upper == self.max);
         }
     }
 
-    /// A datagram of this size, sent then and no probe, arrived.
+    /// Records that a datagram arrived. `size` is its size, `sent` the time at which it was sent.
+    /// It is not a probe.
     pub(crate) fn on_acked(&mut self, size: u16, sent: Timestamp) {
         if size > BASE_SIZE && self.arrived.is_none_or(|(latest, _)| sent >= latest) {
             self.arrived = Some((sent, size));
@@ -204,14 +219,16 @@ impl MtuDiscovery {
         }
     }
 
-    /// A datagram of this size, sent then and no probe, was lost: true if the path turned out to be a
-    /// black hole for large ones, and the size fell back to the base (RFC 8899 s.4.3).
+    /// Records that a datagram was lost. `size` is its size, `sent` the time at which it was sent.
+    /// It is not a probe. Returns true if the path is a black hole for large datagrams, so that the
+    /// size falls back to the base (RFC 8899 s.4.3).
     pub(crate) fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
         if size <= BASE_SIZE || self.current == BASE_SIZE {
             return false;
         }
         if self.arrived.is_some_and(|(later, other)| later >= sent && other >= size) {
-            // The path took as much then: this one met a full queue, or bad luck.
+            // The path carried a datagram of this size at that time or later. So this loss has
+            // another cause, for example a full queue.
             return false;
         }
         let suspicion = self.suspicion.get_or_insert(Suspicion {
@@ -248,14 +265,15 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Up to `max`, wanted.
+    /// Creates a search up to `max` bytes that starts at once.
     fn wanted(max: u16) -> MtuDiscovery {
         let mut discovery = MtuDiscovery::new(max);
         discovery.want();
         discovery
     }
 
-    /// Searches on a path that takes `fits` bytes; the size found and the probes it took.
+    /// Searches on a path that carries `fits` bytes. Returns the size found and the number of
+    /// probes.
     fn search(discovery: &mut MtuDiscovery, fits: u16, now: Timestamp) -> (u16, u32) {
         let mut probes = 0;
         while let Some(size) = discovery.next_probe(now) {
@@ -310,10 +328,13 @@ mod tests {
     fn mtu_search_waits_until_it_is_wanted() {
         let mut discovery = MtuDiscovery::new(1472);
         assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (false, None));
-        assert!(!discovery.is_resting(START), "it has to be asked again");
+        assert!(!discovery.is_resting(START), "`next_probe` must be called again");
         discovery.want();
         assert_eq!((discovery.is_wanted(), discovery.next_probe(START)), (true, Some(1472)));
-        assert!(MtuDiscovery::starting_at(1200, 1200, false).is_wanted(), "nobody need ask");
+        assert!(
+            MtuDiscovery::starting_at(1200, 1200, false).is_wanted(),
+            "no search is configured"
+        );
     }
 
     #[test]
@@ -324,38 +345,46 @@ mod tests {
         let size = discovery.next_probe(START).unwrap();
         assert!(size < 1472);
         discovery.on_probe_lost();
-        assert_eq!(discovery.next_probe(START), Some(size), "the same again");
+        assert_eq!(discovery.next_probe(START), Some(size), "the same size is probed again");
     }
 
     #[test]
     fn mtu_black_hole_is_left() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
-        // Rounds of three datagrams: sent at once, given up by what a smaller one tells.
+        // Each round loses three datagrams that were sent at the same time. A smaller datagram that
+        // arrives reveals the losses.
         let lose = |discovery: &mut MtuDiscovery, round: u64| {
             let (sent, now) = (at(100 * round), at(100 * round + 50));
             discovery.on_acked(400, sent);
-            assert!(!discovery.on_lost(now, BASE_SIZE, sent), "small ones say nothing");
+            assert!(
+                !discovery.on_lost(now, BASE_SIZE, sent),
+                "losses of small datagrams do not count"
+            );
             (0..3).any(|_| discovery.on_lost(now, 1472, sent))
         };
         assert!((0..2).all(|round| !lose(&mut discovery, round)));
         discovery.on_acked(1472, at(150));
-        assert!((2..4).all(|round| !lose(&mut discovery, round)), "one has arrived since");
+        assert!(
+            (2..4).all(|round| !lose(&mut discovery, round)),
+            "a large datagram has arrived since"
+        );
         discovery.on_acked(1300, at(350));
-        assert!(lose(&mut discovery, 4), "a smaller one says nothing of these");
+        assert!(lose(&mut discovery, 4), "the arrival of a smaller datagram does not count");
         assert_eq!(discovery.current(), BASE_SIZE);
         let (found, _) = search(&mut discovery, 1300, START);
         assert!((1281..=1300).contains(&found), "{found}");
     }
 
-    /// A queue overflows: much of a flight is lost, and what is between arrives.
+    /// An overflowing queue drops most of a flight, and some datagrams of the flight arrive. That
+    /// must not count as a black hole.
     #[test]
     fn mtu_overflowing_queue_is_no_black_hole() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
         for round in 0..50 {
             let sent = at(100 * round);
-            // The end of the flight arrives, and reveals the losses before it.
+            // The last datagram of the flight arrives and reveals the losses before it.
             discovery.on_acked(1472, sent);
             for _ in 0..200 {
                 assert!(!discovery.on_lost(at(100 * round + 50), 1472, sent));
@@ -363,7 +392,7 @@ mod tests {
         }
     }
 
-    /// The path fails for a while, and takes a whole flight, however large.
+    /// The path fails for a while and loses a whole flight. That must not count as a black hole.
     #[test]
     fn mtu_lost_flight_is_no_black_hole() {
         let mut discovery = wanted(1472);
@@ -378,7 +407,8 @@ mod tests {
         }
     }
 
-    /// Nothing at all gets through for long: that says nothing of sizes.
+    /// Nothing arrives for a long time. That must not count as a black hole, because it does not
+    /// depend on the size.
     #[test]
     fn mtu_silence_is_no_black_hole() {
         let mut discovery = wanted(1472);
@@ -388,7 +418,8 @@ mod tests {
         }
     }
 
-    /// A size that another connection found on the same path needs no probe. A size that was lost here is not adopted.
+    /// If another connection found a size on the same path, no probe is needed. A size that was
+    /// lost on this connection is not adopted.
     #[test]
     fn mtu_of_another_connection_is_adopted() {
         let mut discovery = wanted(1472);
@@ -397,11 +428,14 @@ mod tests {
         assert_eq!((discovery.current(), discovery.next_probe(START)), (1472, None));
         let mut discovery = wanted(1472);
         assert_eq!(discovery.next_probe(START), Some(1472));
-        assert!(discovery.adopt(1452), "while a probe is on its way");
+        assert!(discovery.adopt(1452), "a probe is in flight");
         discovery.on_probe_lost();
         assert_eq!(discovery.current(), 1452);
-        assert!(!discovery.adopt(1472), "it was lost");
-        assert!(!MtuDiscovery::starting_at(1200, 1472, false).adopt(1472), "nothing is looked for");
+        assert!(!discovery.adopt(1472), "a probe of this size was lost");
+        assert!(
+            !MtuDiscovery::starting_at(1200, 1472, false).adopt(1472),
+            "no search is configured"
+        );
     }
 
     #[test]
@@ -410,7 +444,7 @@ mod tests {
         discovery.on_peer_limit(1350);
         assert_eq!(search(&mut discovery, 9000, START).0, 1344);
         discovery.on_peer_limit(1343);
-        assert_eq!(discovery.current(), 1343, "what is sent need not be whole blocks");
+        assert_eq!(discovery.current(), 1343, "only probes must be whole blocks");
         discovery.on_peer_limit(0);
         assert_eq!(discovery.current(), BASE_SIZE);
     }
@@ -432,7 +466,8 @@ mod tests {
                 }
             }
             let (found, most) = (discovery.current(), fits.min(max).max(first));
-            // The rest of a block of `max`, and what is not worth a probe.
+            // The search may miss the partial last block of `max` and a gain that is not worth a
+            // probe.
             let left = BLOCK - 1 + CLOSE_ENOUGH;
             assert!(found <= most && most - found < left, "{first} {max} {fits}: {found}");
             assert!(discovery.is_resting(START) || discovery.raise_at.is_some());

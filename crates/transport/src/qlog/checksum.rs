@@ -1,7 +1,7 @@
-//! CRC32c (RFC 3720 appendix B.4, the polynomial of Castagnoli): the `datagram_payload_checksum` of
-//! the quic-events draft, s.10.
+//! CRC32c (RFC 3720 appendix B.4, Castagnoli's polynomial). It is the `datagram_payload_checksum`
+//! of draft-ietf-quic-qlog-quic-events s.10.
 
-/// The polynomial, lowest bit first.
+/// The polynomial, with the lowest bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = {
@@ -20,7 +20,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The CRC32c of some bytes.
+/// Returns the CRC32c of `bytes`.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         let [low, ..] = crc.to_le_bytes();
@@ -32,7 +32,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::crc32c;
 
-    /// RFC 3720 B.4.
+    /// Checks the examples of RFC 3720 B.4.
     #[test]
     fn qlog_checksum_examples_of_the_rfc() {
         let ascending: Vec<u8> = (0..32).collect();

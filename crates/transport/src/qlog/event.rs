@@ -1,5 +1,5 @@
-//! The events. Names and meanings are those of draft-ietf-quic-qlog-quic-events; the section of each
-//! is named where it is written out, in `json/`.
+//! The events of a log. Names and meanings are those of draft-ietf-quic-qlog-quic-events. The files
+//! in `json/`, which write the events, name the section for each.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -16,209 +16,213 @@ use crate::connection::CloseReason;
 use crate::path::EcnState;
 use crate::received::EcnCodepoint;
 
-/// Something that happened.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// Time of the event.
     pub time: Timestamp,
-    /// Number of the event's path: 0 is the first, numbers are never used again.
+    /// Number of the event's path. The first path has number 0, and numbers are never reused.
     pub path: u32,
-    /// Kind of event, with its details.
+    /// The kind of the event, with its details.
     pub kind: EventKind<'a>,
 }
 
-/// Kind of event, with its details.
+/// The kind of an event, with its details.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum EventKind<'a> {
-    /// The connection is being opened, by a client, or taken on, by a server.
+    /// A client opens the connection, or a server accepts it.
     ConnectionStarted {
-        /// Local address, if it is known.
+        /// Local address, or `None` if it is unknown.
         local: Option<IpAddr>,
-        /// The peer's.
+        /// The peer's address.
         remote: SocketAddr,
-        /// The IDs of the handshake: ours and the one that we send to.
+        /// Connection IDs of the handshake: the local one and the peer's.
         ids: [ConnectionId; 2],
     },
-    /// It was closed.
+    /// The connection was closed.
     ConnectionClosed(&'a CloseReason),
-    /// The connection's state has changed: a `ConnectionState` of the draft.
+    /// The connection has changed its state. The states are those of the draft's `ConnectionState`.
     ConnectionStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
     },
-    /// The peer sends to another of our IDs (local), or we to another of its (remote).
+    /// The peer uses another connection ID of this end (local), or this end uses another one of the
+    /// peer (remote).
     ConnectionIdUpdated {
-        /// Side that chose the connection ID.
+        /// The end that chose the connection ID.
         initiator: Initiator,
-        /// Before.
+        /// The previous connection ID.
         old: ConnectionId,
-        /// Now.
+        /// The new connection ID.
         new: ConnectionId,
     },
-    /// The spin bit of the packets that we send has changed.
+    /// The spin bit of the packets that this end sends has changed.
     SpinBitUpdated(bool),
-    /// The event's path has these addresses. `None`: the path was removed.
+    /// The event's path has these addresses. If `None`, the path was removed.
     TupleAssigned(Option<(Option<IpAddr>, SocketAddr)>),
-    /// Datagrams may be so large now, in bytes.
+    /// The largest size of datagrams on the event's path has changed, in bytes.
     MtuUpdated {
-        /// Before.
+        /// The previous size.
         old: u16,
-        /// Now.
+        /// The new size.
         new: u16,
     },
-    /// The version in use, and what this side knows.
+    /// The QUIC version in use, and the versions that the ends support.
     VersionInformation {
-        /// In order of preference; of the client, if we are it.
+        /// Versions of this end. On a client, they are in order of preference.
         ours: &'a [Version],
         /// True if this end is the client.
         client: bool,
-        /// The server's, if a Version Negotiation packet told.
+        /// Versions of the server, if a Version Negotiation packet has listed them.
         theirs: Option<Versions<'a>>,
-        /// The version in use. `None` if there is no common version.
+        /// The version in use, or `None` if there is no common version.
         chosen: Option<Version>,
     },
-    /// The protocol that TLS agreed on.
+    /// The application protocol that TLS negotiated.
     AlpnInformation(&'a [u8]),
-    /// Transport parameters.
+    /// One end has declared its transport parameters.
     ParametersSet {
-        /// Side that declared the parameters.
+        /// The end that declared the parameters.
         initiator: Initiator,
-        /// The parameters declared.
+        /// The declared parameters.
         parameters: &'a TransportParameters<'a>,
     },
-    /// The cipher suite that TLS agreed on.
+    /// The cipher suite that TLS negotiated.
     CipherSelected(&'a str),
-    /// A packet went out.
+    /// A packet was sent.
     PacketSent(Packet<'a>),
-    /// A packet was opened, and is being processed.
+    /// A packet was decrypted and is now processed.
     PacketReceived(Packet<'a>),
-    /// A packet that has no protection came, and is followed.
+    /// A packet that has no protection was received and accepted.
     UnprotectedReceived {
         /// The packet.
         packet: Unprotected<'a>,
-        /// Bytes.
+        /// Length of the packet in bytes.
         length: usize,
-        /// The CRC32c of the datagram it came in.
+        /// CRC32c of the datagram that contained the packet.
         checksum: u32,
     },
-    /// A packet was not.
+    /// A packet was received and dropped.
     PacketDropped {
-        /// Packet type, if it is known.
+        /// Packet type, or `None` if it is unknown.
         packet_type: Option<PacketType>,
-        /// Bytes.
+        /// Length of the packet in bytes.
         length: usize,
-        /// The CRC32c of the datagram it came in.
+        /// CRC32c of the datagram that contained the packet.
         checksum: u32,
         /// Reason for the drop: a `trigger` of the draft.
         trigger: &'static str,
     },
     /// Packets were acknowledged for the first time.
     PacketsAcked {
-        /// Their packet number space; 1-RTT stands for application data.
+        /// Packet number space of the packets. 1-RTT stands for application data.
         space: PacketType,
-        /// Their numbers, from the highest down.
+        /// Packet numbers, from the highest down.
         numbers: &'a [u64],
     },
-    /// A datagram was handed to the caller.
+    /// A datagram was passed to the caller to be sent.
     DatagramSent {
-        /// Bytes of UDP payload.
+        /// Length of the UDP payload in bytes.
         length: usize,
-        /// ECN mark on the datagram.
+        /// ECN codepoint of the datagram.
         ecn: EcnCodepoint,
-        /// Its CRC32c.
+        /// CRC32c of the datagram.
         checksum: u32,
     },
-    /// A datagram came from the caller.
+    /// The caller passed a received datagram to the connection.
     DatagramReceived {
-        /// Bytes of UDP payload.
+        /// Length of the UDP payload in bytes.
         length: usize,
-        /// ECN mark on the datagram.
+        /// ECN codepoint of the datagram.
         ecn: EcnCodepoint,
-        /// Its CRC32c.
+        /// CRC32c of the datagram.
         checksum: u32,
     },
-    /// One part of a stream is in another state: a `StreamState` of the draft.
+    /// One part of a stream has changed its state. The states are those of the draft's
+    /// `StreamState`.
     StreamStateUpdated {
         /// The stream.
         id: StreamId,
         /// The part of the stream: sending or receiving.
         part: StreamPart,
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
     },
-    /// The connection moves to the event's path: a `MigrationState` of the draft.
+    /// The connection migrates to the event's path. The states are those of the draft's
+    /// `MigrationState`.
     MigrationStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
     },
     /// A timer was set, expired, or was cancelled.
     TimerUpdated {
         /// The timer.
         timer: Timer,
-        /// The change of the timer.
+        /// What happened to the timer.
         change: TimerChange,
     },
-    /// There are new keys.
+    /// New keys were installed.
     KeyUpdated(KeyChange),
-    /// Keys are gone.
+    /// Keys were discarded.
     KeyDiscarded(KeyChange),
-    /// The values that loss recovery starts with.
+    /// Initial values of loss recovery and congestion control.
     RecoveryParametersSet {
-        /// The round-trip time that is assumed.
+        /// RTT that is assumed before the first sample.
         initial_rtt: Duration,
-        /// Bytes of a datagram.
+        /// Datagram size in bytes.
         datagram: u16,
-        /// The first congestion window, in bytes.
+        /// Initial congestion window in bytes.
         window: u64,
-        /// The name of the algorithm.
+        /// Name of the congestion control algorithm.
         algorithm: &'static str,
     },
     /// Metrics of the event's path that have changed since the last event of this kind.
     RecoveryMetricsUpdated(Metrics),
-    /// Congestion control is in another state; names are the algorithm's.
+    /// The congestion controller has changed its state. The names of the states depend on the
+    /// algorithm.
     CongestionStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// Now.
+        /// State after the change.
         new: &'static str,
-        /// Reason for the change, if it is known.
+        /// Reason for the change, or `None` if it is unknown.
         trigger: Option<&'static str>,
     },
     /// A packet was declared lost.
     PacketLost(Lost),
     /// The content of a lost packet will be sent again.
     MarkedForRetransmit(&'a [Retransmitted]),
-    /// ECN validation went on.
+    /// The ECN validation of the event's path has changed its state.
     EcnStateUpdated {
-        /// Before.
+        /// State before the change. `None` if it is unknown.
         old: Option<EcnState>,
-        /// Now.
+        /// State after the change.
         new: EcnState,
     },
 }
 
-/// A packet without number, frames and protection.
+/// A packet that has no packet number, frames or protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected<'a> {
-    /// RFC 9000 s.17.2.5.
+    /// A Retry packet (RFC 9000 s.17.2.5).
     Retry(Retry<'a>),
-    /// RFC 9000 s.17.2.1.
+    /// A Version Negotiation packet (RFC 9000 s.17.2.1).
     VersionNegotiation(VersionNegotiation<'a>),
 }
 
-/// Side of the connection that did something.
+/// The end of the connection that caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Initiator {
-    /// Ours.
+    /// This end.
     Local,
-    /// The peer's.
+    /// The peer.
     Remote,
 }
 
@@ -231,29 +235,29 @@ pub enum StreamPart {
     Receiving,
 }
 
-/// A timer.
+/// A timer of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// Of loss detection: loss by time, or a probe (RFC 9002 s.6.2).
+    /// The loss detection timer: a time threshold or a probe timeout (RFC 9002 s.6.2).
     Loss,
-    /// An acknowledgement is due.
+    /// The timer for a delayed acknowledgment.
     Ack,
-    /// The connection has been silent for too long.
+    /// The idle timeout.
     Idle,
 }
 
-/// Change of a timer.
+/// A change of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerChange {
     /// The timer expires after this time.
     Set(Duration),
-    /// It went off.
+    /// The timer expired.
     Expired,
     /// The timer was cancelled.
     Cancelled,
 }
 
-/// Encryption level that keys are for.
+/// The encryption level of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLevel {
     /// Initial packets.
@@ -264,69 +268,69 @@ pub enum KeyLevel {
     OneRtt,
 }
 
-/// Keys that came or went; never the keys themselves.
+/// Keys that were installed or discarded. It never contains the keys themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChange {
     /// Encryption level of the keys.
     pub level: KeyLevel,
-    /// The client's or the server's.
+    /// True for the client's keys, false for the server's.
     pub client: bool,
-    /// Of 1-RTT keys: how many updates they are from the first.
+    /// For 1-RTT keys, the number of key updates since the first keys; otherwise `None`.
     pub phase: Option<u64>,
-    /// Side that caused the change. `None`: TLS did.
+    /// The end that caused the change. `None` if TLS caused it.
     pub trigger: Option<Initiator>,
 }
 
-/// Metrics of a path. `None`: unchanged.
+/// Metrics of a path. A metric is `None` if it has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// The least round-trip time.
+    /// Smallest RTT sample.
     pub min_rtt: Option<Duration>,
-    /// The smoothed one.
+    /// Smoothed RTT.
     pub smoothed_rtt: Option<Duration>,
-    /// The last one.
+    /// Latest RTT sample.
     pub latest_rtt: Option<Duration>,
-    /// Its variation.
+    /// RTT variation.
     pub rtt_variance: Option<Duration>,
-    /// Probe timeouts in a row.
+    /// Number of consecutive probe timeouts.
     pub pto_count: Option<u32>,
-    /// Bytes.
+    /// Congestion window in bytes.
     pub congestion_window: Option<u64>,
-    /// Bytes.
+    /// Bytes in flight.
     pub bytes_in_flight: Option<u64>,
-    /// The slow start threshold in bytes.
+    /// Slow start threshold in bytes.
     pub ssthresh: Option<u64>,
-    /// Bits a second.
+    /// Pacing rate in bits per second.
     pub pacing_rate: Option<u64>,
 }
 
 /// A lost packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// Its kind; 1-RTT stands for application data.
+    /// Type of the packet. 1-RTT stands for application data.
     pub packet_type: PacketType,
-    /// Its number.
+    /// Packet number of the lost packet.
     pub number: u64,
-    /// It was sent to find out whether its size gets through.
+    /// True if the packet was a PMTU probe.
     pub mtu_probe: bool,
-    /// The threshold that was exceeded. `None` if it is unknown.
+    /// The threshold that was exceeded, or `None` if it is unknown.
     pub trigger: Option<&'static str>,
 }
 
-/// A frame that is to go again; data without its bytes.
+/// A frame that will be sent again. Data frames are recorded without their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retransmitted {
-    /// Bytes of the TLS handshake.
+    /// A range of offsets of the TLS handshake.
     Crypto(Range<u64>),
-    /// Bytes of a stream.
+    /// Data of a stream.
     Stream {
-        /// Identifier of the stream.
+        /// The stream ID.
         id: StreamId,
-        /// The bytes.
+        /// Range of stream offsets.
         range: Range<u64>,
-        /// And its end.
+        /// True if the data ends the stream.
         fin: bool,
     },
-    /// Any other.
+    /// Any other frame.
     Frame(Frame<'static>),
 }

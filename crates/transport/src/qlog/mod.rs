@@ -1,20 +1,21 @@
 //! Events of a connection, for logs (qlog: draft-ietf-quic-qlog-main-schema-14,
 //! draft-ietf-quic-qlog-quic-events-13).
 //!
-//! [`Connection::set_qlog`](crate::Connection::set_qlog) takes a [`QlogSink`]; without one no event is
-//! made. Events borrow from the connection and are gone when the sink returns.
+//! [`Connection::set_qlog`](crate::Connection::set_qlog) installs a [`QlogSink`]. Without a sink, a
+//! connection creates no events. Events borrow from the connection and are valid only until the
+//! sink returns.
 //!
 //! * `event.rs`, `packet.rs`: the events;
-//! * [`JsonSeq`]: writes them as the drafts want them, a JSON text sequence (RFC 7464);
-//! * [`Trace`]: writes a line for each packet, for people;
-//! * `checksum.rs`: CRC32c, by which packets are found in their datagrams.
+//! * [`JsonSeq`]: writes events in the drafts' format, a JSON text sequence (RFC 7464);
+//! * [`Trace`]: writes a line for each packet, for human readers;
+//! * `checksum.rs`: CRC32c, which links a packet to its datagram.
 //!
-//! A log has the addresses, times, amounts of data and connection IDs of a connection. It does not have the content
-//! (stream data, datagrams, TLS messages), keys, tokens or stateless reset tokens: see the security considerations of
-//! the main schema.
+//! A log contains the addresses, times, amounts of data and connection IDs of a connection. It does
+//! not contain content (stream data, datagrams, TLS messages), keys, tokens or stateless reset
+//! tokens: see the security considerations of the main schema.
 //!
-//! Events are this crate's own types, which borrow from the connection. The `qlog` crate's events own their
-//! strings and vectors, so each frame would have to be converted.
+//! The events are this crate's own types, which borrow from the connection. The events of the
+//! `qlog` crate own their strings and vectors, so each frame would have to be converted.
 
 mod checksum;
 mod event;
@@ -35,14 +36,14 @@ pub use packet::{Form, Header, Packet};
 pub use sequence::{FileHeader, JsonSeq, ReferenceTime};
 pub use text::Trace;
 
-/// Takes events as they happen. It is called in the middle of the connection's work: what takes long
-/// (a disk) is better left to another thread.
+/// Receives the events of a connection as they happen. It is called while the connection works, so
+/// pass slow work such as disk writes to another thread.
 pub trait QlogSink: Send {
-    /// Something happened. Times never go back.
+    /// Receives an event. The times of events never decrease.
     fn event(&mut self, event: &Event<'_>);
 }
 
-/// One after the other.
+/// Passes each event to the first sink and then to the second.
 impl<A: QlogSink, B: QlogSink> QlogSink for (A, B) {
     fn event(&mut self, event: &Event<'_>) {
         self.0.event(event);
@@ -50,7 +51,7 @@ impl<A: QlogSink, B: QlogSink> QlogSink for (A, B) {
     }
 }
 
-/// If there is one.
+/// Passes events to the sink, if there is one.
 impl<A: QlogSink> QlogSink for Option<A> {
     fn event(&mut self, event: &Event<'_>) {
         if let Some(sink) = self {

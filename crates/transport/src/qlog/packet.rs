@@ -1,17 +1,17 @@
-//! Packets as a log sees them: without protection.
+//! Packets in a log, without protection.
 
 use equic_wire::frame::{Frame, Frames};
 use equic_wire::packet::{Datagram, LongKind, Packet as WirePacket, PacketType, ParseOptions};
 use equic_wire::{ConnectionId, Version};
 
-/// A header without protection.
+/// A packet header without header protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
     /// Type of the packet.
     pub packet_type: PacketType,
-    /// The whole packet number.
+    /// The full packet number.
     pub number: u64,
-    /// In how many bytes it was sent.
+    /// Number of bytes in which the packet number was encoded.
     pub number_length: u8,
     /// Destination Connection ID.
     pub dcid: ConnectionId,
@@ -22,18 +22,18 @@ pub struct Header<'a> {
 /// Fields that depend on the form of a header (RFC 9000 s.17.2, s.17.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// Of Initial, 0-RTT and Handshake packets.
+    /// A long header: Initial, 0-RTT and Handshake packets.
     Long {
-        /// The version.
+        /// QUIC version of the packet.
         version: Version,
         /// Source Connection ID.
         scid: ConnectionId,
-        /// Bytes of packet number and protected payload.
+        /// Length of the packet number and the protected payload, in bytes.
         length: usize,
-        /// Token of an Initial packet. Empty without a token.
+        /// Token of an Initial packet. It is empty if the packet has none.
         token: &'a [u8],
     },
-    /// Of 1-RTT packets.
+    /// A short header: 1-RTT packets.
     Short {
         /// The spin bit.
         spin: bool,
@@ -43,8 +43,8 @@ pub enum Form<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads the header of a packet without header protection. `packet` includes room for the tag. Returns `None` if
-    /// the header is invalid.
+    /// Reads the header of a packet whose header protection was removed. `packet` includes the room
+    /// for the AEAD tag. Returns `None` if the header is not valid.
     pub(crate) fn read(packet: &'a [u8], number: u64, dcid_len: usize) -> Option<Header<'a>> {
         let first = *packet.first()?;
         let number_length = (first & 3) + 1;
@@ -57,7 +57,8 @@ impl<'a> Header<'a> {
                     LongKind::Handshake => (&[][..], PacketType::Handshake),
                 };
                 let (version, scid) = (long.version().into(), long.scid());
-                // The wire crate checks that the Length is the packet's rest: count from its end.
+                // The wire crate checks that the Length field covers the rest of the packet. So
+                // count from the end of the packet.
                 let before = header_len(long.dcid(), scid, token, packet_type, packet);
                 let length = packet.len().saturating_sub(before);
                 (packet_type, long.dcid(), Form::Long { version, scid, length, token })
@@ -72,7 +73,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Bytes of a long header before its packet number.
+/// Returns the length of a long header before its packet number, in bytes.
 fn header_len(
     dcid: ConnectionId,
     scid: ConnectionId,
@@ -80,11 +81,12 @@ fn header_len(
     packet_type: PacketType,
     packet: &[u8],
 ) -> usize {
-    /// The first two bits of a variable-length integer say how long it is (RFC 9000 s.16).
+    /// Returns the length of a variable-length integer, which its first two bits encode (RFC 9000
+    /// s.16).
     fn varint_len(first: Option<&u8>) -> usize {
         1 << (first.copied().unwrap_or(0) >> 6)
     }
-    // First byte, version, and the IDs with their lengths.
+    // First byte and version, and both connection IDs with their length bytes.
     let mut at = 5 + 1 + dcid.len() + 1 + scid.len();
     if packet_type == PacketType::Initial {
         at += varint_len(packet.get(at)) + token.len();
@@ -95,22 +97,23 @@ fn header_len(
 /// A packet that was sent or received.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
-    /// Its header.
+    /// Header of the packet.
     pub header: Header<'a>,
-    /// Its frames.
+    /// Payload of the packet without protection, which contains its frames.
     pub payload: &'a [u8],
-    /// Bytes on the wire, header and tag included.
+    /// Length of the protected packet in bytes, including header and tag.
     pub length: usize,
     /// Exponent of the packet's ACK Delay fields (RFC 9000 s.18.2).
     pub ack_delay_exponent: u8,
-    /// The CRC32c of the datagram it came or went in.
+    /// CRC32c of the datagram that contains the packet.
     pub checksum: u32,
-    /// It was sent to find out whether its size gets through.
+    /// True if the packet is a PMTU probe.
     pub mtu_probe: bool,
 }
 
 impl<'a> Packet<'a> {
-    /// Returns the frames up to the first malformed one. A frame of an unknown type is the last.
+    /// Returns the frames up to the first malformed one. If a frame has an unknown type, it is the
+    /// last one returned.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         Frames::new(self.payload).into_iter().flatten().map_while(Result::ok)
     }

@@ -1,4 +1,4 @@
-//! qlog files of the sequential schema (main schema s.5, RFC 7464).
+//! Writes qlog files of the sequential schema (main schema s.5, RFC 7464).
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -13,27 +13,27 @@ use crate::Timestamp;
 /// Starts each record (RFC 7464 s.2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// Last words of a file that would have become too long.
-const FULL: &str = "the file has its full size: what comes after is not logged";
+/// The message of the last record of a file that has reached its size limit.
+const FULL: &str = "the file has reached its size limit: later events are not logged";
 
-/// Bytes that are kept for that, with all around it.
+/// Number of bytes that are reserved for the last record.
 const NOTE: u64 = 160;
 
-/// Moment that the times in a file count from (main schema s.7.1).
+/// The time from which the times in a file count (main schema s.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceTime {
     /// A clock that never goes back.
     Monotonic {
-        /// Zero in the file.
+        /// Timestamp that is zero in the file.
         zero: Timestamp,
-        /// The calendar time at `zero`, about: since 1970-01-01 in UTC.
+        /// Approximate calendar time at `zero`, since 1970-01-01 in UTC. `None` if it is unknown.
         wall_clock: Option<Duration>,
     },
-    /// The calendar.
+    /// The calendar time.
     System {
-        /// A moment...
+        /// Timestamp that corresponds to `epoch`.
         zero: Timestamp,
-        /// ... and its calendar time, since 1970-01-01 in UTC: zero in the file.
+        /// Calendar time at `zero`, since 1970-01-01 in UTC.
         epoch: Duration,
     },
 }
@@ -41,35 +41,36 @@ pub enum ReferenceTime {
 /// The first record of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
-    /// Title of the file, for people to read.
+    /// Title of the file, for human readers.
     pub title: Option<String>,
-    /// Name of the program that wrote the file, for people to read.
+    /// Name of the program that wrote the file, for human readers.
     pub vantage_name: Option<String>,
-    /// End of the connection that the file was logged at.
+    /// End of the connection at which the file was written.
     pub vantage: Side,
-    /// The original Destination Connection ID: the group of all events (quic-events s.1.1).
+    /// The original Destination Connection ID, which is the `group_id` of all events (quic-events
+    /// s.1.1).
     pub odcid: ConnectionId,
-    /// Moment that the times in the file count from.
+    /// The time from which the times in the file count.
     pub reference_time: ReferenceTime,
 }
 
-/// Writes a file of the sequential schema, `application/qlog+json-seq`, usually called
-/// `<odcid>_<vantage>.sqlog`.
+/// Writes a file of the sequential schema, `application/qlog+json-seq`. Such a file is usually
+/// named `<odcid>_<vantage>.sqlog`.
 ///
-/// After a write that failed nothing more is written, so a file ends with a whole record, or in the
-/// middle of its last.
+/// After a failed write, nothing more is written. So only the last record of a file can be
+/// incomplete.
 pub struct JsonSeq<W> {
     writer: W,
     zero: Timestamp,
-    /// Bytes that may still be written.
+    /// Number of bytes that may still be written.
     left: u64,
-    /// A record, before it is written whole.
+    /// Buffer for a record, so that it is written as a whole.
     record: Vec<u8>,
     error: Option<io::Error>,
 }
 
 impl<W: Write> JsonSeq<W> {
-    /// Writes the header.
+    /// Creates the log and writes its header.
     pub fn new(writer: W, header: &FileHeader) -> JsonSeq<W> {
         let (zero, reference_time) = match header.reference_time {
             ReferenceTime::Monotonic { zero, wall_clock } => {
@@ -115,23 +116,24 @@ impl<W: Write> JsonSeq<W> {
         made
     }
 
-    /// Limits the log to about this many more bytes. The first event beyond the limit is replaced by a note
-    /// (`loglevel:warning`, main schema s.9.1), and nothing is written after it.
+    /// Limits the log to about this number of further bytes. A note (`loglevel:warning`, main
+    /// schema s.9.1) replaces the first event beyond the limit. Nothing is written after the note.
     pub fn limit(&mut self, bytes: u64) {
         self.left = bytes;
     }
 
-    /// Returns the error that stopped the log, or `None`.
+    /// Returns the error that ended the log, or `None` if it continues.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// The writer.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer
     }
 
-    /// Writes a record. Returns false if it would leave less than `keep` bytes.
+    /// Writes a record. Returns false, and writes nothing, if fewer than `keep` bytes would be
+    /// left.
     fn write(&mut self, record: &impl serde::Serialize, keep: u64) -> bool {
         if self.error.is_some() {
             return true;
@@ -167,11 +169,12 @@ impl<W: Write + Send> QlogSink for JsonSeq<W> {
     }
 }
 
-/// A moment since 1970-01-01 in UTC, as RFC 3339 writes it.
+/// Formats a time since 1970-01-01 in UTC according to RFC 3339.
 fn rfc3339(since_epoch: Duration) -> String {
     let (days, second) = (since_epoch.as_secs() / 86_400, since_epoch.as_secs() % 86_400);
-    // Gregorian years start in March here, so that the leap day is the last of a year; 400 years have
-    // 146,097 days, 100 years without their century's leap day 36,524, 4 years 1,461.
+    // Count years from March, so that the leap day is the last day of a year. 400 years have
+    // 146,097 days, 100 years without the leap day of a century have 36,524, and 4 years have
+    // 1,461.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -194,7 +197,7 @@ mod tests {
     use super::super::{EventKind, schema};
     use super::*;
 
-    /// `date -u -d @N +%FT%T`.
+    /// The expected values are from `date -u -d @N +%FT%T`.
     #[test]
     fn qlog_dates() {
         for (seconds, expected) in [
@@ -209,7 +212,7 @@ mod tests {
         }
     }
 
-    /// A disk with room for this many bytes.
+    /// A disk that can store only this number of bytes.
     struct Disk(usize, Vec<u8>);
 
     impl Write for Disk {
@@ -261,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Whatever the limit, records are whole, and the last says why there are no more.
+    /// With every limit, all records must be complete, and the last one must say why the log ends.
     #[test]
     fn qlog_full_file_says_so() {
         for limit in [0, 100, NOTE, 500, 1000, 2345] {

@@ -1,4 +1,4 @@
-//! A line for each packet, for people.
+//! Writes a line for each packet, for human readers.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::json::names;
 use super::{Event, EventKind, Packet, QlogSink, Unprotected};
 use crate::Timestamp;
 
-/// Most ranges of an ACK frame that are written out.
+/// Largest number of ranges of an ACK frame that are printed.
 const MAX_RANGES: usize = 4;
 
 /// Writes a line for each packet:
@@ -22,8 +22,9 @@ const MAX_RANGES: usize = 4;
 ///      30.211 x 1RTT           9         lost
 /// ```
 ///
-/// Milliseconds since `zero`; `>` was sent, `<` received, `x` was lost or dropped; the packet's type,
-/// number and bytes; its frames. After a write that failed nothing more is written.
+/// The columns are: milliseconds since `zero`; `>` for sent, `<` for received, `x` for lost or
+/// dropped; the packet's type, number and length in bytes; its frames. After a failed write,
+/// nothing more is written.
 pub struct Trace<W> {
     writer: W,
     zero: Timestamp,
@@ -31,17 +32,17 @@ pub struct Trace<W> {
 }
 
 impl<W: Write> Trace<W> {
-    /// Times count from `zero`.
+    /// Creates a log whose times count from `zero`.
     pub fn new(writer: W, zero: Timestamp) -> Trace<W> {
         Trace { writer, zero, error: None }
     }
 
-    /// Returns the error that stopped the log, or `None`.
+    /// Returns the error that ended the log, or `None` if it continues.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// The writer.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer
     }
@@ -122,7 +123,7 @@ impl Display for Line<'_> {
         let Packet { header, length, .. } = self.0;
         write!(f, "{:<9} {:>6} {length:>6} ", names::packet(header.packet_type), header.number)?;
         for frame in self.0.frames() {
-            // The first space of two after the length.
+            // The length is followed by two spaces. This is the first of them.
             f.write_str(" ")?;
             short(f, &frame, self.0.ack_delay_exponent, header.packet_type)?;
         }
@@ -213,7 +214,7 @@ fn short(
     }
 }
 
-/// ACK, or with `path` PATH_ACK, which begins with its path ID.
+/// Writes an ACK frame, or with `path` a PATH_ACK frame, which begins with its path ID.
 fn ack(
     f: &mut fmt::Formatter<'_>,
     path: Option<PathId>,
@@ -237,7 +238,7 @@ fn ack(
     if ack.range_count() > MAX_RANGES as u64 {
         f.write_str(",...")?;
     }
-    // RFC 9000 s.13.2.5: the field has a meaning only in 1-RTT packets.
+    // RFC 9000 s.13.2.5: the ACK Delay field has a meaning only in 1-RTT packets.
     if packet_type == PacketType::OneRtt {
         write!(f, " {:?}", ack.delay(exponent))?;
     }
@@ -272,7 +273,8 @@ mod tests {
 
     #[test]
     fn qlog_text_lines() {
-        // ACK of 5, 3 to 0, after 1000 * 8 microseconds; STREAM 4 from 64 with FIN; PADDING.
+        // ACK of packets 5 and 3 to 0 after 1000 * 8 microseconds; STREAM 4 from offset 64 with
+        // FIN; PADDING.
         let frames = [&[2, 5, 0x43, 0xe8, 1, 0, 0, 3][..], &[0x0f, 4, 0x40, 64, 1, b'x', 0, 0]];
         assert_eq!(
             line(EventKind::PacketSent(packet(&frames.concat()))),
@@ -284,13 +286,13 @@ mod tests {
             line(EventKind::PacketLost(lost)),
             "     12.345 x initial        9         lost\n"
         );
-        assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "packets alone");
+        assert_eq!(line(EventKind::SpinBitUpdated(true)), "", "only packets have lines");
     }
 
     #[test]
     fn qlog_text_of_multipath_frames() {
         let frames = [
-            // PATH_ACK of path 2: 5, 3 to 0, after 1000 * 8 microseconds.
+            // PATH_ACK for path 2 of packets 5 and 3 to 0 after 1000 * 8 microseconds.
             &[0x3e, 2, 5, 0x43, 0xe8, 1, 0, 0, 3][..],
             // PATH_ABANDON, PATH_STATUS_BACKUP, PATH_STATUS_AVAILABLE.
             &[0x7e, 0x75, 1, 0x7e, 0x76, 0x7e, 0x76, 1, 4, 0x7e, 0x77, 1, 5],
@@ -310,7 +312,7 @@ mod tests {
         );
     }
 
-    /// Text from the peer cannot break lines or drive a terminal.
+    /// Text from the peer must not be able to break lines or send control sequences to a terminal.
     #[test]
     fn qlog_text_of_a_reason_with_control_characters() {
         let close = [&[0x1d, 7, 6][..], b"a\n\x1b[1m"].concat();

@@ -1,12 +1,13 @@
-//! Loss detection (RFC 9002): what was acknowledged, what is lost, when to look again.
+//! Loss detection (RFC 9002): which packets are acknowledged, which are lost, and when to check
+//! again.
 //!
 //! * `rtt.rs`: the round-trip time of a path;
 //! * `sent.rs`: packets in flight of a packet number space;
-//! * `timer.rs`: the timer over all spaces;
-//! * [`LossDetector`], here: one a packet number space, over both.
+//! * `timer.rs`: the timer for all spaces;
+//! * [`LossDetector`], in this file: the loss detection of one packet number space.
 //!
-//! Nothing here knows frames, paths or keys: `C` is whatever the connection wants back when a packet
-//! is acknowledged or lost. The reaction to loss is the connection's.
+//! This module does not know frames, paths or keys. `C` is the content that the connection gets
+//! back when a packet is acknowledged or lost. The connection decides how to react to losses.
 
 mod rtt;
 mod sent;
@@ -27,27 +28,32 @@ pub use sent::DeliveryMark;
 pub(crate) use sent::{Content, SentPacket, SentPackets};
 pub(crate) use timer::{Due, LossTimer, ProbeState, ProbeTimer};
 
-/// Distance in packet numbers from which on an earlier packet counts as lost (RFC 9002 s.6.1.1, kPacketThreshold).
+/// A packet counts as lost if its number is at least this much lower than an acknowledged one (RFC
+/// 9002 s.6.1.1, kPacketThreshold).
 pub(crate) const PACKET_THRESHOLD: u64 = 3;
 
-/// Round trips after which an earlier packet counts as lost (RFC 9002 s.6.1.2, kTimeThreshold).
+/// A packet counts as lost this many round trips after it was sent, if a later packet was
+/// acknowledged (RFC 9002 s.6.1.2, kTimeThreshold).
 pub(crate) const TIME_THRESHOLD: f32 = 9.0 / 8.0;
 
-/// Most ranges of lost packets remembered, to notice a packet that was acknowledged after all.
+/// Largest number of ranges of lost packets that are remembered, to detect a packet that is
+/// acknowledged after it was declared lost.
 const LOST_RANGES: usize = 64;
 
-/// Most ranges of skipped packet numbers remembered.
+/// Largest number of ranges of skipped packet numbers that are remembered.
 const SKIPPED_RANGES: usize = 64;
 
-/// Packets that elicit no acknowledgement, remembered at a time: those that only acknowledge need not
-/// be acknowledged, and a peer that sends much and says little would have us keep them all.
+/// Largest number of packets that are remembered although they elicit no acknowledgment. A peer
+/// need not acknowledge such packets, so without this limit, a peer that sends much and
+/// acknowledges little would make this end remember them all.
 const SILENT: usize = 64;
 
-/// Limit on the span of packet numbers in flight, in addition to two for each packet in flight. Beyond it, the oldest
-/// packet is declared lost. Only a peer that never acknowledges the oldest packet gets here.
+/// Limit on the span of packet numbers in flight, in addition to two for each packet in flight.
+/// Above the limit, the oldest packet is declared lost. Only a peer that never acknowledges the
+/// oldest packet reaches it.
 const SPARE_NUMBERS: usize = 4096;
 
-/// Thresholds beyond which a packet counts as lost (RFC 9002 s.6.1).
+/// The thresholds for declaring a packet lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
     /// Packet threshold: a packet this far below the largest acknowledged one is lost.
@@ -56,18 +62,18 @@ pub(crate) struct Thresholds {
     pub delay: Duration,
 }
 
-/// Packets that an ACK frame acknowledged.
+/// The packets that an ACK frame newly acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Acked<C> {
-    /// Packets newly acknowledged, from the highest number down: as many together as are of one run, with the number
-    /// of the first.
+    /// The newly acknowledged packets, from the highest number down. Consecutive packets of one run
+    /// form one entry, with the number of the first.
     pub packets: Vec<(u64, SentPacket<C>)>,
     /// Number of acknowledged packets that had been declared lost.
     pub spurious: u64,
 }
 
 impl<C: Content> Acked<C> {
-    /// Has each packet by itself.
+    /// Splits runs, so that each packet has its own entry.
     pub(crate) fn take_apart(&mut self) {
         let packets = std::mem::take(&mut self.packets).into_iter();
         self.packets = packets.flat_map(|(number, run)| run.apart(number).rev()).collect();
@@ -75,8 +81,8 @@ impl<C: Content> Acked<C> {
 }
 
 impl<C> Acked<C> {
-    /// The one to take an RTT sample from: the largest acknowledged if it is new and something new
-    /// in the frame is ack-eliciting (RFC 9002 s.5.1).
+    /// Returns the packet for an RTT sample: the largest acknowledged, if it is newly acknowledged
+    /// and the frame newly acknowledges an ack-eliciting packet (RFC 9002 s.5.1).
     pub(crate) fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
         let (number, packet) = self.packets.first()?;
         let elicited = self.packets.iter().any(|(_, packet)| packet.ack_eliciting);
@@ -84,25 +90,26 @@ impl<C> Acked<C> {
     }
 }
 
-/// The peer acknowledged a packet that was never sent: a connection error of type
+/// The peer acknowledged a packet that was never sent. This is a connection error of type
 /// PROTOCOL_VIOLATION (RFC 9000 s.13.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NeverSent(pub u64);
 
-/// Loss detection of one packet number space.
+/// The loss detection of one packet number space.
 #[derive(Debug, Clone)]
 pub(crate) struct LossDetector<C> {
     sent: SentPackets<C>,
-    /// Numbers left out on purpose; an acknowledgement of one is a lie (RFC 9000 s.21.4).
+    /// Packet numbers that were skipped deliberately. A peer that acknowledges one of them
+    /// acknowledges packets that it has not received (RFC 9000 s.21.4).
     skipped: RangeSet,
     lost: RangeSet,
     largest_acked: Option<u64>,
     loss_time: Option<Timestamp>,
     last_ack_eliciting: Option<Timestamp>,
     ack_eliciting: usize,
-    /// Numbers of packets that elicit no acknowledgement, as sent.
+    /// Numbers of packets that elicit no acknowledgment, in the order in which they were sent.
     silent: VecDeque<u64>,
-    /// Number of packets that elicit no acknowledgement sent since the last one that does.
+    /// Number of packets sent since the last ack-eliciting packet.
     silent_since: usize,
 }
 
@@ -123,39 +130,41 @@ impl<C> Default for LossDetector<C> {
 }
 
 impl<C: Content> LossDetector<C> {
-    /// Packets in flight.
+    /// Returns the packets in flight.
     pub(crate) fn sent(&self) -> &SentPackets<C> {
         &self.sent
     }
 
-    /// The largest number the peer has acknowledged.
+    /// Returns the largest packet number that the peer has acknowledged.
     pub(crate) fn largest_acked(&self) -> Option<u64> {
         self.largest_acked
     }
 
-    /// Returns the time at which the next packet will be declared lost, or `None`.
+    /// Returns the time at which the next packet will be declared lost, or `None` if no packet
+    /// waits for that.
     pub(crate) fn loss_time(&self) -> Option<Timestamp> {
         self.loss_time
     }
 
-    /// Number of packets in flight that the peer acknowledges.
+    /// Returns the number of ack-eliciting packets in flight.
     pub(crate) fn ack_eliciting(&self) -> usize {
         self.ack_eliciting
     }
 
-    /// Time at which an ack-eliciting packet was last sent, while one is in flight: the PTO counts from
-    /// there (RFC 9002 s.6.2.1).
+    /// Returns the time at which the last ack-eliciting packet was sent, from which the PTO counts
+    /// (RFC 9002 s.6.2.1). Returns `None` if no ack-eliciting packet is in flight.
     pub(crate) fn last_ack_eliciting(&self) -> Option<Timestamp> {
         self.last_ack_eliciting.filter(|_| self.ack_eliciting > 0)
     }
 
-    /// The oldest packets in flight that the peer acknowledges, with their numbers, from the lowest up: what a probe
-    /// repeats (RFC 9002 s.6.2.4).
+    /// Returns the ack-eliciting packets in flight with their numbers, from the lowest up. A probe
+    /// repeats the content of the oldest (RFC 9002 s.6.2.4).
     pub(crate) fn oldest_ack_eliciting(&self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
         self.sent.iter().filter(|(_, packet)| packet.ack_eliciting)
     }
 
-    /// A packet was sent. Numbers between this and the last were skipped on purpose.
+    /// Records that a packet was sent. Numbers between this one and the last one were skipped
+    /// deliberately.
     pub(crate) fn on_packet_sent(&mut self, number: u64, packet: SentPacket<C>) {
         let next = self.sent.next();
         if number > next {
@@ -180,8 +189,8 @@ impl<C: Content> LossDetector<C> {
         }
     }
 
-    /// Releases unused memory. Packets that elicit no acknowledgment are forgotten. Later packets repeat their
-    /// acknowledgments.
+    /// Releases unused memory and forgets packets that elicit no acknowledgment. Later packets
+    /// repeat the acknowledgments that those packets carried.
     pub(crate) fn shrink(&mut self) {
         for number in std::mem::take(&mut self.silent) {
             self.sent.remove(number);
@@ -191,30 +200,32 @@ impl<C: Content> LossDetector<C> {
         self.skipped.shrink();
     }
 
-    /// Number of packets that elicit no acknowledgement sent since the last one that does.
+    /// Returns the number of packets sent since the last ack-eliciting packet.
     pub(crate) fn silent_since(&self) -> usize {
         self.silent_since
     }
 
-    /// Returns true if the span of packet numbers in flight exceeds its limit, so that [`LossDetector::detect_lost`]
-    /// declares the oldest packet lost.
+    /// Returns true if the span of packet numbers in flight exceeds its limit, so that
+    /// [`LossDetector::detect_lost`] declares the oldest packet lost.
     pub(crate) fn is_overgrown(&self) -> bool {
         self.sent.span() > SPARE_NUMBERS + 2 * self.sent.len()
     }
 
-    /// Takes the packets of an ACK frame out of flight. `ranges` come from the highest down, as in
-    /// the frame (RFC 9000 s.19.3.1).
+    /// Processes the packet number ranges of an ACK frame, from the highest down as in the frame
+    /// (RFC 9000 s.19.3.1). Returns the newly acknowledged packets, which are no longer in flight.
     ///
-    /// The work is bounded by what is in flight, not by what the frame claims.
+    /// The cost depends on the number of packets in flight, not on the size of the acknowledged
+    /// ranges.
     ///
     /// # Errors
-    /// If a range reaches a number that was never sent; nothing has changed then.
+    /// Fails, and changes nothing, if a range contains a number that was never sent.
     pub(crate) fn on_ack(
         &mut self,
         ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
     ) -> Result<Acked<C>, NeverSent> {
         for range in ranges.clone() {
-            // RFC 9000 s.13.1: acknowledging what was not sent.
+            // RFC 9000 s.13.1: an acknowledgment of a packet that was not sent is a connection
+            // error.
             if *range.end() >= self.sent.next() {
                 return Err(NeverSent(*range.end()));
             }
@@ -238,8 +249,8 @@ impl<C: Content> LossDetector<C> {
         Ok(acked)
     }
 
-    /// Gives up what counts as lost by now, from the lowest number up, and sets when to look again
-    /// (RFC 9002 A.10). Only packets before the largest acknowledged can be lost.
+    /// Declares packets lost and returns them, from the lowest number up. Sets the time of the next
+    /// check (RFC 9002 A.10). Only packets before the largest acknowledged packet can be lost.
     pub(crate) fn detect_lost(
         &mut self,
         now: Timestamp,
@@ -275,19 +286,20 @@ impl<C: Content> LossDetector<C> {
         Some(packet)
     }
 
-    /// Gives up every packet: after a Retry, or a path that is no more.
+    /// Declares all packets lost, after a Retry packet or when the path has ended.
     pub(crate) fn give_up_all(&mut self) -> Vec<(u64, SentPacket<C>)> {
         (self.ack_eliciting, self.loss_time) = (0, None);
         self.sent.drain().collect()
     }
 }
 
-/// True if the lost packets make persistent congestion (RFC 9002 s.7.6): two ack-eliciting packets,
-/// both lost, with nothing acknowledged between them, sent further apart than `duration` and after
-/// the first RTT sample.
+/// Returns true if the lost packets establish persistent congestion (RFC 9002 s.7.6). That requires
+/// two lost ack-eliciting packets, sent more than `duration` apart and after the first RTT sample,
+/// with no acknowledged packet between them.
 ///
-/// `lost` are the packets lost at once, from the lowest number up; a gap in their numbers means that
-/// one between was acknowledged, still is in flight, or was never sent.
+/// `lost` are packets that were declared lost at the same time, from the lowest number up. A gap in
+/// their numbers means that a packet between them was acknowledged, is still in flight, or was
+/// never sent.
 pub(crate) fn persistent_congestion<C>(
     lost: &[(u64, SentPacket<C>)],
     first_sample: Option<Timestamp>,
@@ -314,12 +326,12 @@ pub(crate) fn persistent_congestion<C>(
     false
 }
 
-/// The duration for [`persistent_congestion`] (RFC 9002 s.7.6.1).
+/// Returns the `duration` for [`persistent_congestion`] (RFC 9002 s.7.6.1).
 pub(crate) fn persistent_congestion_duration(
     rtt: &RttEstimator,
     max_ack_delay: Duration,
 ) -> Duration {
-    /// kPersistentCongestionThreshold.
+    /// kPersistentCongestionThreshold in RFC 9002 s.7.6.1.
     const THRESHOLD: u32 = 3;
     (rtt.pto_base() + max_ack_delay) * THRESHOLD
 }

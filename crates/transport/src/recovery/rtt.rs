@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The timer granularity below which nothing is waited for (RFC 9002 s.6.1.2, kGranularity).
+/// The timer granularity: shorter delays are rounded up to it (RFC 9002 s.6.1.2, kGranularity).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
 pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(333);
 
-/// More round trips than anything could be late by.
+/// Largest time threshold that a hook can set, in round trips.
 const MAX_TIME_THRESHOLD: f32 = 16.0;
 
-/// The estimator of RFC 9002 s.5, one a path.
+/// The RTT estimator of RFC 9002 s.5. Each path has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RttEstimator {
     latest: Duration,
@@ -24,22 +24,25 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Before any sample, with the RTT to assume until then.
+    /// Creates an estimator without samples. `initial` is the RTT that it assumes before the first
+    /// sample.
     pub fn new(initial: Duration) -> RttEstimator {
         RttEstimator {
             latest: Duration::ZERO,
             min: Duration::ZERO,
-            // RFC 9002 s.5.3.
+            // RFC 9002 s.5.3: before the first sample, `rttvar` is half of `smoothed_rtt`.
             smoothed: initial,
             variation: initial / 2,
             first_sample: None,
         }
     }
 
-    /// Takes a sample: `latest`, from sending the largest packet newly acknowledged to now.
+    /// Adds a sample. `latest` is the time from the sending of the largest newly acknowledged
+    /// packet until now.
     ///
-    /// `ack_delay` is what the peer says it waited, decoded; zero for Initial packets, and already
-    /// limited to the peer's `max_ack_delay` once the handshake is confirmed (RFC 9002 s.5.3).
+    /// `ack_delay` is the decoded delay that the peer reports. It must be zero for Initial packets.
+    /// After the handshake is confirmed, the caller limits it to the peer's `max_ack_delay` (RFC
+    /// 9002 s.5.3).
     pub fn update(&mut self, now: Timestamp, latest: Duration, ack_delay: Duration) {
         self.latest = latest;
         if self.first_sample.is_none() {
@@ -49,9 +52,9 @@ impl RttEstimator {
             self.variation = latest / 2;
             return;
         }
-        // min_rtt ignores acknowledgement delay (RFC 9002 s.5.2).
+        // min_rtt ignores the acknowledgment delay (RFC 9002 s.5.2).
         self.min = self.min.min(latest);
-        // The delay must not take the sample below min_rtt (RFC 9002 s.5.3).
+        // Subtracting the delay must not make the sample lower than min_rtt (RFC 9002 s.5.3).
         let adjusted =
             if latest >= self.min.saturating_add(ack_delay) { latest - ack_delay } else { latest };
         let deviation = self.smoothed.abs_diff(adjusted);
@@ -59,58 +62,59 @@ impl RttEstimator {
         self.smoothed = (self.smoothed * 7 + adjusted) / 8;
     }
 
-    /// Forgets min_rtt after persistent congestion: it may have been of another path
-    /// (RFC 9002 s.5.2).
+    /// Resets min_rtt after persistent congestion, because the path may have changed (RFC 9002
+    /// s.5.2).
     pub fn restart_min(&mut self) {
         self.min = self.latest;
     }
 
-    /// Overrides the smoothed RTT, for a hook.
+    /// Sets the smoothed RTT to a value that a hook chose.
     pub fn set_smoothed(&mut self, smoothed: Duration) {
         self.smoothed = smoothed;
     }
 
-    /// Overrides the RTT variation, for a hook.
+    /// Sets the RTT variation to a value that a hook chose.
     pub fn set_variation(&mut self, variation: Duration) {
         self.variation = variation;
     }
 
-    /// The last sample; zero before the first.
+    /// Returns the last sample, or zero before the first one.
     pub fn latest(&self) -> Duration {
         self.latest
     }
 
-    /// The least of all samples; zero before the first.
+    /// Returns the smallest sample, or zero before the first one.
     pub fn min(&self) -> Duration {
         self.min
     }
 
-    /// `smoothed_rtt`; the assumption before the first sample.
+    /// Returns `smoothed_rtt`, or the initial RTT before the first sample.
     pub fn smoothed(&self) -> Duration {
         self.smoothed
     }
 
-    /// `rttvar`.
+    /// Returns `rttvar`.
     pub fn variation(&self) -> Duration {
         self.variation
     }
 
-    /// Returns the time of the first sample, or `None` before it.
+    /// Returns the time of the first sample, or `None` if there is no sample.
     pub fn first_sample(&self) -> Option<Timestamp> {
         self.first_sample
     }
 
-    /// The probe timeout without backoff and without the peer's `max_ack_delay`
-    /// (RFC 9002 s.6.2.1).
+    /// Returns the probe timeout without backoff and without the peer's `max_ack_delay` (RFC 9002
+    /// s.6.2.1).
     pub fn pto_base(&self) -> Duration {
         self.smoothed + (self.variation * 4).max(GRANULARITY)
     }
 
-    /// Time after a later packet at which an earlier one counts as lost (RFC 9002 s.6.1.2):
-    /// max(threshold * max(smoothed_rtt, latest_rtt), kGranularity), and a round trip at least.
+    /// Returns the delay after which a packet counts as lost if a later packet was acknowledged
+    /// (RFC 9002 s.6.1.2). It is max(threshold * max(smoothed_rtt, latest_rtt), kGranularity), and
+    /// at least one round trip.
     pub fn loss_delay(&self, threshold: f32) -> Duration {
         let rtt = self.smoothed.max(self.latest);
-        // In parts of 65,536: 9/8 is an eighth to the nanosecond.
+        // Compute in units of 1/65,536, so that the threshold 9/8 is exact.
         let beyond = (threshold.clamp(1.0, MAX_TIME_THRESHOLD) - 1.0) * 65_536.0;
         let beyond = (rtt.as_nanos() * beyond as u128) >> 16;
         let beyond = Duration::from_nanos(u64::try_from(beyond).unwrap_or(u64::MAX));
@@ -131,7 +135,7 @@ mod tests {
     fn rtt_first_sample_replaces_the_assumption() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         assert_eq!(rtt.pto_base(), ms(333) + 4 * ms(333) / 2);
-        // No delay is taken off the first sample (RFC 9002 s.5.3).
+        // The first sample is not reduced by the delay (RFC 9002 s.5.3).
         rtt.update(Timestamp::START, ms(100), ms(50));
         assert_eq!((rtt.smoothed(), rtt.variation(), rtt.min()), (ms(100), ms(50), ms(100)));
     }
@@ -145,7 +149,7 @@ mod tests {
         assert_eq!(rtt.smoothed(), Duration::from_micros(102_500));
         assert_eq!(rtt.variation(), Duration::from_micros(42_500));
         let before = rtt.smoothed();
-        // 110 - 20 would be below min_rtt: the delay is not believed.
+        // 110 - 20 would be lower than min_rtt, so the delay is ignored.
         rtt.update(Timestamp::START, ms(110), ms(20));
         assert_eq!(rtt.smoothed(), (before * 7 + ms(110)) / 8);
         assert_eq!(rtt.min(), ms(100));

@@ -1,77 +1,83 @@
 //! Packets in flight of one packet number space.
 //!
-//! Bulk data leaves in batches of packets that differ in nothing but their number and where in the stream their data
-//! lies. One record stands for such a *run* of packets, so that a sender with thousands in flight writes, and waits
-//! for, a small part of the memory that one record for each would take, and what acknowledges them all is done once.
+//! Bulk data is sent in batches of packets that differ only in their packet number and in the
+//! stream offset of their data. One record represents such a *run* of packets. A sender with
+//! thousands of packets in flight then needs much less memory than with one record per packet. If
+//! one ACK frame acknowledges a whole run, the run is processed only once.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use crate::Timestamp;
 
-/// Record of a packet until it is acknowledged or given up (RFC 9002 A.1.1), or of a run of them. `C` is its
-/// content, for the caller to send again.
+/// The record of a packet, or of a run of packets, until it is acknowledged or declared lost (RFC
+/// 9002 A.1.1). `C` is the content, which the caller needs to send the data again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SentPacket<C> {
     /// Time at which the packet was sent.
     pub time_sent: Timestamp,
-    /// Its length in the UDP payload, in bytes: of a run, that of each.
+    /// Length of the packet in the UDP payload, in bytes. All packets of a run have this length.
     pub size: u16,
-    /// Number of packets that it stands for, whose numbers follow each other.
+    /// Number of packets in the run. Their packet numbers are consecutive.
     pub count: u16,
     /// True if the peer must acknowledge the packet (RFC 9002 s.2).
     pub ack_eliciting: bool,
     /// True if the packet counts toward bytes in flight (RFC 9002 s.2).
     pub in_flight: bool,
-    /// True if the packet probes the path's MTU: its loss says nothing about congestion
-    /// (RFC 9000 s.14.4).
+    /// True if the packet probes the path's MTU. Its loss does not indicate congestion (RFC 9000
+    /// s.14.4).
     pub mtu_probe: bool,
-    /// The path's delivery count when it was sent, for rate samples; of a run, that of its first packet.
+    /// The path's delivery state when the packet was sent, for rate samples. For a run, the state
+    /// of its first packet.
     pub delivery: DeliveryMark,
-    /// Content of the packet, for the caller to send again; of a run, of all its packets.
+    /// Content of the packet, which the caller needs to send it again. For a run, the content of
+    /// all its packets.
     pub content: C,
 }
 
-/// Content of packets, as far as runs are concerned.
+/// The operations on packet contents that runs need.
 pub(crate) trait Content {
-    /// Merges the content of the next packet into the content of a run of `count` packets. Returns false if the
-    /// contents of the single packets could not be separated afterwards.
+    /// Merges the content of the next packet into the content of a run of `count` packets. Returns
+    /// false if the contents of the single packets could not be separated afterwards.
     fn take_in(&mut self, count: u16, next: &Self) -> bool;
 
-    /// Content of `count` packets, from the one at place `from`, of a run of `all`.
+    /// Returns the content of `count` packets of a run, beginning with the packet at index `from`.
+    /// The run has `all` packets.
     fn part(&self, all: u16, from: u16, count: u16) -> Self;
 }
 
 impl<C> SentPacket<C> {
-    /// Bytes of all packets that it stands for.
+    /// Returns the total length of all packets of the run, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.size) * u64::from(self.count)
     }
 
-    /// How many of them the peer must acknowledge.
+    /// Returns the number of ack-eliciting packets in the run.
     pub(crate) fn eliciting(&self) -> usize {
         if self.ack_eliciting { self.count.into() } else { 0 }
     }
 
-    /// The mark of the packet at a place in the run. Each has those before it in flight, too.
+    /// Returns the delivery mark of the packet at an index of the run. Its bytes in flight include
+    /// the packets before it.
     fn delivery_at(&self, place: u16) -> DeliveryMark {
         let before = u64::from(self.size) * u64::from(place);
         DeliveryMark { in_flight: self.delivery.in_flight + before, ..self.delivery }
     }
 
-    /// The mark of the last packet.
+    /// Returns the delivery mark of the last packet.
     pub(crate) fn last_delivery(&self) -> DeliveryMark {
         self.delivery_at(self.count.saturating_sub(1))
     }
 
-    /// The number of the last packet, if this is the first one's.
+    /// Returns the number of the last packet. `first` is the number of the first packet.
     pub(crate) fn last(&self, first: u64) -> u64 {
         first + u64::from(self.count.saturating_sub(1))
     }
 }
 
 impl<C: Content> SentPacket<C> {
-    /// Adds a packet that was sent directly after the run, if it fits. Returns false if not.
+    /// Adds a packet that was sent directly after the run. Returns false if the packet differs too
+    /// much to be part of the run.
     #[inline(always)]
     fn take_in(&mut self, next: &SentPacket<C>) -> bool {
         let follows = self.time_sent == next.time_sent
@@ -92,7 +98,8 @@ impl<C: Content> SentPacket<C> {
         SentPacket { count, delivery, content, ..*self }
     }
 
-    /// Its packets one by one, from the lowest number up; `first` is that of the first.
+    /// Returns the packets one by one, from the lowest number up. `first` is the number of the
+    /// first packet.
     pub(crate) fn apart(self, first: u64) -> impl DoubleEndedIterator<Item = (u64, SentPacket<C>)> {
         let alone = self.count == 1;
         let count = self.count;
@@ -104,33 +111,35 @@ impl<C: Content> SentPacket<C> {
     }
 }
 
-/// The state of delivery at the moment a packet left: what a rate sample compares with when the
-/// packet is acknowledged (draft-ietf-ccwg-bbr, s.4.1.1.2).
+/// The delivery state at the time a packet was sent. A rate sample compares it with the state when
+/// the packet is acknowledged (draft-ietf-ccwg-bbr, s.4.1.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryMark {
-    /// Bytes delivered so far.
+    /// Number of bytes delivered so far.
     pub delivered: u64,
     /// Time at which `delivered` last grew.
     pub delivered_at: Timestamp,
     /// Time at which the first packet of the current flight was sent.
     pub first_sent: Timestamp,
-    /// Bytes in flight, with this packet.
+    /// Number of bytes in flight, including this packet.
     pub in_flight: u64,
-    /// Bytes lost so far.
+    /// Number of bytes lost so far.
     pub lost: u64,
-    /// True if the application gave the sender too little to send.
+    /// True if the application did not supply enough data to fill the congestion window.
     pub app_limited: bool,
 }
 
-/// Most packets in a run: as many as bits tell which of them are left.
+/// Largest number of packets in a run. A mask with one bit per packet records which of them are in
+/// flight.
 const MOST: u16 = u64::BITS as u16;
 
-/// A run in its place among those in flight.
+/// A run, with a record of which of its packets are still in flight.
 #[derive(Debug, Clone)]
 struct Run<C> {
-    /// Number of its first packet.
+    /// Packet number of the first packet.
     first: u64,
-    /// A bit for each packet that is still in flight, of the first one the lowest.
+    /// One bit for each packet, set while the packet is in flight. The lowest bit is the first
+    /// packet.
     left: u64,
     /// All packets of the run, including those that were removed. `None` if all were removed.
     packets: Option<SentPacket<C>>,
@@ -154,8 +163,9 @@ impl<C: Content> Run<C> {
         added
     }
 
-    /// Takes out those of its packets that are in a range of numbers, from the highest down, and hands them to
-    /// `take`, as many at once as follow each other, with the number of their first. Returns how many.
+    /// Removes the packets in a range of numbers, from the highest down, and passes them to `take`.
+    /// Consecutive packets are passed together, with the number of the first. Returns the number of
+    /// removed packets.
     #[inline]
     fn remove(
         &mut self,
@@ -190,7 +200,7 @@ impl<C: Content> Run<C> {
         removed
     }
 
-    /// Places of the packets that are left, with their numbers, from the lowest up.
+    /// Returns the numbers and indices of the packets that are still in flight, from the lowest up.
     fn places(&self) -> impl DoubleEndedIterator<Item = (u64, u16)> + use<C> {
         let (first, left) = (self.first, self.left);
         let places = (0..MOST - left.leading_zeros() as u16).filter(move |at| left >> at & 1 == 1);
@@ -198,12 +208,12 @@ impl<C: Content> Run<C> {
     }
 }
 
-/// Packets in flight by number. Numbers only grow.
+/// Packets in flight, ordered by packet number. Packets can only be added in ascending order.
 #[derive(Debug, Clone)]
 pub(crate) struct SentPackets<C> {
-    /// By their numbers. The first has packets left.
+    /// The runs in ascending order of their numbers. The first run has packets in flight.
     runs: VecDeque<Run<C>>,
-    /// The number after the highest ever sent.
+    /// The packet number after the highest one ever sent.
     next: u64,
     count: usize,
 }
@@ -215,53 +225,56 @@ impl<C> Default for SentPackets<C> {
 }
 
 impl<C> SentPackets<C> {
-    /// Number of packets in flight.
+    /// Returns the number of packets in flight.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// The lowest number in flight.
+    /// Returns the lowest packet number in flight.
     pub(crate) fn lowest(&self) -> Option<u64> {
         let front = self.runs.front()?;
         Some(front.first + u64::from(front.left.trailing_zeros()))
     }
 
-    /// Numbers from the lowest in flight to the highest ever sent.
+    /// Returns how many packet numbers there are from the lowest in flight to the highest ever
+    /// sent.
     pub(crate) fn span(&self) -> usize {
         let span = self.lowest().map_or(0, |lowest| self.next - lowest);
         usize::try_from(span).unwrap_or(usize::MAX)
     }
 
-    /// Bytes that its records take, without what is allocated for their contents.
+    /// Returns the memory that the records take, in bytes, without memory that their contents have
+    /// allocated.
     pub(crate) fn memory(&self) -> usize {
         self.runs.len() * size_of::<Run<C>>()
     }
 
-    /// Contents of the records.
+    /// Returns the contents of the records.
     pub(crate) fn contents(&self) -> impl Iterator<Item = &C> {
         self.runs.iter().filter_map(|run| run.packets.as_ref()).map(|packets| &packets.content)
     }
 
-    /// Records that it has memory for.
+    /// Returns the number of records for which memory is allocated.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.runs.capacity()
     }
 
-    /// The number after the highest ever sent.
+    /// Returns the packet number after the highest one ever sent.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Gives back memory that no packet is in.
+    /// Releases unused memory.
     pub(crate) fn shrink(&mut self) {
         self.runs.shrink_to_fit();
     }
 
-    /// Returns the index of the run that could contain a number, or `None` if the number is below all runs.
+    /// Returns the index of the run that could contain a number, or `None` if the number is below
+    /// all runs.
     #[inline]
     fn place_of(&self, number: u64) -> Option<usize> {
-        // Mostly the oldest are acknowledged.
+        // Usually the oldest packets are acknowledged, so look at the first runs first.
         let near = (0..2).find(|at| self.runs.get(at + 1).is_none_or(|run| number < run.first));
         let after =
             near.map_or_else(|| self.runs.partition_point(|run| run.first <= number), |at| at + 1);
@@ -269,7 +282,7 @@ impl<C> SentPackets<C> {
         (self.runs[at].first <= number).then_some(at)
     }
 
-    /// Gives up the records before the lowest packet.
+    /// Removes the runs at the front that have no packets in flight.
     fn close_up(&mut self) {
         while self.runs.front().is_some_and(|run| run.left == 0) {
             self.runs.pop_front();
@@ -278,10 +291,11 @@ impl<C> SentPackets<C> {
 }
 
 impl<C: Content> SentPackets<C> {
-    /// Adds a packet. A number below [`SentPackets::next`] is an error of the caller and ignored.
+    /// Adds a packet. A number below [`SentPackets::next`] is an error of the caller, and the
+    /// packet is ignored.
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, packet: SentPacket<C>) {
-        debug_assert!(number >= self.next && packet.count == 1, "packet numbers grow");
+        debug_assert!(number >= self.next && packet.count == 1, "packet numbers increase");
         if number < self.next {
             return;
         }
@@ -293,21 +307,22 @@ impl<C: Content> SentPackets<C> {
         }
     }
 
-    /// Looks at a packet.
+    /// Returns a copy of a packet's record.
     #[cfg(test)]
     pub(crate) fn get(&self, number: u64) -> Option<SentPacket<C>> {
         self.iter().find(|(other, _)| *other == number).map(|(_, packet)| packet)
     }
 
-    /// Takes a packet out.
+    /// Removes and returns a packet.
     pub(crate) fn remove(&mut self, number: u64) -> Option<SentPacket<C>> {
         let mut found = None;
         self.remove_range(number..=number, |_, packet| found = Some(packet));
         found
     }
 
-    /// Takes out those of a range of numbers, from the highest down, and hands them to `take`, as many at once as are
-    /// of one run, with the number of their first. The work is bounded by the records in the range.
+    /// Removes the packets in a range of numbers, from the highest down, and passes them to `take`.
+    /// Consecutive packets of one run are passed together, with the number of the first. The cost
+    /// depends on the number of records in the range.
     pub(crate) fn remove_range(
         &mut self,
         range: RangeInclusive<u64>,
@@ -324,7 +339,7 @@ impl<C: Content> SentPackets<C> {
         self.close_up();
     }
 
-    /// Takes all out, from the lowest up.
+    /// Removes and returns all packets, from the lowest number up.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
         self.count = 0;
         std::mem::take(&mut self.runs).into_iter().flat_map(|run| {
@@ -334,7 +349,7 @@ impl<C: Content> SentPackets<C> {
         })
     }
 
-    /// All, from the lowest up.
+    /// Returns all packets, from the lowest number up.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
         self.runs.iter().flat_map(|run| {
             let packets = run.packets.as_ref();
@@ -342,7 +357,7 @@ impl<C: Content> SentPackets<C> {
         })
     }
 
-    /// Numbers of packets in flight below `end`, from the lowest up, with the time at which they were sent.
+    /// Returns the numbers and send times of the packets in flight below `end`, from the lowest up.
     pub(crate) fn below(&self, end: u64) -> impl Iterator<Item = (u64, Timestamp)> {
         let runs = self.runs.iter().take_while(move |run| run.first < end);
         let packets = runs.filter_map(|run| Some((run, run.packets.as_ref()?.time_sent)));

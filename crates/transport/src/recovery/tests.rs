@@ -29,7 +29,7 @@ fn packet(time_sent: Timestamp) -> SentPacket<()> {
     }
 }
 
-/// Packets 0..count, one a millisecond.
+/// Returns a detector that has sent packets 0..count, one each millisecond.
 fn flight(count: u64) -> LossDetector<()> {
     let mut detector = LossDetector::default();
     for number in 0..count {
@@ -50,11 +50,12 @@ fn loss_after_three_later_packets_and_not_two() {
     let acked = detector.on_ack([3..=3].into_iter()).unwrap();
     assert_eq!(numbers(&acked.packets), [3]);
     assert_eq!(numbers(&detector.detect_lost(at(10), RFC)), [0]);
-    // 1 and 2 are late by time only: the earlier of the two says when.
+    // Packets 1 and 2 can only be lost by the time threshold. The earlier one determines the loss
+    // time.
     assert_eq!(detector.loss_time(), Some(at(1) + ms(112)));
     assert_eq!(numbers(&detector.detect_lost(at(113), RFC)), [1]);
     assert_eq!(numbers(&detector.detect_lost(at(200), RFC)), [2]);
-    // 4 is after the largest acknowledged: only the PTO is for it.
+    // Packet 4 comes after the largest acknowledged packet, so only the PTO applies to it.
     assert_eq!((detector.loss_time(), detector.sent().len()), (None, 1));
     assert_eq!(detector.last_ack_eliciting(), Some(at(4)));
 }
@@ -83,7 +84,7 @@ fn loss_that_was_spurious_is_noticed() {
     assert_eq!(detector.detect_lost(at(10), RFC).len(), 7);
     let acked = detector.on_ack([4..=9].into_iter()).unwrap();
     assert_eq!((numbers(&acked.packets), acked.spurious), (vec![8, 7], 3));
-    // Told once.
+    // A spurious loss must be reported only once.
     assert_eq!(detector.on_ack([4..=9].into_iter()).unwrap().spurious, 0);
 }
 
@@ -93,29 +94,35 @@ fn rtt_sample_is_of_the_largest_if_newly_acknowledged() {
     let acked = detector.on_ack([1..=1].into_iter()).unwrap();
     assert_eq!(acked.rtt_sample(1).map(|packet| packet.time_sent), Some(at(1)));
     let acked = detector.on_ack([0..=1].into_iter()).unwrap();
-    assert!(acked.rtt_sample(1).is_none(), "the largest is not new");
+    assert!(acked.rtt_sample(1).is_none(), "the largest packet is not newly acknowledged");
     let quiet = SentPacket { ack_eliciting: false, ..packet(at(5)) };
     detector.on_packet_sent(4, quiet);
     let acked = detector.on_ack([4..=4].into_iter()).unwrap();
-    assert!(acked.rtt_sample(4).is_none(), "nothing elicited the acknowledgement");
+    assert!(acked.rtt_sample(4).is_none(), "no newly acknowledged packet is ack-eliciting");
 }
 
-/// The example of RFC 9002 s.7.6.3.
+/// Checks the example of RFC 9002 s.7.6.3.
 #[test]
 fn loss_persistent_congestion_as_in_the_rfc() {
     let second = 1000;
     let sent = [0, 1, 2, 3, 4, 5, 6, 8, 12].map(|s| at(second + s * second));
-    // Packet 9 is acknowledged at t = 12.2; 2 to 8 are lost then.
+    // When packet 9 is acknowledged at t = 12.2, packets 2 to 8 are lost.
     let lost: Vec<(u64, SentPacket<()>)> =
         (1..8).map(|index| (index as u64 + 1, packet(sent[index as usize]))).collect();
     let first_sample = Some(at(second + 200));
-    // smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay = 2, times the threshold = 6.
+    // (smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay) is 2, and 3 times that is 6.
     assert!(persistent_congestion(&lost, first_sample, ms(6 * second)));
-    assert!(!persistent_congestion(&lost, first_sample, ms(7 * second)), "8 - 1 = 7 is not more");
-    assert!(!persistent_congestion(&lost, None, ms(1)), "no sample yet");
+    assert!(
+        !persistent_congestion(&lost, first_sample, ms(7 * second)),
+        "8 - 1 = 7 seconds do not exceed the duration"
+    );
+    assert!(!persistent_congestion(&lost, None, ms(1)), "there is no RTT sample yet");
     let mut gap = lost.clone();
     gap.remove(3);
-    assert!(!persistent_congestion(&gap, first_sample, ms(6 * second)), "5 was acknowledged");
+    assert!(
+        !persistent_congestion(&gap, first_sample, ms(6 * second)),
+        "packet 5 was acknowledged"
+    );
 }
 
 #[test]

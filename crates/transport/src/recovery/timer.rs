@@ -1,23 +1,25 @@
-//! The timer of loss detection, one for all packet number spaces of a connection (RFC 9002 s.6.2, A.8).
+//! The loss detection timer, which a connection has once for all packet number spaces (RFC 9002
+//! s.6.2, A.8).
 //!
-//! A packet that is about to count as lost comes before all probes: [`LossTimer::of_losses`]. With none, a
-//! [`ProbeTimer`] chooses the space whose probe timeout ends first. How long a probe timeout is, and what there is to
-//! send, the caller says; `S` names a space, and of two that are due at once the lesser is chosen.
+//! The time at which a packet will be declared lost takes precedence over probes:
+//! [`LossTimer::of_losses`]. If there is no such time, a [`ProbeTimer`] chooses the space whose
+//! probe timeout ends first. The caller determines the length of each timeout and what to send. `S`
+//! names a space. If two spaces are due at the same time, the lesser `S` is chosen.
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Reason for which the timer of loss detection runs.
+/// The reason why the loss detection timer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// A packet counts as lost.
+    /// A packet will be declared lost.
     Loss,
-    /// A PTO: a probe must be sent.
+    /// A probe timeout (PTO) ends, so a probe must be sent.
     Probe,
 }
 
-/// The timer of loss detection, while it runs.
+/// The loss detection timer while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LossTimer<S> {
     pub at: Timestamp,
@@ -26,7 +28,8 @@ pub(crate) struct LossTimer<S> {
 }
 
 impl<S: Copy + Ord> LossTimer<S> {
-    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss time.
+    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss
+    /// time.
     pub(crate) fn of_losses(
         times: impl Iterator<Item = (S, Option<Timestamp>)>,
     ) -> Option<LossTimer<S>> {
@@ -35,18 +38,19 @@ impl<S: Copy + Ord> LossTimer<S> {
     }
 }
 
-/// State of a packet number space as far as its probe timeout depends on it.
+/// The state of a packet number space that determines its probe timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeState {
-    /// The space is that of application data.
+    /// True for the application data space.
     pub application: bool,
-    /// Time at which an ack-eliciting packet was last sent, while one is in flight.
+    /// Time at which the last ack-eliciting packet was sent. `None` if no ack-eliciting packet is
+    /// in flight.
     pub last_ack_eliciting: Option<Timestamp>,
-    /// CRYPTO data of the space could be sent, but for the congestion window.
+    /// True if the space has CRYPTO data to send and only the congestion window prevents it.
     pub held: bool,
 }
 
-/// Choice of the space that sends the next probe.
+/// Chooses the space that sends the next probe.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbeTimer<S> {
     confirmed: bool,
@@ -56,42 +60,47 @@ pub(crate) struct ProbeTimer<S> {
 }
 
 impl<S: Copy + Ord> ProbeTimer<S> {
-    /// `confirmed`: the handshake is confirmed; `since`: the moment from which idleness counts; `backoff`: probe
-    /// timeouts that the next one is as long as.
+    /// Creates a timer without spaces.
+    ///
+    /// * `confirmed`: true if the handshake is confirmed;
+    /// * `since`: the time from which the PTO counts if no packet is in flight;
+    /// * `backoff`: the factor by which probe timeouts are multiplied.
     pub(crate) fn new(confirmed: bool, since: Timestamp, backoff: u32) -> ProbeTimer<S> {
         ProbeTimer { confirmed, since, backoff, first: None }
     }
 
     /// Returns the time from which the PTO of a space counts, or `None` if it needs no probe.
     pub(crate) fn counts_from(&self, space: ProbeState) -> Option<Timestamp> {
-        // RFC 9002 s.6.2.1: what the handshake lacks comes first.
+        // RFC 9002 s.6.2.1: the application data space sends no probes before the handshake is
+        // confirmed.
         if space.application && !self.confirmed {
             return None;
         }
-        // Early data in flight can fill the window, and is not acknowledged before the handshake gets on: that must
-        // not wait for it.
+        // 0-RTT data in flight can fill the congestion window, and it is not acknowledged before
+        // the handshake makes progress. So the handshake must not wait for its acknowledgment.
         space.last_ack_eliciting.or(space.held.then_some(self.since))
     }
 
-    /// Adds a space whose probe timeout counts from this time; `pto` is without backoff.
+    /// Adds a space. `from` is the time from which its probe timeout counts. `pto` is the timeout
+    /// without backoff.
     pub(crate) fn add(&mut self, space: S, from: Timestamp, pto: Duration) {
         self.add_with(space, from, pto, self.backoff);
     }
 
-    /// As [`ProbeTimer::add`], of a space whose path has a backoff of its own.
+    /// Like [`ProbeTimer::add`], for a space whose path has its own backoff.
     pub(crate) fn add_with(&mut self, space: S, from: Timestamp, pto: Duration, backoff: u32) {
         let probe = (from + pto * backoff, space);
         self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
     }
 
-    /// Returns the time from which the PTO counts of a client with nothing in flight whose server may not have
-    /// validated its address (`unvalidated`), so that the server may be unable to send (RFC 9002 s.6.2.2.1). `None`
-    /// if no PTO is needed.
+    /// Returns the time from which the PTO counts for a client with nothing in flight, or `None` if
+    /// no PTO is needed. `unvalidated` is true if the server may not have validated the client's
+    /// address, so that the server may be unable to send (RFC 9002 s.6.2.2.1).
     pub(crate) fn anti_deadlock(&self, unvalidated: bool) -> Option<Timestamp> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }
 
-    /// The timer for the space that was added and is due first.
+    /// Returns the timer for the space that is due first, or `None` if no space was added.
     pub(crate) fn timer(self) -> Option<LossTimer<S>> {
         self.first.map(|(at, space)| LossTimer { at, space, due: Due::Probe })
     }
@@ -133,13 +142,13 @@ mod tests {
             probes.clone().timer(),
             Some(LossTimer { at: at(14), space: 'i', due: Due::Probe })
         );
-        // A later packet of a space with a shorter timeout.
+        // This space has a later packet and a shorter timeout.
         probes.add('h', at(11), SECOND / 2);
         assert_eq!(
             probes.clone().timer().map(|timer| (timer.at, timer.space)),
             Some((at(13), 'h'))
         );
-        // Two at the same time: the lower name.
+        // Two spaces are due at the same time, so the one with the lesser name is chosen.
         probes.add('a', at(9), SECOND);
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(13), 'a')));
     }
@@ -159,7 +168,7 @@ mod tests {
         let held = ProbeState { held: true, ..EMPTY };
         assert_eq!(probes.counts_from(held), Some(at(1)));
         let sent = ProbeState { last_ack_eliciting: Some(at(2)), ..held };
-        assert_eq!(probes.counts_from(sent), Some(at(2)), "what is in flight counts first");
+        assert_eq!(probes.counts_from(sent), Some(at(2)), "a packet in flight takes precedence");
     }
 
     #[test]
@@ -167,9 +176,9 @@ mod tests {
         let mut probes = ProbeTimer::new(false, at(1), 2);
         assert_eq!(probes.anti_deadlock(false), None);
         assert_eq!(probes.anti_deadlock(true), Some(at(1)));
-        assert_eq!(probes.clone().timer(), None, "unless it is added nothing is due");
+        assert_eq!(probes.clone().timer(), None, "no space was added");
         probes.add('h', at(1), SECOND);
-        assert_eq!(probes.anti_deadlock(true), None, "there is a probe already");
+        assert_eq!(probes.anti_deadlock(true), None, "another space sends a probe");
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(3), 'h')));
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes that arrive in any order, out again in order (RFC 9000 s.2.2).
+//! Reassembles bytes that arrive in any order, so that they can be read in order (RFC 9000 s.2.2).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,30 +9,30 @@ use super::place::BEFORE;
 use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
 
-/// Gaps that are always allowed, however little has arrived.
+/// Number of gaps that are always permitted, even if little data has arrived.
 const FREE_GAPS: usize = 64;
 
-/// Beyond those, one gap is permitted for this many waiting bytes. Loss leaves whole datagrams between gaps, so only an
-/// attacker that splits the data exceeds it.
+/// Above `FREE_GAPS`, one gap is permitted for each block of this many waiting bytes. Loss leaves
+/// whole datagrams between gaps, so only an attacker that splits the data exceeds this limit.
 const BYTES_PER_GAP: u64 = 512;
 
-/// The data would create too many gaps. Its packet must be treated as lost. The peer sends the data again, when the
-/// gaps are filled.
+/// The data would create too many gaps. Its packet must be treated as lost. The peer then sends the
+/// data again, and it is accepted once the gaps are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFragmented;
 
-/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start. Each call is given the
-/// connection's [`Pages`], which memory is taken from and put back to.
+/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start. The
+/// methods take memory from the connection's [`Pages`] and return it there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
-    /// Offset of `pages[0]`, a multiple of [`PAGE`].
+    /// Offset of the first byte of `pages[0]`, a multiple of [`PAGE`].
     base: u64,
     pages: VecDeque<Option<Page>>,
-    /// Offset below which the application has read everything.
+    /// Offset below which the application has read all bytes.
     read: u64,
-    /// Ranges that have arrived and were not read.
+    /// Ranges that have arrived and have not been read.
     waiting: RangeSet,
-    /// Bytes in `waiting`.
+    /// Number of bytes in `waiting`.
     buffered: u64,
 }
 
@@ -48,17 +48,17 @@ impl Buffer for Assembler {
 }
 
 impl Assembler {
-    /// Offset of the next byte to be read: the number of bytes read so far.
+    /// Returns the offset of the next byte to read, which is the number of bytes read so far.
     pub(crate) fn read_offset(&self) -> u64 {
         self.read
     }
 
-    /// Bytes that have arrived and were not read.
+    /// Returns the number of bytes that have arrived and have not been read.
     pub(crate) fn buffered(&self) -> u64 {
         self.buffered
     }
 
-    /// Bytes that can be read now.
+    /// Returns the number of bytes that can be read now.
     pub(crate) fn readable(&self) -> u64 {
         match self.waiting.first() {
             Some(first) if first.start == self.read => first.end - first.start,
@@ -66,23 +66,23 @@ impl Assembler {
         }
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the memory that the assembler holds, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.pages.iter().flatten().count() * PAGE
             + self.pages.capacity() * size_of::<Option<Page>>()
             + self.waiting.len() * size_of::<Range<u64>>()
     }
 
-    /// Gives back memory that has nothing in it.
+    /// Releases unused memory.
     pub(crate) fn shrink(&mut self) {
         self.waiting.shrink();
     }
 
-    /// Inserts data. Returns how many bytes are new. Repeated data is not compared with the earlier data (RFC 9000
-    /// s.2.2 permits this).
+    /// Inserts data and returns how many of its bytes are new. Repeated data is not compared with
+    /// the earlier data, as RFC 9000 s.2.2 permits.
     ///
     /// # Errors
-    /// [`TooFragmented`]; nothing has changed then.
+    /// [`TooFragmented`] if the data would create too many gaps. Nothing has changed in that case.
     pub(crate) fn insert(
         &mut self,
         pages: &mut Pages,
@@ -109,8 +109,8 @@ impl Assembler {
         Ok(fresh)
     }
 
-    /// Appends data that directly follows all received data, if nothing is missing before it. Otherwise returns false
-    /// and changes nothing.
+    /// Appends data that directly follows all received data. Returns false, and changes nothing, if
+    /// it does not, or if earlier data is missing.
     #[inline]
     pub(crate) fn append(&mut self, pages: &mut Pages, offset: u64, data: &[u8]) -> bool {
         if !self.extend(offset, data.len() as u64) {
@@ -120,7 +120,8 @@ impl Assembler {
         true
     }
 
-    /// Records data that directly follows all received data, like [`Assembler::append`].
+    /// Records data that directly follows all received data, under the same conditions as
+    /// [`Assembler::append`].
     #[inline]
     fn extend(&mut self, offset: u64, length: u64) -> bool {
         match self.waiting.min() {
@@ -138,8 +139,9 @@ impl Assembler {
         true
     }
 
-    /// Returns memory for data that directly follows all received data, with [`BEFORE`] bytes before it, which may be
-    /// unread data. Returns `None` if not all of it is in one allocated page, or if earlier data is missing.
+    /// Returns memory for data that directly follows all received data. The memory includes
+    /// [`BEFORE`] bytes before that data, which may contain unread data. Returns `None` if not all
+    /// of it is in one allocated page, or if earlier data is missing.
     #[inline]
     pub(crate) fn place(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
         let goes_on = match self.waiting.first() {
@@ -157,11 +159,11 @@ impl Assembler {
         self.pages.get_mut(index)?.as_mut()?.get_mut(start..end)
     }
 
-    /// Data is in the memory that [`Assembler::place`] has given for it.
+    /// Records that data was written to the memory that [`Assembler::place`] returned.
     #[inline]
     pub(crate) fn append_placed(&mut self, offset: u64, length: usize) {
         let goes_on = self.extend(offset, length as u64);
-        debug_assert!(goes_on, "`place` has looked");
+        debug_assert!(goes_on, "`place` has checked this");
     }
 
     fn copy_in(&mut self, pages: &mut Pages, offset: u64, mut data: &[u8]) {
@@ -179,7 +181,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the next contiguous bytes to read. Empty if no bytes can be read.
+    /// Returns the next contiguous bytes to read. The result is empty if no bytes can be read.
     pub(crate) fn chunk(&self) -> &[u8] {
         let within = (self.read - self.base) as usize;
         let count = self.readable().min((PAGE - within) as u64) as usize;
@@ -189,19 +191,20 @@ impl Assembler {
         }
     }
 
-    /// `count` bytes of [`Assembler::chunk`] were read.
+    /// Records that `count` bytes of [`Assembler::chunk`] were read.
     pub(crate) fn consume(&mut self, pages: &mut Pages, count: usize) {
         if let Some(page) = self.advance(count) {
             pages.put(page);
         }
         if self.buffered == 0 {
-            // Idle streams hold no memory.
+            // An idle stream holds no memory.
             self.give_back(pages);
             self.base = self.read - self.read % PAGE as u64;
         }
     }
 
-    /// `count` bytes of [`Assembler::chunk`] were read; returns the page, if all of it has been read.
+    /// Records that `count` bytes of [`Assembler::chunk`] were read. Returns the page if all of it
+    /// has been read.
     fn advance(&mut self, count: usize) -> Option<Page> {
         let count = count.min(self.chunk().len());
         self.read += count as u64;
@@ -214,7 +217,7 @@ impl Assembler {
         self.pages.pop_front().flatten()
     }
 
-    /// Reads into `buffer`; how many bytes.
+    /// Reads into `buffer`. Returns the number of bytes.
     pub(crate) fn read(&mut self, pages: &mut Pages, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         self.drain(pages, buffer.len(), |chunk| {
@@ -223,7 +226,7 @@ impl Assembler {
         })
     }
 
-    /// Hands out up to `limit` bytes, piece by piece; how many.
+    /// Passes up to `limit` bytes to `take`, in contiguous chunks. Returns the number of bytes.
     pub(crate) fn drain(
         &mut self,
         pages: &mut Pages,
@@ -245,9 +248,11 @@ impl Assembler {
         count
     }
 
-    /// Moves up to `limit` bytes to `to`, with the pages that they are in; returns how many bytes. Data that shares a
-    /// page with data that is not read is copied, and taken only if there is no other: where more is read soon that
-    /// saves the copy.
+    /// Moves up to `limit` bytes to `to`, together with their pages. Returns the number of bytes.
+    ///
+    /// Data whose page also contains data that is not read now must be copied. It is taken only if
+    /// it is the first data of this call. Otherwise it is left for the next call, which may be able
+    /// to move it without a copy.
     pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
         let there = self.readable().min(limit as u64) as usize;
         to.expect(pages.owner(), there.div_ceil(PAGE) + 1);
@@ -261,7 +266,7 @@ impl Assembler {
             let range = start..start + length;
             let alone = range.end == PAGE || self.buffered == length as u64;
             if !alone && count > 0 {
-                // It comes with the next, from where the page begins.
+                // Leave the data for the next call, which then begins at the start of the page.
                 break;
             }
             count += length;
@@ -285,7 +290,7 @@ impl Assembler {
         count
     }
 
-    /// Discards all received data of a stream that has been reset or stopped.
+    /// Discards all received data, because the stream was reset or stopped.
     pub(crate) fn clear(&mut self, pages: &mut Pages) {
         self.give_back(pages);
         *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };
@@ -317,7 +322,7 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         let (pool, mut placed) = (PagePool::new(), 0);
         for _ in 0..40 {
-            // Another connection, whose data must not be visible.
+            // This is another connection. It must not see the first connection's data.
             let mut others = pool.for_another();
             let used: Vec<Page> = (0..8).map(|_| others.take()).collect();
             for mut page in used {
@@ -344,7 +349,8 @@ mod tests {
                 let mut place = assembler.place(start, frame.len()).filter(|_| rng.random());
                 let used = rng.random_bool(0.7);
                 if let Some(place) = &mut place {
-                    // A packet that fails to decrypt leaves arbitrary bytes, which are never read.
+                    // A packet that cannot be decrypted leaves arbitrary bytes in the memory. They
+                    // must never be read.
                     place[BEFORE..].copy_from_slice(&if used {
                         frame.clone()
                     } else {
@@ -386,7 +392,8 @@ mod tests {
         assert!(placed > 20, "{placed}");
     }
 
-    /// Data that one connection received is not in the memory that another gets, read or given up, in order or not.
+    /// The memory that one connection has used must not show its data to another connection. The
+    /// data is read, taken or discarded, and the other connection's data arrives out of order.
     #[test]
     fn stream_assembler_has_no_data_of_other_connections() {
         let pool = PagePool::new();
@@ -399,7 +406,7 @@ mod tests {
                 "read" => assert_eq!(first.drain(own, usize::MAX, |_| ()), 3 * PAGE),
                 "taken" => {
                     assert_eq!(first.take(own, usize::MAX, &mut pieces), 3 * PAGE);
-                    assert_eq!(pool.count(), 0, "they are in use");
+                    assert_eq!(pool.count(), 0, "the pages are in use");
                     pieces.give_back(own);
                 }
                 _ => first.clear(own),
@@ -409,7 +416,7 @@ mod tests {
             for offset in [0, 2 * PAGE as u64, PAGE as u64] {
                 second.insert(other, offset + 9, b"mine").unwrap();
             }
-            assert_eq!(pool.count(), 0, "{end}: the same pages");
+            assert_eq!(pool.count(), 0, "{end}: the same pages are used again");
             for page in second.pages.iter().flatten() {
                 assert!(page.iter().all(|byte| *byte != 0xdb), "{end}");
             }
@@ -428,7 +435,7 @@ mod tests {
         }
         assert!(refused > window / 4, "{refused}");
         assert!(assembler.memory() < window as usize + 2 * PAGE, "{}", assembler.memory());
-        // Data that was refused is accepted when it fills the gaps.
+        // Data that was refused must be accepted when it fills the gaps.
         for offset in (0..window).step_by(1024) {
             assembler.insert(pages, offset, &[0; 1024]).unwrap();
         }
@@ -456,8 +463,8 @@ mod tests {
         assert_eq!((assembler.readable(), assembler.read_offset()), (0, 3));
     }
 
-    /// Whole pages are given away as they are; what shares one with data that is not read is copied, and comes by
-    /// itself.
+    /// Whole pages must be moved without a copy. Data that shares a page with unread data must be
+    /// copied, and taken in a call of its own.
     #[test]
     fn stream_assembler_data_is_taken_with_its_memory() {
         let pool = PagePool::new();
@@ -469,28 +476,32 @@ mod tests {
         assert_eq!(
             assembler.take(pages, 2 * PAGE + 50, &mut pieces),
             2 * PAGE,
-            "whole pages first"
+            "whole pages are moved first"
         );
         let taken: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
         assert_eq!(taken[..], places[..2]);
         pieces.give_back(pages);
         assert_eq!(assembler.take(pages, 50, &mut pieces), 50);
         let copied: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
-        assert_ne!(copied[0], places[2], "the rest of it is still to be read");
+        assert_ne!(copied[0], places[2], "the page contains unread data");
         pieces.give_back(pages);
         assert_eq!(assembler.take(pages, usize::MAX, &mut pieces), PAGE + 50);
         let pointers: Vec<_> = pieces.iter().map(<[u8]>::as_ptr).collect();
-        assert_eq!(pointers, [places[2].wrapping_add(50), places[3]], "nothing else waits there");
+        assert_eq!(
+            pointers,
+            [places[2].wrapping_add(50), places[3]],
+            "the pages contain no other data"
+        );
         let bytes: Vec<u8> = pieces.iter().flatten().copied().collect();
         assert_eq!(bytes, data(2 * PAGE as u64 + 50..3 * PAGE as u64 + 100));
         assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
         assert_eq!(assembler.insert(pages, 3 * PAGE as u64 + 100, b"next"), Ok(4));
         assert_eq!(assembler.chunk(), b"next");
-        // Another connection's memory is not mixed with it.
+        // Pages must not return to another connection.
         let mut other = pool.for_another();
         pieces.give_back(&mut other);
         assembler.clear(pages);
         pages.shrink();
-        assert_eq!(pool.count(), 2, "those that went back where they are from");
+        assert_eq!(pool.count(), 2, "only pages of this connection return to the pool");
     }
 }

@@ -1,4 +1,4 @@
-//! Flow control windows (RFC 9000 s.4), sized by how fast the application reads.
+//! Flow control windows (RFC 9000 s.4). Their size follows the rate at which the application reads.
 
 use std::time::Duration;
 
@@ -6,40 +6,43 @@ use crate::Timestamp;
 
 /// Flow control of the data that the peer may send, on one stream or on the connection.
 ///
-/// The window starts small. It doubles while the application reads a quarter of it within two round
-/// trips, so it stays at least eight times what the application reads in a round trip. A sender in slow
-/// start sends up to four times the present amount before a higher limit reaches it: it never has to wait
-/// for a window that may still grow. The memory that a stream takes is in proportion to its rate, and a
-/// peer whose data the application does not read gets the first window only.
+/// The window starts small. It doubles if the application reads a quarter of it within two round
+/// trips. So it stays at least eight times as large as the amount that the application reads in a
+/// round trip. In slow start, a sender can send up to four times the current amount before a higher
+/// limit arrives. So it never has to wait for a window that can still grow.
+///
+/// The memory that a stream takes is proportional to its rate. If the application does not read a
+/// peer's data, the peer gets only the initial window.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiveWindow {
-    /// Limit advertised to the peer, which may send bytes at offsets below it.
+    /// Limit that was advertised to the peer. The peer may send bytes at offsets below it.
     limit: u64,
     /// Number of bytes that the application has read.
     read: u64,
     size: u64,
     max_size: u64,
-    /// Start of the measurement of the reader's rate, and the bytes read by then. `None` before it begins.
+    /// Start of the measurement of the read rate, and the number of bytes read by then. `None`
+    /// before the measurement begins.
     epoch: Option<(Timestamp, u64)>,
 }
 
-/// Fraction of the window after which the peer gets a higher limit: a fourth.
+/// The peer gets a higher limit when this fraction of the window is used: a fourth.
 const PART: u64 = 4;
-/// A window doubles if this fraction of it is read within this many round trips.
+/// A window doubles if a fourth of it is read within this number of round trips.
 const EPOCH_RTTS: u32 = 2;
 
 impl ReceiveWindow {
-    /// A window of `size` bytes that grows up to `max_size`.
+    /// Creates a window of `size` bytes that can grow to `max_size`.
     pub(super) fn new(size: u64, max_size: u64) -> ReceiveWindow {
         ReceiveWindow { limit: size, read: 0, size, max_size: max_size.max(size), epoch: None }
     }
 
-    /// Limit advertised to the peer last, as an offset in bytes.
+    /// Returns the limit that was last advertised to the peer, as an offset in bytes.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that may be waiting to be read.
+    /// Returns the current size of the window: how many unread bytes it permits.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -49,13 +52,14 @@ impl ReceiveWindow {
         self.read += bytes;
     }
 
-    /// Returns true if the peer should get a higher limit, because a fourth of the window is used.
+    /// Returns true if the peer should get a higher limit, because at least a fourth of the window
+    /// is used.
     pub(super) fn wants_update(&self) -> bool {
         self.limit.saturating_sub(self.read) <= self.size - self.size / PART
     }
 
-    /// Moves the limit on; the value for MAX_DATA or MAX_STREAM_DATA. `rtt` is the path's smoothed
-    /// round-trip time.
+    /// Raises the limit and returns it, for a MAX_DATA or MAX_STREAM_DATA frame. `rtt` is the
+    /// path's smoothed RTT.
     pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         if let Some((start, read)) = self.epoch
             && self.read - read >= self.size / PART
@@ -64,12 +68,13 @@ impl ReceiveWindow {
             self.size = self.size.saturating_mul(2).min(self.max_size);
         }
         self.epoch = Some((now, self.read));
-        // Never back (RFC 9000 s.4.1), never beyond a variable-length integer.
+        // The limit never decreases (RFC 9000 s.4.1) and never exceeds the largest variable-length
+        // integer.
         self.raise(self.read.saturating_add(self.size))
     }
 
-    /// Enlarges the window to at least this size, within its maximum. Returns true if it grew, so that the peer
-    /// should get a higher limit.
+    /// Enlarges the window to at least this size, but not above its maximum. Returns true if it
+    /// grew, so that the peer should get a higher limit.
     pub(super) fn ensure(&mut self, size: u64) -> bool {
         let size = size.min(self.max_size);
         let grows = size > self.size;
@@ -77,8 +82,8 @@ impl ReceiveWindow {
         grows
     }
 
-    /// Moves the limit on to this, if it is further, and leaves no more room than the window may ever have;
-    /// what it is now.
+    /// Raises the limit to this value, if it is higher than the current limit. The window does not
+    /// exceed its maximum. Returns the new limit.
     pub(super) fn raise(&mut self, limit: u64) -> u64 {
         let most = self.read.saturating_add(self.max_size).min((1 << 62) - 1);
         self.limit = self.limit.max(limit.min(most));
@@ -86,40 +91,40 @@ impl ReceiveWindow {
     }
 }
 
-/// Flow control of the data that we may send, on one stream or on the connection.
+/// Flow control of the data that this end may send, on one stream or on the connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SendWindow {
     limit: u64,
     used: u64,
-    /// The limit that was reported as blocked to the peer.
+    /// The limit at which this end last reported to the peer that it is blocked.
     told: Option<u64>,
 }
 
 impl SendWindow {
-    /// With the limit from the peer's transport parameters.
+    /// Creates a window with the limit in the peer's transport parameters.
     pub(super) fn new(limit: u64) -> SendWindow {
         SendWindow { limit, used: 0, told: None }
     }
 
-    /// The peer allows bytes below `limit`; a smaller one than before is ignored
-    /// (RFC 9000 s.4.1). Whether there is more room now.
+    /// Applies a new limit of the peer: bytes at offsets below `limit` may be sent. A limit lower
+    /// than the current one is ignored (RFC 9000 s.4.1). Returns true if the limit grew.
     pub(super) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
         self.limit = self.limit.max(limit);
         more
     }
 
-    /// The peer's limit.
+    /// Returns the peer's limit.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes sent.
+    /// Returns the number of bytes sent.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Bytes that may still be sent.
+    /// Returns the number of bytes that may still be sent.
     pub(super) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -129,13 +134,14 @@ impl SendWindow {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// True if [`SendWindow::blocked`] would return a limit.
+    /// Returns true if [`SendWindow::blocked`] would return a limit.
     pub(super) fn is_blocked_untold(&self) -> bool {
         self.room() == 0 && self.told != Some(self.limit)
     }
 
-    /// Returns the limit for DATA_BLOCKED or STREAM_DATA_BLOCKED, once for each limit (RFC 9000 s.4.1). `None` if the
-    /// sender is not blocked, or if the limit was already reported.
+    /// Returns the limit for a DATA_BLOCKED or STREAM_DATA_BLOCKED frame, once for each limit (RFC
+    /// 9000 s.4.1). Returns `None` if the sender is not blocked, or if the limit was already
+    /// reported.
     pub(super) fn blocked(&mut self) -> Option<u64> {
         if !self.is_blocked_untold() {
             return None;
@@ -144,7 +150,7 @@ impl SendWindow {
         self.told
     }
 
-    /// Reports the limit again, because the frame was lost.
+    /// Makes [`SendWindow::blocked`] report the limit again, because the frame was lost.
     pub(super) fn on_blocked_lost(&mut self, limit: u64) {
         if self.told == Some(limit) {
             self.told = None;
@@ -158,7 +164,7 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// Reads `total` bytes at one rate; the window at the end.
+    /// Reads `total` bytes at a constant rate. Returns the size of the window at the end.
     fn read_at(bytes_per_ms: u64, total: u64) -> u64 {
         let mut window = ReceiveWindow::new(1 << 16, 1 << 24);
         let (mut now, mut read) = (Timestamp::START, 0);
@@ -177,12 +183,12 @@ mod tests {
 
     #[test]
     fn flow_control_window_grows_with_the_reader() {
-        // 1 byte a microsecond over 100 ms: 100 kB in flight.
+        // 1,000 bytes per millisecond over 100 ms: 100 kB are in flight.
         let needed = 1000 * 100;
         let size = read_at(1000, 100 << 20);
         assert!((8 * needed..=16 * needed).contains(&size), "{size}");
-        assert_eq!(read_at(1_000_000, 4000 << 20), 1 << 24, "up to the maximum");
-        assert_eq!(read_at(10, 10 << 20), 1 << 16, "a slow reader keeps the first");
+        assert_eq!(read_at(1_000_000, 4000 << 20), 1 << 24, "the window grows to its maximum");
+        assert_eq!(read_at(10, 10 << 20), 1 << 16, "the window of a slow reader does not grow");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Streams (RFC 9000 s.2 to 4): from the bottom up.
+//! Streams (RFC 9000 s.2 to 4). The files, from the bottom up:
 //!
-//! * `assembler.rs`: bytes that arrive in any order, read in order; `pages.rs`: memory for them, `pieces.rs`: given
-//!   away with them; `place.rs`: packets opened right there;
-//! * `send_buffer.rs`: bytes to send, kept until the peer has them;
-//! * `flow.rs`: windows of streams and of the connection (s.4);
+//! * `assembler.rs`: reassembles bytes that arrive in any order; `pages.rs`: memory for them;
+//!   `pieces.rs`: data that is passed on with its memory; `place.rs`: packets that are decrypted
+//!   directly into that memory;
+//! * `send_buffer.rs`: bytes to send, which are kept until the peer has acknowledged them;
+//! * `flow.rs`: flow control windows of streams and of the connection (s.4);
 //! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3);
 //! * `set/`: all streams of a connection.
 

@@ -1,43 +1,47 @@
 //! Memory for received data, in pages, and pools of pages.
 //!
-//! An [`crate::Endpoint`] has one pool for all its connections. A connection without an endpoint has its own. Data of
-//! one connection is never visible to another: the pool remembers the owner of each page, and fills the page with
-//! zeros before another connection gets it. Most pages return to their owner and are not overwritten.
+//! An [`crate::Endpoint`] has one pool for all its connections. A connection without an endpoint
+//! has its own. Data of one connection is never visible to another one: the pool remembers the
+//! owner of each page, and fills the page with zeros before another connection gets it. Most pages
+//! return to their owner and are not overwritten.
 //!
-//! The pool has a lock, and locking waits until earlier stores have reached the cache. So a connection takes several
-//! pages at a time ([`Pages`]), and keeps free pages for later data. It returns all of them when no data waits in its
-//! streams.
+//! The pool has a lock. Locking is expensive, because it waits until earlier stores have reached
+//! the cache. So a connection takes several pages at a time ([`Pages`]) and keeps free pages for
+//! later data. When no data waits in its streams, it returns all of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::lazy::{LazyBox, StaticDefault};
 
-/// Bytes of a page. Memory comes and goes in pages, so whatever frames a peer cuts its data into,
-/// a stream takes at most its flow control window and one page.
+/// Size of a page in bytes. Memory is allocated in whole pages. So a stream takes at most its flow
+/// control window and one page, whatever frames the peer splits its data into.
 pub(super) const PAGE: usize = 4096;
 
-/// Free pages that a pool keeps at most, for all its connections together: 768 KiB, which stay in a CPU's cache.
+/// Largest number of free pages in a pool, for all its connections together: 768 KiB, which stay in
+/// the CPU's cache.
 const KEPT: usize = 192;
 
-/// Free pages that a connection keeps at most while data waits in its streams: 256 KiB.
+/// Largest number of free pages that a connection keeps while data waits in its streams: 256 KiB.
 const KEPT_HERE: usize = 64;
 
-/// Pages that a connection takes from its pool at once, at most, and gives back at once.
+/// Largest number of pages that a connection takes from its pool at a time, and number that it
+/// returns at a time.
 const AT_ONCE: usize = 32;
 
-/// A page.
+/// A page of memory.
 pub(super) type Page = Box<[u8; PAGE]>;
 
-/// A connection's number among those that share a pool.
+/// Number that identifies a connection among those that share a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
-/// A free page, which still has the data of the connection that used it last.
+/// A free page. It still contains data of the connection that used it last.
 #[derive(Debug)]
 struct Left(Owner, Page);
 
 impl Left {
-    /// The page for a connection that needs one; of zeros, if the page was not its own.
+    /// Returns the page for a connection. If another connection used it before, it is filled with
+    /// zeros.
     fn page_for(self, owner: Owner) -> Page {
         let Left(before, mut page) = self;
         if before != owner {
@@ -47,26 +51,27 @@ impl Left {
     }
 }
 
-/// Free pages of a pool, and the next number for a connection.
+/// The free pages of a pool, and the number for the next connection.
 #[derive(Debug)]
 struct Free {
     pages: Vec<Left>,
-    /// Number of the connection that joins next.
+    /// Number for the next connection that joins the pool.
     next: u64,
 }
 
-/// Pages that were read out, for those needed next: an allocator gives memory back to the system when an
-/// application has read all there is, and each page then costs a fault.
+/// A pool of free pages that are reused. Without it, the allocator would return memory to the
+/// system whenever an application has read all data. Each new page would then cost a page fault.
 #[derive(Debug, Clone)]
 pub(crate) struct PagePool(Arc<Mutex<Free>>);
 
 impl PagePool {
-    /// An empty one.
+    /// Creates an empty pool.
     pub(crate) fn new() -> PagePool {
         PagePool(Arc::new(Mutex::new(Free { pages: Vec::new(), next: 0 })))
     }
 
-    /// Pages for one more connection, which does not see what other connections have received.
+    /// Returns the pages for another connection. It never sees data that other connections have
+    /// received.
     pub(crate) fn for_another(&self) -> Pages {
         let mut inner = lock(&self.0);
         let owner = Owner(inner.next);
@@ -74,33 +79,34 @@ impl PagePool {
         Pages { pool: Some((PagePool(Arc::clone(&self.0)), owner)), stock: LazyBox::default() }
     }
 
-    /// Number of free pages in the pool.
+    /// Returns the number of free pages in the pool.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         lock(&self.0).pages.len()
     }
 }
 
-/// Locks the free pages, to add or take some: connections may be of several threads.
+/// Locks the free pages. The connections of a pool may run on several threads.
 fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pages of one connection; without a pool (the default) they come from the allocator and are freed after use.
+/// The pages of one connection. Without a pool, which is the default, pages are allocated and freed
+/// directly.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pool: Option<(PagePool, Owner)>,
-    /// In a box of its own, which a connection at rest does not have.
+    /// Boxed, so that an idle connection does not have it.
     stock: LazyBox<Stock>,
 }
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// Free pages. Those that were another's are overwritten when they are taken.
+    /// Free pages. Pages of other connections are filled with zeros when they are taken.
     here: Vec<Left>,
-    /// Number of pages in use: taken, and not put back.
+    /// Number of pages in use: taken and not yet put back.
     out: usize,
-    /// Most that were in use at once since the connection last came to rest.
+    /// Largest number of pages in use at the same time since the connection was last idle.
     most: usize,
 }
 
@@ -109,12 +115,13 @@ impl StaticDefault for Stock {
 }
 
 impl Pages {
-    /// Returns the number of the connection in its pool, or `None` without a pool.
+    /// Returns the number that identifies the connection in its pool, or `None` without a pool.
     pub(super) fn owner(&self) -> Option<Owner> {
         self.pool.as_ref().map(|(_, owner)| *owner)
     }
 
-    /// Takes a free page, or makes one. It has zeros, or data that the same connection received before.
+    /// Takes a free page or allocates one. It contains zeros, or data that the same connection
+    /// received before.
     #[inline]
     pub(super) fn take(&mut self) -> Page {
         let Some((pool, owner)) = &self.pool else { return Box::new([0; PAGE]) };
@@ -141,7 +148,7 @@ impl Pages {
         }
     }
 
-    /// Gives all free pages back to the pool.
+    /// Returns all free pages to the pool.
     pub(super) fn shrink(&mut self) {
         self.spill(0);
         if self.stock.out == 0 {
@@ -149,7 +156,8 @@ impl Pages {
         }
     }
 
-    /// Gives all but `keep` free pages back to the pool, which frees those that it has no room for.
+    /// Returns all free pages except `keep` to the pool. Pages for which the pool has no room are
+    /// freed.
     fn spill(&mut self, keep: usize) {
         let Some(stock) = self.stock.get_mut_if_allocated() else { return };
         let mut pages = stock.here.drain(keep.min(stock.here.len())..);
@@ -161,8 +169,9 @@ impl Pages {
 }
 
 impl Stock {
-    /// Takes pages from the pool: as many as were in use at once before, from 1 to [`AT_ONCE`]. When many connections
-    /// take turns, a connection often receives as much as the last time.
+    /// Takes pages from the pool. It takes as many as were in use at the same time before, but at
+    /// least one and at most [`AT_ONCE`]. When many connections take turns, a connection often
+    /// receives the same amount of data as the last time.
     #[cold]
     fn fetch(&mut self, pool: &PagePool) {
         let mut free = lock(&pool.0);
@@ -189,7 +198,7 @@ mod tests {
         let place = page.as_ptr();
         pages.put(page);
         let again = pages.take();
-        assert_eq!(again.as_ptr(), place, "the same memory");
+        assert_eq!(again.as_ptr(), place, "the same memory is used again");
         let many: Vec<Page> = (0..2 * KEPT).map(|_| pages.take()).collect();
         for page in many {
             pages.put(page);
@@ -199,8 +208,8 @@ mod tests {
         pages.put(again);
     }
 
-    /// A connection keeps pages only while some of its pages are in use: thousands of connections that wait for
-    /// something have none.
+    /// A connection must keep free pages only while some of its pages are in use, so that thousands
+    /// of waiting connections have none.
     #[test]
     fn stream_pages_are_released_with_the_last_in_use() {
         let pool = PagePool::new();
@@ -208,23 +217,27 @@ mod tests {
         let several: Vec<Page> = (0..5).map(|_| pages.take()).collect();
         let mut several = several.into_iter();
         pages.put(several.next().unwrap());
-        assert_eq!((pages.stock.here.len(), pool.count()), (1, 0), "for what comes next");
+        assert_eq!(
+            (pages.stock.here.len(), pool.count()),
+            (1, 0),
+            "one page is kept for later data"
+        );
         several.for_each(|page| pages.put(page));
         assert_eq!((pages.stock.here.len(), pool.count()), (0, 5));
         let page = other.take();
-        assert_eq!(pool.count(), 4, "one at first");
+        assert_eq!(pool.count(), 4, "at first, one page is taken");
         let more = [other.take(), other.take(), other.take()];
-        assert!(pool.count() < 2, "then several at once");
+        assert!(pool.count() < 2, "then several pages are taken at a time");
         for page in more.into_iter().chain([page]) {
             other.put(page);
         }
         assert_eq!(pool.count(), 5);
         let page = other.take();
-        assert_eq!(pool.count(), 1, "as many as it had before");
+        assert_eq!(pool.count(), 1, "as many pages as before are taken");
         other.put(page);
         other.shrink();
         let page = other.take();
-        assert_eq!(pool.count(), 4, "one again, after a rest");
+        assert_eq!(pool.count(), 4, "after an idle period, one page is taken");
         drop(other);
         drop(page);
         assert_eq!(pool.count(), 4);
@@ -252,7 +265,7 @@ mod tests {
         assert_eq!(
             (page.as_ptr(), *page),
             (place, [0; PAGE]),
-            "the same memory without its content"
+            "the same memory, filled with zeros"
         );
     }
 

@@ -1,34 +1,34 @@
-//! Data that was read, with the memory it is in.
+//! Data that was read, together with its memory.
 
 use std::ops::Range;
 
 use super::pages::{Owner, Page, Pages};
 
-/// A page and the range of its bytes that is data.
+/// A page, and the range of its bytes that contains data.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub page: Page,
     pub range: Range<usize>,
 }
 
-/// Data of a stream, in order, that was taken out of it without a copy
-/// ([`Streams::read_pieces`](super::Streams::read_pieces)). Its pages are used again if they are given back by
-/// [`Streams::take_back`](super::Streams::take_back).
+/// Data of a stream, in order, that was taken out without a copy
+/// ([`Streams::read_pieces`](super::Streams::read_pieces)). Return it with
+/// [`Streams::take_back`](super::Streams::take_back), so that its pages are reused.
 #[derive(Debug, Default)]
 pub struct Pieces {
     list: Vec<Piece>,
-    /// Connection that received the data, to which the pages return. `None`: the pages belong to no pool, and are
-    /// freed.
+    /// Connection that received the data, to which the pages return. If `None`, the pages belong to
+    /// no pool and are freed.
     owner: Option<Owner>,
 }
 
 impl Pieces {
-    /// The data, piece by piece.
+    /// Returns the data as contiguous chunks, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.list.iter().map(|Piece { page, range }| &page[range.clone()])
     }
 
-    /// Prepares for `count` more pages of this connection; pages of another connection are freed.
+    /// Prepares for `count` more pages of this connection. Pages of another connection are freed.
     pub(super) fn expect(&mut self, owner: Option<Owner>, count: usize) {
         if self.owner != owner {
             self.list.clear();
@@ -41,7 +41,8 @@ impl Pieces {
         self.list.push(piece);
     }
 
-    /// Gives the pages back to the connection that received them; frees them if that is another.
+    /// Returns the pages to the connection that received them. If `pages` belongs to another
+    /// connection, they are freed.
     pub(super) fn give_back(&mut self, pages: &mut Pages) {
         let own = self.owner == pages.owner();
         self.list.drain(..).filter(|_| own).for_each(|piece| pages.put(piece.page));

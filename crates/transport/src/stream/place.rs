@@ -1,30 +1,31 @@
-//! Decrypts the next packet of a stream directly into the stream's buffer, so that the data of its STREAM frame is in
-//! place.
+//! Decrypts the next packet of a stream directly into the stream's buffer. The data of its STREAM
+//! frame then needs no copy.
 //!
-//! The frame's header is written before the data, over bytes that may be unread. These are saved, and restored
-//! afterwards.
+//! The frame's header is written before the data, over bytes that may be unread. These bytes are
+//! saved and restored afterwards.
 
 use equic_wire::frame;
 use equic_wire::{StreamId, VarInt};
 
-/// Bytes before the data that may be the frame's header: of all but those of streams with immense IDs.
+/// Number of bytes before the data that the frame's header may overwrite. They suffice for all
+/// frames except those of streams with extremely large IDs.
 pub(super) const BEFORE: usize = 16;
 
-/// Smallest packet in bytes. With less there is little to gain. From this size on, a Length field takes two or four
-/// bytes.
+/// Smallest packet in bytes for which this is used. Smaller packets would gain little. From this
+/// size on, a Length field takes two or four bytes.
 const LEAST: usize = 512;
 
-/// The header of a STREAM frame that fills a packet, if its integers are encoded as short as possible.
+/// The header of a STREAM frame that fills a packet. Its integers must have the shortest encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
     id: StreamId,
     has_length: bool,
-    /// Bytes of the header without the offset.
+    /// Length of the header without the offset field, in bytes.
     fixed: u8,
 }
 
 impl Form {
-    /// The form of a frame.
+    /// Returns the form of a frame's header.
     #[inline]
     pub(super) fn of(frame: &frame::Stream<'_>) -> Form {
         let (id, has_length) = (frame.stream_id(), !frame.is_to_end_of_packet());
@@ -32,16 +33,17 @@ impl Form {
         Form { id, has_length, fixed: 1 + id.as_varint().encoded_len() as u8 + length }
     }
 
-    /// The stream.
+    /// Returns the ID of the stream.
     pub(super) fn id(self) -> StreamId {
         self.id
     }
 
-    /// Returns the length of the header of a frame at this offset, and of the data that fills the rest of a packet of
-    /// this size. Returns `None` if the packet is too small.
+    /// Returns the lengths of the header and of the data of a frame at this offset that fills a
+    /// packet of this size. Returns `None` if the packet is too small.
     #[inline]
     pub(super) fn split(self, packet: usize, offset: u64) -> Option<(usize, usize)> {
-        // Without an offset there is nothing before the data either.
+        // A frame at offset 0 has no offset field. It is not handled specially, because there is no
+        // room before the data of a stream's first page.
         let offset = VarInt::new(offset).ok()?.encoded_len();
         let header = usize::from(self.fixed) + offset;
         let fits = packet >= LEAST && header <= BEFORE;
@@ -49,22 +51,22 @@ impl Form {
     }
 }
 
-/// Memory that a packet is opened to.
+/// The memory into which a packet is decrypted.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    /// [`BEFORE`] bytes, and as many as there is data.
+    /// [`BEFORE`] bytes, followed by the room for the data.
     memory: &'a mut [u8],
-    /// The saved content of these bytes.
+    /// The saved content of the first [`BEFORE`] bytes.
     kept: [u8; BEFORE],
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     header: usize,
     form: Form,
     offset: u64,
 }
 
 impl<'a> Place<'a> {
-    /// Creates a place from a stream's memory with [`BEFORE`] bytes before the data, for a header of this length.
-    /// Returns `None` if the memory is too small.
+    /// Creates a place from a stream's memory, with [`BEFORE`] bytes before the data and a header
+    /// of this length. Returns `None` if the memory is too small.
     #[inline(always)]
     pub(super) fn new(
         memory: &'a mut [u8],
@@ -75,14 +77,15 @@ impl<'a> Place<'a> {
         (header <= BEFORE).then_some(Place { memory, kept, header, form, offset })
     }
 
-    /// Returns the buffer for the decrypted packet, of the requested length.
+    /// Returns the buffer into which the packet must be decrypted.
     #[inline(always)]
     pub(crate) fn memory(&mut self) -> &mut [u8] {
         &mut self.memory[BEFORE - self.header..]
     }
 
-    /// Finishes after the packet was decrypted. Returns the number of bytes that are in place. If the packet is not as
-    /// expected, moves it to `packet`, as if it had been decrypted there, and returns `None`.
+    /// Finishes after the packet was decrypted. Returns the number of data bytes that are in place.
+    /// If the packet does not have the expected form, moves it to `packet`, as if it had been
+    /// decrypted there, and returns `None`.
     #[inline(always)]
     pub(crate) fn settle(mut self, packet: &mut [u8]) -> Option<usize> {
         let data = self.memory.len() - BEFORE;
@@ -106,7 +109,7 @@ impl<'a> Place<'a> {
         expected.then_some(data)
     }
 
-    /// The packet did not open, or was not opened.
+    /// Restores the overwritten bytes. Call this if the packet could not be decrypted, or was not.
     #[inline(always)]
     pub(crate) fn leave(self) {
         if let Some(before) = self.memory.first_chunk_mut() {
@@ -121,7 +124,7 @@ mod tests {
     use equic_wire::Writer;
     use equic_wire::frame::Stream;
 
-    /// A packet of nothing but a frame without its end.
+    /// Returns a packet that consists of a single STREAM frame without FIN.
     fn packet(id: u64, offset: u64, data: &[u8], has_length: bool) -> Vec<u8> {
         let id = StreamId::from(VarInt::new(id).unwrap());
         let mut buffer = vec![0; data.len() + 32];
@@ -137,8 +140,8 @@ mod tests {
         Form::of(&Stream::first_of(packet).unwrap().0)
     }
 
-    /// Opens a packet where one like `last` is expected, with `offset` as the stream's end: the data that came to lie
-    /// in place, or the packet as it was moved.
+    /// Decrypts `packet` where a packet like `last` is expected at the stream offset `offset`.
+    /// Returns the data if it is in place, or the packet if it had to be moved.
     fn settled(last: &[u8], offset: u64, packet: &[u8]) -> Option<Result<Vec<u8>, Vec<u8>>> {
         let (header, data) = form_of(last).split(packet.len(), offset)?;
         let mut memory = vec![0xdb; BEFORE + data];
@@ -146,7 +149,7 @@ mod tests {
         place.memory().copy_from_slice(packet);
         let mut moved = vec![0; packet.len() + 16];
         let settled = place.settle(&mut moved);
-        assert_eq!(memory[..BEFORE], [0xdb; BEFORE], "what waits is as it was");
+        assert_eq!(memory[..BEFORE], [0xdb; BEFORE], "unread bytes are unchanged");
         moved.truncate(packet.len());
         Some(match settled {
             Some(length) => {
@@ -157,7 +160,7 @@ mod tests {
         })
     }
 
-    /// The expected header is the one that senders write, for all lengths of its integers.
+    /// The expected header must be the one that senders write, for all lengths of its integers.
     #[test]
     fn in_place_next_frame_is_decrypted_into_its_place() {
         let mut placed = 0;
@@ -204,7 +207,7 @@ mod tests {
         for other in others {
             assert_eq!(settled(&last, 1_001, &other), Some(Err(other.clone())));
         }
-        assert_eq!(settled(&last, 1_001, &next[..511]), None, "not worth it");
+        assert_eq!(settled(&last, 1_001, &next[..511]), None, "the packet is too small");
     }
 
     #[test]

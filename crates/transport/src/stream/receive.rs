@@ -8,31 +8,31 @@ use super::pages::Pages;
 use super::pieces::Pieces;
 use crate::Timestamp;
 
-/// State of the receiving part of a stream: figure 3 of RFC 9000.
+/// The state of the receiving part of a stream (RFC 9000 figure 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveState {
-    /// Data comes, its end is not known.
+    /// Data arrives, and the final size is unknown.
     Receive,
-    /// The end is known, not all is there.
+    /// The final size is known, and data is still missing.
     SizeKnown,
-    /// All is there, the application has not read it all.
+    /// All data has arrived, and the application has not read all of it.
     DataReceived,
-    /// The application has read all.
+    /// The application has read all data.
     DataRead,
-    /// The peer gave up; the application does not know yet.
+    /// The peer has reset the stream, and the application has not been notified.
     ResetReceived,
-    /// The peer gave up and the application knows.
+    /// The peer has reset the stream, and the application has been notified.
     ResetRead,
 }
 
-/// Error of the peer on a stream, or a limit that its data exceeds.
+/// The peer broke a rule on a stream, or its data is too fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveError {
-    /// More than it may send: FLOW_CONTROL_ERROR.
+    /// The peer sent more data than permitted: FLOW_CONTROL_ERROR.
     FlowControl,
-    /// It changed the end, or sent beyond it: FINAL_SIZE_ERROR (RFC 9000 s.4.5).
+    /// The peer changed the final size, or sent data beyond it: FINAL_SIZE_ERROR (RFC 9000 s.4.5).
     FinalSize,
-    /// Treat the packet as lost.
+    /// The data would create too many gaps. Its packet must be treated as lost.
     TooFragmented,
 }
 
@@ -42,16 +42,16 @@ impl From<TooFragmented> for ReceiveError {
     }
 }
 
-/// Result of a read by the application.
+/// The result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// This many bytes were read.
     Bytes(usize),
-    /// Nothing now.
+    /// No data can be read now.
     Blocked,
-    /// All has been read.
+    /// All data of the stream has been read.
     Finished,
-    /// The peer gave up with this application error code.
+    /// The peer reset the stream with this application error code.
     Reset(u64),
 }
 
@@ -61,25 +61,26 @@ pub(super) struct ReceiveHalf {
     state: ReceiveState,
     assembler: Assembler,
     window: ReceiveWindow,
-    /// The end of what the peer has used of its limit.
+    /// Highest offset that the peer has used. It counts against the flow control limits.
     highest: u64,
     final_size: Option<u64>,
     reset: Option<u64>,
-    /// The application does not want more: the code of STOP_SENDING.
+    /// Code of the STOP_SENDING frame, if the application does not want more data.
     stopped: Option<u64>,
-    /// Bytes given back to the connection's window so far.
+    /// Number of bytes that were released to the connection's window so far.
     released: u64,
-    /// The last MAX_STREAM_DATA was lost.
+    /// True if the last MAX_STREAM_DATA frame was lost.
     update_lost: bool,
 }
 
 impl ReceiveHalf {
-    /// Gives back memory that nothing is in.
+    /// Releases unused memory.
     pub(super) fn shrink(&mut self) {
         self.assembler.shrink();
     }
 
-    /// A fresh one with its window. Each call is given the connection's [`Pages`].
+    /// Creates the receiving part with its window. Other methods get the connection's [`Pages`] as
+    /// an argument.
     pub(super) fn new(window: ReceiveWindow) -> ReceiveHalf {
         ReceiveHalf {
             state: ReceiveState::Receive,
@@ -94,18 +95,18 @@ impl ReceiveHalf {
         }
     }
 
-    /// The state of the receiving part.
+    /// Returns the state of the receiving part.
     #[cfg(any(test, feature = "qlog"))]
     pub(super) fn state(&self) -> ReceiveState {
         self.state
     }
 
-    /// True if the receiving part has reached a final state.
+    /// Returns true if the receiving part has reached a final state.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.state, ReceiveState::DataRead | ReceiveState::ResetRead)
     }
 
-    /// True if the application would get something by reading: bytes, the end, or a reset.
+    /// Returns true if a read would return something: data, the end of the stream, or a reset.
     pub(super) fn is_readable(&self) -> bool {
         match self.state {
             ReceiveState::Receive | ReceiveState::SizeKnown => self.assembler.readable() > 0,
@@ -114,19 +115,20 @@ impl ReceiveHalf {
         }
     }
 
-    /// Returns the bytes of memory that it holds, without itself.
+    /// Returns the memory that this part has allocated, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.assembler.memory()
     }
 
-    /// Bytes waiting to be read, in order or not.
+    /// Returns the number of bytes that wait to be read, whether or not earlier bytes are missing.
     #[cfg(test)]
     pub(super) fn buffered(&self) -> u64 {
         self.assembler.buffered()
     }
 
-    /// Fast path for data without FIN that directly follows all received data, within the limits. Otherwise returns
-    /// false and changes nothing; the caller then uses [`ReceiveHalf::on_data`].
+    /// Processes data without FIN that directly follows all received data, within the limits. This
+    /// is the fast path. Otherwise returns false and changes nothing, and the caller must call
+    /// [`ReceiveHalf::on_data`].
     #[inline]
     pub(super) fn on_next_data(
         &mut self,
@@ -149,13 +151,13 @@ impl ReceiveHalf {
         plain
     }
 
-    /// The end of all that has come: where the next data is likely to begin.
+    /// Returns the end of all received data, where the next data is likely to begin.
     pub(super) fn next_offset(&self) -> u64 {
         self.highest
     }
 
-    /// Returns memory for bytes that directly follow all received data, as [`Assembler::place`] does. Returns `None`
-    /// if the limits do not permit them, or if they must be copied.
+    /// Returns memory for bytes that directly follow all received data, like [`Assembler::place`].
+    /// Returns `None` if the limits do not permit these bytes, or if they must be copied.
     #[inline]
     pub(super) fn place(&mut self, length: usize, connection_room: u64) -> Option<&mut [u8]> {
         let (offset, bytes) = (self.highest, length as u64);
@@ -166,18 +168,19 @@ impl ReceiveHalf {
         if plain { self.assembler.place(offset, length) } else { None }
     }
 
-    /// Records that bytes were written to the memory from [`ReceiveHalf::place`], which must have been the last call.
+    /// Records that bytes were written to the memory that the last call, of [`ReceiveHalf::place`],
+    /// has returned.
     #[inline]
     pub(super) fn on_placed(&mut self, length: usize) {
         self.assembler.append_placed(self.highest, length);
         self.highest += length as u64;
     }
 
-    /// A STREAM frame came. `connection_room` is what the connection's window has left; the result is
-    /// how much of it this used.
+    /// Processes a STREAM frame. `connection_room` is the number of bytes that the connection's
+    /// window still permits. Returns how many of them the frame has used.
     ///
     /// # Errors
-    /// [`ReceiveError`]; nothing has changed then.
+    /// [`ReceiveError`]. Nothing has changed in that case.
     pub(super) fn on_data(
         &mut self,
         pages: &mut Pages,
@@ -192,7 +195,8 @@ impl ReceiveHalf {
             ReceiveState::Receive | ReceiveState::SizeKnown if self.stopped.is_none() => {
                 self.assembler.insert(pages, offset, data)?;
             }
-            // The stream was stopped or reset: only the extent of the data matters (RFC 9000 s.3.5).
+            // The stream was stopped or reset, so only the range of the data matters (RFC 9000
+            // s.3.5).
             _ => {}
         }
         self.highest += used;
@@ -206,10 +210,11 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// Checks data up to `end`; returns the number of bytes that it would use of the connection's window.
+    /// Checks data up to the offset `end`. Returns how many bytes of the connection's window it
+    /// would use.
     fn check(&self, end: u64, fin: bool, connection_room: u64) -> Result<u64, ReceiveError> {
         let known = self.final_size;
-        // RFC 9000 s.4.5.
+        // RFC 9000 s.4.5: the final size must not change, and no data may exceed it.
         if known.is_some_and(|size| end > size || fin && end != size) || fin && end < self.highest {
             return Err(ReceiveError::FinalSize);
         }
@@ -224,7 +229,7 @@ impl ReceiveHalf {
         if self.state == ReceiveState::SizeKnown {
             let there = self.assembler.read_offset() + self.assembler.readable();
             if self.stopped.is_some() {
-                // The data will not be read, so the stream ends when its final size is known.
+                // The data will not be read, so the stream ends as soon as its final size is known.
                 self.state = ReceiveState::DataRead;
             } else if self.final_size == Some(there) {
                 self.state = ReceiveState::DataReceived;
@@ -232,7 +237,8 @@ impl ReceiveHalf {
         }
     }
 
-    /// A RESET_STREAM frame came; the result as of [`ReceiveHalf::on_data`].
+    /// Processes a RESET_STREAM frame. Returns how many bytes of the connection's window it has
+    /// used, like [`ReceiveHalf::on_data`].
     ///
     /// # Errors
     /// `FlowControl` and `FinalSize`.
@@ -254,14 +260,14 @@ impl ReceiveHalf {
                 self.state =
                     if told { ReceiveState::ResetRead } else { ReceiveState::ResetReceived };
             }
-            // RFC 9000 s.3.2: all data is there, so the reset says nothing.
+            // RFC 9000 s.3.2: all data has arrived, so the reset can be ignored.
             _ => {}
         }
         Ok(used)
     }
 
-    /// Takes the number of bytes that were released to the connection's window since the last call, because they were
-    /// read or discarded.
+    /// Takes the number of bytes that were released to the connection's window since the last call.
+    /// Bytes are released when they are read or discarded.
     pub(super) fn take_released(&mut self) -> u64 {
         let given_up = self.stopped.is_some() || self.reset.is_some();
         let released = if given_up { self.highest } else { self.assembler.read_offset() };
@@ -273,7 +279,7 @@ impl ReceiveHalf {
         self.read_with(|assembler| assembler.read(pages, buffer))
     }
 
-    /// Appends up to `limit` bytes to `buffer`, which takes room for no more than there are.
+    /// Appends up to `limit` bytes to `buffer`. It reserves room only for bytes that have arrived.
     pub(super) fn read_to(
         &mut self,
         pages: &mut Pages,
@@ -287,7 +293,7 @@ impl ReceiveHalf {
         })
     }
 
-    /// Takes out up to `limit` bytes with the memory they are in.
+    /// Takes out up to `limit` bytes together with their memory.
     pub(super) fn read_pieces(
         &mut self,
         pages: &mut Pages,
@@ -319,7 +325,8 @@ impl ReceiveHalf {
         }
     }
 
-    /// The application wants no more: whether the peer should be sent STOP_SENDING with `code`.
+    /// Stops receiving, because the application wants no more data. Returns true if a STOP_SENDING
+    /// frame with `code` must be sent.
     pub(super) fn stop(&mut self, pages: &mut Pages, code: u64) -> bool {
         let open = matches!(self.state, ReceiveState::Receive | ReceiveState::SizeKnown);
         if self.stopped.is_some() || self.is_done() {
@@ -335,36 +342,38 @@ impl ReceiveHalf {
         open
     }
 
-    /// The code of the STOP_SENDING frame that the peer must still see; none once the stream's end is
-    /// known.
+    /// Returns the code for a STOP_SENDING frame. Returns `None` if the frame is not needed, for
+    /// example because the final size is known.
     pub(super) fn stop_code(&self) -> Option<u64> {
         self.stopped.filter(|_| self.state == ReceiveState::Receive)
     }
 
-    /// True if MAX_STREAM_DATA should be sent: not once the end is known (RFC 9000 s.3.2).
+    /// Returns true if a MAX_STREAM_DATA frame should be sent. That is not necessary if the final
+    /// size is known (RFC 9000 s.3.2).
     pub(super) fn wants_update(&self) -> bool {
         self.state == ReceiveState::Receive
             && self.stopped.is_none()
             && (self.update_lost || self.window.wants_update())
     }
 
-    /// Bytes that the peer may have sent and the application not read, as the window is now.
+    /// Returns the current size of the receive window in bytes.
     pub(super) fn window_size(&self) -> u64 {
         self.window.size()
     }
 
-    /// The value for MAX_STREAM_DATA.
+    /// Raises the limit and returns it, for a MAX_STREAM_DATA frame.
     pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         self.update_lost = false;
         self.window.update(now, rtt)
     }
 
-    /// Lets the peer send up to this, if that is further than it may.
+    /// Raises the peer's limit to this value, if it is higher than the current limit. Returns the
+    /// limit.
     pub(super) fn raise(&mut self, limit: u64) -> u64 {
         self.window.raise(limit)
     }
 
-    /// A MAX_STREAM_DATA frame with this value did not get there.
+    /// Records that a MAX_STREAM_DATA frame with this limit was lost.
     pub(super) fn on_update_lost(&mut self, limit: u64) {
         self.update_lost |= limit == self.window.limit();
     }
@@ -393,18 +402,25 @@ mod tests {
         assert_eq!(&buffer[..10], b"helloworld");
         assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Finished);
         assert!(half.is_done() && !half.wants_update());
-        // Late copies do no harm.
+        // Late copies of data must have no effect.
         assert_eq!(half.on_data(&mut Pages::default(), 0, b"hello", false, ROOM), Ok(0));
     }
 
-    /// Data in order takes the short way, and all else the long one, which knows why it cannot.
+    /// Data in order must take the fast path. All other data must take the slow path, which reports
+    /// the reason of an error.
     #[test]
     fn stream_receive_fast_path_takes_only_contiguous_data() {
         let mut half = half();
-        assert!(!half.on_next_data(&mut Pages::default(), 5, b"later", ROOM), "a gap");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 5, b"later", ROOM),
+            "earlier data is missing"
+        );
         assert!(half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM) && half.is_readable());
-        assert!(!half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM), "again");
-        assert!(!half.on_next_data(&mut Pages::default(), 5, b"", ROOM), "nothing");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM),
+            "the data is repeated"
+        );
+        assert!(!half.on_next_data(&mut Pages::default(), 5, b"", ROOM), "the frame is empty");
         assert!(
             !half.on_next_data(&mut Pages::default(), 5, b"world", 4),
             "more than the connection's window"
@@ -416,11 +432,11 @@ mod tests {
         assert_eq!(half.on_data(&mut Pages::default(), 20, b"beyond", false, ROOM), Ok(21));
         assert!(
             !half.on_next_data(&mut Pages::default(), 5, b"world", ROOM),
-            "there is something behind it"
+            "later data has arrived"
         );
         assert!(
             !half.on_next_data(&mut Pages::default(), 26, b"!", ROOM),
-            "there is a gap before it"
+            "earlier data is missing"
         );
         assert_eq!(half.on_data(&mut Pages::default(), 5, &[b'.'; 15], false, ROOM), Ok(0));
         let mut buffer = [0; 99];
@@ -428,18 +444,24 @@ mod tests {
         assert_eq!(&buffer[..26], b"hello...............beyond");
         assert!(half.on_next_data(&mut Pages::default(), 26, b"after all was read", ROOM));
         half.on_data(&mut Pages::default(), 44, b"", true, ROOM).unwrap();
-        assert!(!half.on_next_data(&mut Pages::default(), 44, b"!", ROOM), "its end is known");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 44, b"!", ROOM),
+            "the final size is known"
+        );
         assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Bytes(18));
         assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Finished);
         let mut half = self::half();
         assert_eq!(half.on_data(&mut Pages::default(), 5, b"later", false, ROOM), Ok(10));
         assert!(
             !half.on_next_data(&mut Pages::default(), 10, b"!", ROOM),
-            "what comes before it is missing"
+            "earlier data is missing"
         );
         let mut half = self::half();
         half.stop(&mut Pages::default(), 1);
-        assert!(!half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM), "nobody wants it");
+        assert!(
+            !half.on_next_data(&mut Pages::default(), 0, b"hello", ROOM),
+            "the stream was stopped"
+        );
     }
 
     #[test]
@@ -491,7 +513,7 @@ mod tests {
             Err(ReceiveError::FinalSize)
         );
         assert_eq!(half.on_reset(&mut Pages::default(), 1, 61, ROOM), Err(ReceiveError::FinalSize));
-        // All data is there: the reset says nothing new.
+        // All data has arrived, so the reset must have no effect.
         assert_eq!(half.on_reset(&mut Pages::default(), 1, 60, ROOM), Ok(0));
         assert_eq!(half.read(&mut Pages::default(), &mut [0; 60]), ReadOutcome::Bytes(60));
     }

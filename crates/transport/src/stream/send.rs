@@ -7,29 +7,30 @@ use bytes::Bytes;
 use super::flow::SendWindow;
 use super::send_buffer::SendBuffer;
 
-/// State of the sending part of a stream: figure 2 of RFC 9000.
+/// The state of the sending part of a stream (RFC 9000 figure 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
     /// The application may write.
     Send,
-    /// The application has ended it; not all is acknowledged.
+    /// The application has finished the stream, and not all data is acknowledged.
     DataSent,
-    /// All is acknowledged.
+    /// All data is acknowledged.
     DataReceived,
-    /// The stream was reset. The peer has not acknowledged it.
+    /// The stream was reset, and the peer has not acknowledged it.
     ResetSent,
-    /// The peer knows.
+    /// The peer has acknowledged the reset.
     ResetReceived,
 }
 
-/// Reason for which the application cannot write.
+/// The reason why the application cannot write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteError {
-    /// Buffers are full, or the peer allows no more: wait until it is writable.
+    /// The buffers are full, or the peer's limits permit no more data. Wait until the stream is
+    /// writable.
     Blocked,
-    /// The peer wants no more (STOP_SENDING), with this application error code.
+    /// The peer wants no more data (STOP_SENDING), with this application error code.
     Stopped(u64),
-    /// It was ended or reset before.
+    /// The stream was finished or reset before.
     Closed,
 }
 
@@ -37,26 +38,27 @@ impl std::fmt::Display for WriteError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             WriteError::Blocked => {
-                f.write_str("there is no room to write: wait until it is writable")
+                f.write_str("the stream has no room for data: wait until it is writable")
             }
             WriteError::Stopped(code) => {
-                write!(f, "the peer wants no more of the stream (STOP_SENDING, error {code:#x})")
+                write!(f, "the peer wants no more data (STOP_SENDING, error {code:#x})")
             }
-            WriteError::Closed => f.write_str("the stream was finished or reset before"),
+            WriteError::Closed => f.write_str("the stream is already finished or reset"),
         }
     }
 }
 
 impl std::error::Error for WriteError {}
 
-/// A piece to put into a STREAM frame.
+/// A piece of stream data for a STREAM frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Offsets in the stream.
+    /// Offsets of the data in the stream.
     pub range: Range<u64>,
     /// True if the stream ends with this piece.
     pub fin: bool,
-    /// Number of the piece's bytes never sent before: those count against the connection's window.
+    /// Number of bytes that have never been sent before. Only these count against the connection's
+    /// window.
     pub fresh: u64,
 }
 
@@ -66,11 +68,12 @@ pub(super) struct SendHalf {
     state: SendState,
     buffer: SendBuffer,
     window: SendWindow,
-    /// Bytes that may wait here for the network, unacknowledged.
+    /// Number of unacknowledged bytes that may wait in the buffer.
     capacity: u64,
-    /// Bytes that may be kept here, with those that are acknowledged and stand behind others that are not.
+    /// Number of bytes that the buffer may hold in total. This includes acknowledged bytes that are
+    /// still kept because earlier bytes are not acknowledged.
     most: u64,
-    /// State of the stream's FIN.
+    /// The state of the stream's FIN.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -85,12 +88,13 @@ enum Fin {
 }
 
 impl SendHalf {
-    /// Gives back memory that nothing is in.
+    /// Releases unused memory.
     pub(super) fn shrink(&mut self) {
         self.buffer.shrink();
     }
 
-    /// A fresh one: the peer's limit, and how much may wait to be sent.
+    /// Creates the sending part with the peer's limit. `capacity` is the number of bytes that may
+    /// wait to be sent or acknowledged.
     pub(super) fn new(window: SendWindow, capacity: u64) -> SendHalf {
         SendHalf {
             state: SendState::Send,
@@ -104,32 +108,33 @@ impl SendHalf {
         }
     }
 
-    /// The state of the sending part.
+    /// Returns the state of the sending part.
     #[cfg(any(test, feature = "qlog"))]
     pub(super) fn state(&self) -> SendState {
         self.state
     }
 
-    /// True if the sending part has reached a final state.
+    /// Returns true if the sending part has reached a final state.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
 
-    /// Sets how many bytes may wait here. While lost data keeps acknowledged data from being released, up to `most`
-    /// bytes may wait, so that the path can still be filled.
+    /// Sets how many bytes may wait in the buffer. Acknowledged data cannot be released while
+    /// earlier data is lost. In that case up to `most` bytes may wait, so that the path can still
+    /// be filled.
     pub(super) fn set_capacity(&mut self, capacity: u64, most: u64) {
         (self.capacity, self.most) = (capacity, most.max(capacity));
     }
 
-    /// Bytes kept for the network.
+    /// Returns the number of bytes in the buffer.
     pub(super) fn buffered(&self) -> u64 {
         self.buffer.buffered()
     }
 
-    /// Number of bytes that the application may write now.
+    /// Returns the number of bytes that the application may write now.
     ///
     /// # Errors
-    /// Reason for which nothing may be written.
+    /// [`WriteError`], with the reason why nothing may be written.
     pub(super) fn writable(&self) -> Result<u64, WriteError> {
         match (self.state, self.stopped) {
             (_, Some(code)) => Err(WriteError::Stopped(code)),
@@ -146,25 +151,25 @@ impl SendHalf {
         capacity.saturating_sub(self.buffered())
     }
 
-    /// Bytes that the peer's limit of this stream lets out beyond what was written.
+    /// Returns how many bytes beyond the written ones the peer's limit for this stream permits.
     pub(super) fn credit(&self) -> u64 {
         self.window.limit().saturating_sub(self.buffer.end())
     }
 
-    /// Bytes that were written and never sent.
+    /// Returns the number of bytes that were written and never sent.
     pub(super) fn unsent(&self) -> u64 {
         self.buffer.end() - self.buffer.sent()
     }
 
-    /// Those of them that the stream's own limit lets out.
+    /// Returns how many of the bytes that were never sent are within the stream's own limit.
     pub(super) fn unsent_free(&self) -> u64 {
         self.unsent().min(self.window.room())
     }
 
-    /// Writes a copy of as much of `data` as there is room for; how many bytes.
+    /// Copies as much of `data` into the buffer as there is room for. Returns the number of bytes.
     ///
     /// # Errors
-    /// As [`SendHalf::writable`].
+    /// Fails like [`SendHalf::writable`].
     pub(super) fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
         let room = usize::try_from(self.writable()?).unwrap_or(usize::MAX);
         let count = data.len().min(room);
@@ -172,10 +177,10 @@ impl SendHalf {
         Ok(count)
     }
 
-    /// As [`SendHalf::write`], without copying; what was written is taken off `data`.
+    /// Like [`SendHalf::write`], without copying. Removes the written bytes from `data`.
     ///
     /// # Errors
-    /// As [`SendHalf::writable`].
+    /// Fails like [`SendHalf::writable`].
     pub(super) fn write_bytes(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
         let room = usize::try_from(self.writable()?).unwrap_or(usize::MAX);
         let part = data.split_to(data.len().min(room));
@@ -184,10 +189,10 @@ impl SendHalf {
         Ok(count)
     }
 
-    /// The application has written all.
+    /// Finishes the stream: the application has written all data.
     ///
     /// # Errors
-    /// [`WriteError::Stopped`] and [`WriteError::Closed`].
+    /// [`WriteError::Stopped`] or [`WriteError::Closed`].
     pub(super) fn finish(&mut self) -> Result<(), WriteError> {
         match self.writable() {
             Ok(_) | Err(WriteError::Blocked) => {
@@ -209,19 +214,21 @@ impl SendHalf {
         true
     }
 
-    /// Code and final size for RESET_STREAM, until the peer has it.
+    /// Returns the code and the final size for a RESET_STREAM frame. Returns `None` if none is
+    /// needed, for example because the peer has acknowledged the reset.
     pub(super) fn reset_frame(&self) -> Option<(u64, u64)> {
         let code = self.reset.filter(|_| self.state == SendState::ResetSent)?;
         Some((code, self.sent_end()))
     }
 
     fn sent_end(&self) -> u64 {
-        // Data that was discarded unsent does not count (RFC 9000 s.4.5).
+        // Data that was discarded before it was sent does not count toward the final size (RFC 9000
+        // s.4.5).
         self.window.used()
     }
 
-    /// STOP_SENDING came: whether the stream should be reset with the same code
-    /// (RFC 9000 s.3.5), which is done.
+    /// Processes a STOP_SENDING frame: resets the stream with the same code (RFC 9000 s.3.5).
+    /// Returns true if RESET_STREAM must be sent.
     pub(super) fn on_stop(&mut self, code: u64) -> bool {
         if self.stopped.is_some() || self.is_done() {
             return false;
@@ -230,22 +237,25 @@ impl SendHalf {
         self.reset(code)
     }
 
-    /// MAX_STREAM_DATA came: whether that makes something sendable.
+    /// Processes a MAX_STREAM_DATA frame. Returns true if data can now be sent that was blocked
+    /// before.
     pub(super) fn on_max_data(&mut self, limit: u64) -> bool {
         self.window.raise(limit) && self.buffer.end() > self.buffer.sent()
     }
 
-    /// The flow control of this stream.
+    /// Returns the flow control window of this stream.
     pub(super) fn window(&mut self) -> &mut SendWindow {
         &mut self.window
     }
 
-    /// True if the stream's own limit is all that keeps new data from being sent, and the peer was not told.
+    /// Returns true if only the stream's own limit prevents new data from being sent, and this was
+    /// not yet reported to the peer.
     pub(super) fn is_blocked_untold(&self) -> bool {
         self.buffer.end() > self.buffer.sent() && self.window.is_blocked_untold()
     }
 
-    /// True if there is a piece to send, with `connection_room` bytes left in the connection's window.
+    /// Returns true if there is a piece to send. `connection_room` is the number of bytes that the
+    /// connection's window still permits.
     pub(super) fn wants_to_send(&self, connection_room: u64) -> bool {
         matches!(self.state, SendState::Send | SendState::DataSent)
             && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
@@ -255,17 +265,17 @@ impl SendHalf {
         self.window.limit().min(self.buffer.sent().saturating_add(connection_room))
     }
 
-    /// True if only the stream's end (FIN) is left to send.
+    /// Returns true if only the stream's FIN is left to send.
     fn fin_alone(&self) -> bool {
         self.fin == Fin::ToSend && self.buffer.sent() == self.buffer.end()
     }
 
-    /// Offset in the stream at which the next piece begins.
+    /// Returns the stream offset at which the next piece begins.
     pub(super) fn next_offset(&self) -> u64 {
         self.buffer.next_offset()
     }
 
-    /// The next piece of at most `max` bytes; it counts as sent.
+    /// Takes the next piece, of at most `max` bytes. The piece then counts as sent.
     pub(super) fn next(&mut self, max: usize, connection_room: u64) -> Option<Piece> {
         if !self.wants_to_send(connection_room) {
             return None;
@@ -291,13 +301,14 @@ impl SendHalf {
         self.buffer.copy(offset, buffer)
     }
 
-    /// As [`SendHalf::copy`], of the piece that comes next.
+    /// Like [`SendHalf::copy`], for the piece that was taken last.
     #[inline]
     pub(super) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         self.buffer.copy_next(offset, buffer)
     }
 
-    /// Part of a piece of sent data that the peer does not have yet.
+    /// Returns the part of a sent piece that the peer has not acknowledged, or `None` if it has
+    /// acknowledged all of it.
     pub(super) fn unacked(&self, range: Range<u64>, fin: bool) -> Option<(Range<u64>, bool)> {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return None;
@@ -310,7 +321,7 @@ impl SendHalf {
         (!self.buffer.has_all(range.clone())).then_some((range, fin))
     }
 
-    /// The peer has this piece.
+    /// Records that the peer has acknowledged this piece.
     pub(super) fn on_acked(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return;
@@ -324,7 +335,7 @@ impl SendHalf {
         }
     }
 
-    /// This piece did not get there.
+    /// Records that this piece was lost.
     pub(super) fn on_lost(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return;
@@ -335,7 +346,7 @@ impl SendHalf {
         }
     }
 
-    /// The peer has the RESET_STREAM.
+    /// Records that the peer has acknowledged the RESET_STREAM frame.
     pub(super) fn on_reset_acked(&mut self) {
         if self.state == SendState::ResetSent {
             self.state = SendState::ResetReceived;
@@ -379,7 +390,7 @@ mod tests {
         let end = Piece { range: 0..0, fin: true, fresh: 0 };
         assert_eq!((half.next(9, ROOM), half.next(9, ROOM)), (Some(end.clone()), None));
         half.on_lost(0..0, true);
-        assert_eq!(half.next(9, 0), Some(end), "the end needs no room");
+        assert_eq!(half.next(9, 0), Some(end), "the FIN needs no room");
         half.on_acked(0..0, true);
         assert!(half.is_done());
     }
@@ -425,6 +436,6 @@ mod tests {
         done.finish().unwrap();
         done.next(1, 0).unwrap();
         done.on_acked(0..0, true);
-        assert!(!done.on_stop(5), "all is there already");
+        assert!(!done.on_stop(5), "all data is acknowledged");
     }
 }

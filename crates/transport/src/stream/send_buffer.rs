@@ -1,4 +1,4 @@
-//! Bytes to send, kept until the peer has them (RFC 9000 s.2.2, s.13.3).
+//! Bytes to send, which are kept until the peer has acknowledged them (RFC 9000 s.2.2, s.13.3).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,27 +8,27 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
 
-/// Small writes are gathered into segments of this many bytes.
+/// Size of the segments in which small writes are gathered, in bytes.
 const SEGMENT: usize = 16 * 1024;
 
-/// Data to be sent on one stream, or at one level of CRYPTO data. Offsets count from the start.
+/// Data to send on one stream, or at one level of CRYPTO data. Offsets count from the start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SendBuffer {
-    /// All below is acknowledged and gone; the offset of `segments[0]`.
+    /// Offset of `segments[0]`. All data below it is acknowledged and released.
     base: u64,
     segments: VecDeque<Bytes>,
-    /// Offset of the end of each segment, for finding one by offset.
+    /// End offset of each segment, to find a segment by an offset.
     ends: VecDeque<u64>,
-    /// Place of the segment that was copied from last; any other is found as well.
+    /// Index of the segment from which data was last copied. It only speeds up the next lookup.
     last: usize,
-    /// The last segment while it still fills up.
+    /// The last segment, while small writes are still added to it.
     tail: BytesMut,
-    /// The end of all written.
+    /// End offset of the written data.
     end: u64,
-    /// The end of all sent at least once.
+    /// End offset of the data that was sent at least once.
     sent: u64,
     acked: RangeSet,
-    /// Bytes in `acked`.
+    /// Number of bytes in `acked`.
     ahead: u64,
     lost: RangeSet,
 }
@@ -44,42 +44,44 @@ impl Buffer for SendBuffer {
 }
 
 impl SendBuffer {
-    /// The end of what was written.
+    /// Returns the end offset of the written data.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// All below is acknowledged.
+    /// Returns the offset below which all data is acknowledged.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// True if all of a range is acknowledged.
+    /// Returns true if all of a range is acknowledged.
     pub(crate) fn has_all(&self, range: Range<u64>) -> bool {
         self.acked.gaps(range).next().is_none()
     }
 
-    /// The end of what was sent at least once.
+    /// Returns the end offset of the data that was sent at least once.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Bytes written and not yet acknowledged from the front: the memory it holds.
+    /// Returns the number of bytes in the buffer. Acknowledged bytes that follow unacknowledged
+    /// ones are included.
     pub(crate) fn buffered(&self) -> u64 {
         self.end - self.base
     }
 
-    /// Bytes of that which are acknowledged, and stand behind others that are not.
+    /// Returns the number of bytes in the buffer that are acknowledged, and are kept only because
+    /// earlier ones are not.
     pub(crate) fn acked_ahead(&self) -> u64 {
         self.ahead
     }
 
-    /// True if all data written is acknowledged.
+    /// Returns true if all written data is acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.base == self.end
     }
 
-    /// Gives back memory that has nothing in it.
+    /// Releases unused memory.
     pub(crate) fn shrink(&mut self) {
         if self.segments.is_empty() {
             (self.segments, self.ends) = (VecDeque::new(), VecDeque::new());
@@ -88,7 +90,7 @@ impl SendBuffer {
         self.lost.shrink();
     }
 
-    /// True if there is data to send: again, or for the first time below `limit`.
+    /// Returns true if there is data to send: lost data, or new data below the offset `limit`.
     pub(crate) fn wants_to_send(&self, limit: u64) -> bool {
         !self.lost.is_empty() || self.sent < self.end.min(limit)
     }
@@ -119,7 +121,7 @@ impl SendBuffer {
         self.segments.push_back(data);
     }
 
-    /// Ends the last segment.
+    /// Closes the last segment.
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             self.segments.push_back(self.tail.split().freeze());
@@ -128,13 +130,13 @@ impl SendBuffer {
         self.tail = BytesMut::new();
     }
 
-    /// Offset at which the range from [`SendBuffer::next`] would begin.
+    /// Returns the offset at which the next range from [`SendBuffer::next`] will begin.
     pub(crate) fn next_offset(&self) -> u64 {
         self.lost.min().unwrap_or(self.sent)
     }
 
-    /// Takes the next range to send, at most `max` bytes and new data only below `limit`: lost data first. The
-    /// range counts as sent.
+    /// Takes the next range to send, of at most `max` bytes. Lost data comes first. New data is
+    /// only taken below the offset `limit`. The range then counts as sent.
     pub(crate) fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {
         let max = max as u64;
         if max == 0 {
@@ -153,13 +155,14 @@ impl SendBuffer {
         Some(range)
     }
 
-    /// Copies what lies at `offset` into `buffer`, which must not reach beyond [`SendBuffer::end`]
-    /// nor below what is acknowledged from the front; how many bytes were there.
+    /// Copies data from `offset` on into `buffer`. The range must not reach beyond
+    /// [`SendBuffer::end`] or below [`SendBuffer::base`]. Returns the number of bytes copied.
     pub(crate) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         self.copy_from(self.ends.partition_point(|end| *end <= offset), offset, buffer).0
     }
 
-    /// As [`SendBuffer::copy`]: mostly of what lies behind that which was copied last.
+    /// Like [`SendBuffer::copy`], but faster if the data directly follows the data that was last
+    /// copied.
     #[inline]
     pub(crate) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         let near = |at: &usize| {
@@ -175,8 +178,8 @@ impl SendBuffer {
         count
     }
 
-    /// Copies what lies at `offset`, which is in the segment at this place; how many bytes, and from which segment
-    /// the last of them.
+    /// Copies data from `offset` on, which is in the segment with this index. Returns the number of
+    /// bytes, and the index of the segment that contains the last of them.
     #[inline]
     fn copy_from(&self, mut index: usize, offset: u64, buffer: &mut [u8]) -> (usize, usize) {
         if offset < self.base {
@@ -201,7 +204,7 @@ impl SendBuffer {
         (filled, last)
     }
 
-    /// The peer has this.
+    /// Records that the peer has acknowledged a range.
     pub(crate) fn on_acked(&mut self, range: Range<u64>) {
         let range = range.start.max(self.base)..range.end.min(self.sent);
         if range.is_empty() {
@@ -210,7 +213,7 @@ impl SendBuffer {
         self.lost.remove(range.clone());
         let alone = self.acked.min().is_none_or(|next| range.end < next);
         if range.start == self.base && alone {
-            // In order, and nothing behind it is waiting for it.
+            // The range is in order, and no acknowledged data directly follows it.
             return self.release(range.end);
         }
         self.ahead += self.acked.insert(range);
@@ -241,7 +244,7 @@ impl SendBuffer {
         }
     }
 
-    /// This did not get there, so it will come out of [`SendBuffer::next`] again.
+    /// Records that a range was lost. [`SendBuffer::next`] will return it again.
     pub(crate) fn on_lost(&mut self, range: Range<u64>) {
         let range = range.start.max(self.base)..range.end.min(self.sent);
         let missing: Vec<Range<u64>> = self.acked.gaps(range).collect();
@@ -250,12 +253,13 @@ impl SendBuffer {
         }
     }
 
-    /// Marks about `bytes` bytes to be sent again: those sent first of all that is not acknowledged.
+    /// Marks the first `bytes` bytes of the unacknowledged data as lost, so that they are sent
+    /// again.
     pub(crate) fn on_first_lost(&mut self, bytes: u64) {
         self.on_lost(self.base..self.base.saturating_add(bytes));
     }
 
-    /// Discards all data of a stream that has been reset.
+    /// Discards all data, because the stream was reset.
     pub(crate) fn clear(&mut self) {
         *self = SendBuffer::at(self.end);
     }
@@ -302,7 +306,7 @@ mod tests {
                     let range = in_flight.swap_remove(rng.random_range(0..in_flight.len()));
                     match rng.random_range(0..3) {
                         0 => buffer.on_lost(range),
-                        // Given up, and acknowledged after all.
+                        // The range is declared lost, and acknowledged after all.
                         1 => {
                             buffer.on_lost(range.clone());
                             got.insert(range.clone());

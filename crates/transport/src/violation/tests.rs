@@ -1,6 +1,6 @@
 use super::*;
 
-/// Every violation, without most of those that wrap another enumeration.
+/// All violations, except most variants of those that wrap another enumeration.
 const ALL: [Violation; 37] = {
     use Violation as V;
     [
@@ -44,14 +44,15 @@ const ALL: [Violation; 37] = {
     ]
 };
 
-/// Longest phrase in bytes: with it, a CONNECTION_CLOSE frame fits into any packet.
+/// Largest length of a phrase in bytes. A CONNECTION_CLOSE frame with such a phrase fits into any
+/// packet.
 const LONGEST: usize = 60;
 
 #[test]
 fn violation_list_of_this_test_is_complete() {
     let source = include_str!("../violation.rs");
     let rows = source.lines().filter(|line| line.starts_with("            V::")).count();
-    assert_eq!(ALL.len(), rows, "a row of the table for each variant");
+    assert_eq!(ALL.len(), rows, "the table has a row for each variant");
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn violation_phrases_are_short_distinct_and_printable() {
     let count = phrases.len();
     phrases.sort_unstable();
     phrases.dedup();
-    assert_eq!(phrases.len(), count, "each phrase names one violation");
+    assert_eq!(phrases.len(), count, "each violation has its own phrase");
 }
 
 #[test]
@@ -84,7 +85,8 @@ fn violation_of_a_frame_has_the_code_of_the_frame() {
     }
 }
 
-/// The peer gets the name of the alert, because TLS's error text can quote the peer's certificate.
+/// The peer must get only the name of the alert, because the error text of TLS can quote the peer's
+/// certificate.
 #[test]
 fn violation_of_tls_is_the_name_of_its_alert() {
     assert_eq!(Violation::Tls(48).phrase(), "TLS alert unknown_ca");

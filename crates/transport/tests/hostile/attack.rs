@@ -1,5 +1,6 @@
-//! Turns an honest connection into an attacker: with hooks, and with keys that replace the content of packets before
-//! they protect them. Hooks are not enough, because a hook writes only frames of its own types.
+//! Turns an honest connection into an attacker, with hooks and with keys that replace the content
+//! of packets before they protect them. Hooks are not sufficient, because a hook writes only
+//! frames of its own types.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,20 +14,21 @@ use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Tag};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
-/// Attacks that the attacker is to carry out next.
+/// The attacks that the attacker must carry out next.
 #[derive(Default)]
 pub(super) struct Orders {
-    /// Payloads to be sent.
+    /// Payloads to send.
     pub payloads: VecDeque<Vec<u8>>,
-    /// Changes of its next packets: position and bits.
+    /// Changes of the next packets: the position of a byte, and the bits to flip.
     pub changes: VecDeque<(u8, u8)>,
 }
 
 impl Orders {
-    /// A packet is about to be protected.
+    /// Applies the next orders to a packet that is about to be protected.
     fn carry_out(&mut self, header: &[u8], payload: &mut [u8]) {
         let short = header.first().is_some_and(|first| first & 0x80 == 0);
-        // At its end is the room that PADDING was asked for.
+        // The hook at `PadPacket` has requested PADDING at the end of the payload. It makes room
+        // for the ordered payload.
         if let Some(order) = self.payloads.front().filter(|_| short)
             && let Some(at) = payload.len().checked_sub(order.len())
             && payload[at..].iter().all(|byte| *byte == 0)
@@ -43,16 +45,16 @@ impl Orders {
 }
 
 thread_local! {
-    /// For keys that are made from now on in this thread: a case runs in one.
+    /// The orders for keys that are created on this thread. A case runs on only one thread.
     static ORDERS: RefCell<Option<Arc<Mutex<Orders>>>> = const { RefCell::new(None) };
 }
 
-/// Keys that are made from now on in this thread obey these orders.
+/// Makes all keys that are created on this thread from now on follow these orders.
 pub(super) fn obey(orders: &Arc<Mutex<Orders>>) {
     ORDERS.set(Some(orders.clone()));
 }
 
-/// Makes keys that obey.
+/// Creates keys that follow orders.
 struct Armed(&'static dyn Algorithm);
 
 impl Algorithm for Armed {
@@ -133,7 +135,8 @@ impl PacketKey for ArmedKey {
     }
 }
 
-/// A provider whose keys obey. To be made once: its suites live as long as the process.
+/// Returns a provider whose keys follow orders. Call this only once, because its cipher suites are
+/// never freed.
 pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     let armed = |suite: &SupportedCipherSuite| {
         let tls13 = suite.tls13()?;
@@ -151,7 +154,7 @@ pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     CryptoProvider { cipher_suites, ..provider.clone() }
 }
 
-/// Makes room for orders, and lets nothing hold them up.
+/// A hook that makes room for ordered payloads and removes all limits on sending.
 pub(super) struct Attack {
     pub orders: Arc<Mutex<Orders>>,
     pub deaf: bool,
@@ -181,7 +184,8 @@ impl Hook for Attack {
                 Ok(Decision::Done)
             }
             Operation::ProcessFrame => {
-                // Handshake, acknowledgements, HANDSHAKE_DONE: with those it stays an end at all.
+                // Handle CRYPTO, ACK and HANDSHAKE_DONE frames even if the attacker ignores
+                // content. Without them, the connection would end.
                 if !self.deaf || matches!(call.parameter, 0x02 | 0x03 | 0x06 | 0x1e) {
                     return Ok(Decision::Default);
                 }

@@ -1,4 +1,4 @@
-//! Random inputs: records with frames whose fields have edge values.
+//! Generates random inputs: records with frames whose fields have boundary values.
 
 use equic_wire::frame::{AckRange, write_ack, write_path_ack};
 use equic_wire::{PacketNumber, PathId, VarInt, Writer};
@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Frame types of all documents, and some that are in none.
+/// Frame types of all documents, and some undefined ones.
 const TYPES: [u64; 52] = [
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
@@ -14,7 +14,7 @@ const TYPES: [u64; 52] = [
     0x3e77, 0x3e78, 0x3e79, 0x3e7a, 0x3e7b, 0x3e7c,
 ];
 
-/// Those that a peer may send after the handshake.
+/// Frame types that a peer may send after the handshake.
 const LEGAL: [u64; 24] = [
     0x00, 0x01, 0x02, 0x02, 0x02, 0x05, 0x08, 0x0a, 0x0c, 0x0e, 0x0e, 0x0e, 0x10, 0x11, 0x12, 0x13,
     0x14, 0x15, 0x18, 0x1a, 0x1b, 0x1f, 0x31, 0xaf,
@@ -22,9 +22,10 @@ const LEGAL: [u64; 24] = [
 
 pub(crate) struct Generator {
     rng: StdRng,
-    /// Nothing that ends the connection at once, if it can be helped; else hardly anything gets far.
+    /// If true, the generator avoids frames that end the connection at once. Otherwise most cases
+    /// end early.
     gentle: bool,
-    /// Attacking side: 0, the client; 1, the server.
+    /// The attacking side: 0 for the client, 1 for the server.
     initiator: u32,
 }
 
@@ -33,7 +34,7 @@ impl Generator {
         Generator { rng: StdRng::seed_from_u64(seed), gentle: false, initiator: 0 }
     }
 
-    /// For payloads only.
+    /// Creates a generator that is used only for payloads.
     #[allow(dead_code, reason = "of the test without protection")]
     pub(crate) fn of(seed: u64, victim_is_client: bool, gentle: bool) -> Generator {
         let initiator = u32::from(victim_is_client);
@@ -41,7 +42,7 @@ impl Generator {
     }
 
     pub(crate) fn input(&mut self) -> Vec<u8> {
-        // Mostly after the handshake: before it there is less to break.
+        // Usually start after the handshake, because less can go wrong before it.
         let mask = if self.rng.random_bool(0.8) { 0xfb } else { 0xff };
         let mut input = vec![self.rng.random::<u8>() & mask];
         self.gentle = self.rng.random_bool(0.7);
@@ -92,7 +93,7 @@ impl Generator {
         }
         let length = writer.position();
         buffer.truncate(length);
-        // Sometimes broken.
+        // Sometimes the frame is malformed.
         if length > 0 && !self.gentle && self.rng.random_bool(0.1) {
             let at = self.rng.random_range(0..length);
             buffer[at] ^= 1 << self.rng.random_range(0..8);
@@ -119,7 +120,7 @@ impl Generator {
         VarInt::new(value).unwrap_or(VarInt::MAX)
     }
 
-    /// A stream that may be there.
+    /// Returns the ID of a stream that probably exists.
     fn stream(&mut self, both: bool) -> VarInt {
         if self.gentle {
             let direction = if both || self.rng.random_bool(0.5) { 0 } else { 2 };
@@ -228,15 +229,15 @@ impl Generator {
         writer.bytes(&data).ok()
     }
 
-    /// A path that may be there, or one of the edges.
+    /// Returns the ID of a path that probably exists, or a boundary value.
     fn path(&mut self) -> PathId {
         let edge = !self.gentle && self.rng.random_bool(0.1);
         PathId::new(if edge { u32::MAX } else { self.rng.random_range(0..6) })
     }
 
-    /// An ACK frame, or with `path` a PATH_ACK frame.
+    /// Writes an ACK frame, or with `path` a PATH_ACK frame.
     fn ack(&mut self, path: Option<PathId>, writer: &mut Writer<'_>) -> Option<()> {
-        // Of few numbers, most of which were sent.
+        // Acknowledge a few numbers, most of which were sent.
         let mut top = self.rng.random_range(0..if self.gentle { 4 } else { 30u64 });
         let mut ranges = Vec::new();
         for _ in 0..self.rng.random_range(1..6) {

@@ -1,10 +1,16 @@
-//! A connection and a peer that has the real keys and acts by the bytes of an input. For the fuzzer
-//! (`fuzz/fuzz_targets/hostile_peer.rs`) and for tests. Uses only public calls.
+//! A connection and a peer that has the real keys and acts on the bytes of an input. It is used by
+//! the fuzzer (`fuzz/fuzz_targets/hostile_peer.rs`) and by tests, and calls only public functions.
 //!
-//! An input is one byte of configuration (see [`Case::new`]) and records: a byte that selects an action
-//! ([`Case::record`]), then its parameters. For every input, the connection does not panic, does not send without
-//! end, its timers stop, its memory is bounded, an address that is not validated gets at most three times the bytes
-//! that came from it (RFC 9000 s.8.1), and the connection ends.
+//! An input consists of one byte of configuration (see [`Case::new`]) and records. A record is a
+//! byte that selects an action ([`Case::record`]), followed by its parameters.
+//!
+//! For every input, the following must hold:
+//!
+//! * The connection does not panic, does not send endlessly, and its timers stop.
+//! * Its memory is bounded.
+//! * An address that is not validated gets at most three times the bytes that came from it (RFC
+//!   9000 s.8.1).
+//! * The connection ends.
 
 mod attack;
 pub(crate) mod generator;
@@ -23,18 +29,20 @@ use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// The most that a victim may keep for its peer: windows do not grow in a case as short as these.
+/// Largest number of bytes that a victim may hold for its peer. Cases are so short that windows do
+/// not grow.
 const MEMORY: usize = 4 << 20;
 
-/// Datagrams that it may send without time passing, which pacing forbids to be many.
+/// Largest number of datagrams that the victim may send at one time. Pacing must keep the number
+/// below this.
 const BURST: usize = 2_000;
 
-/// Bytes of a payload in one packet.
+/// Largest size of an ordered payload, which must fit into one packet, in bytes.
 const PAYLOAD: usize = 1_000;
 
 type TlsConfigs = (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>);
 
-/// Configurations of the honest end and of the attacker, with the same certificate.
+/// TLS configurations of the honest end and of the attacker, with the same certificate.
 static TLS: LazyLock<[TlsConfigs; 2]> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(vec!["equic.test".into()]).unwrap();
     let certificate = CertificateDer::from(made.cert.der().to_vec());
@@ -56,7 +64,7 @@ fn configs(
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // One case must not depend on another.
+    // Cases must not depend on each other.
     client.resumption = rustls::client::Resumption::disabled();
     let server = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -71,7 +79,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// The bytes of the input that are not used yet.
+/// The bytes of the input that have not been used yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -85,7 +93,8 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// As many as a word says, or as there are.
+    /// Returns the number of bytes that the next word specifies, or all that are left if there are
+    /// fewer.
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = usize::from(self.word()?) % (most + 1);
         let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
@@ -94,7 +103,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Bytes that came from and went to an address.
+/// Number of bytes received from an address and sent to it.
 #[derive(Default)]
 struct Account {
     received: usize,
@@ -105,16 +114,16 @@ pub(crate) struct Case {
     now: Timestamp,
     attacker: Connection,
     victim: Option<Connection>,
-    /// The victim is the client, which begins.
+    /// True if the victim is the client, which sends first.
     on_client: bool,
     server_config: ServerConfig,
     orders: Arc<Mutex<Orders>>,
     accounts: BTreeMap<SocketAddr, Account>,
-    /// Datagrams of the attacker that have not arrived, and the last ones that did.
+    /// Datagrams of the attacker that have not arrived yet, and the last one that has arrived.
     flight: VecDeque<Vec<u8>>,
     last: Vec<u8>,
     buffer: Vec<u8>,
-    /// Result of the case, for tests of the tests.
+    /// Result of the case.
     pub outcome: Outcome,
 }
 
@@ -127,14 +136,19 @@ pub(crate) struct Outcome {
     pub memory: usize,
 }
 
-/// Addresses of the honest ends. Others are the attacker's, and answer nothing.
+/// Addresses of the honest ends. Other addresses belong to the attacker and never answer.
 const CLIENT: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
 
 impl Case {
-    /// Creates a case from the bits of the first byte. 1: the victim is the client. 2: the attacker acknowledges the
-    /// victim's packets, but ignores their content. 4: the handshake is part of the case; otherwise it is complete.
-    /// 8: no DATAGRAM frames. 16: up to four paths (RFC 10069), of which two are open if the handshake is complete.
+    /// Creates a case. The bits of `configuration` have these meanings:
+    ///
+    /// * 1: the victim is the client;
+    /// * 2: the attacker acknowledges the victim's packets, but ignores their content;
+    /// * 4: the handshake is part of the case; otherwise it is completed first;
+    /// * 8: no DATAGRAM frames;
+    /// * 16: up to four paths (RFC 10069), of which two are open if the handshake is completed
+    ///   first.
     fn new(configuration: u8) -> Case {
         let on_client = configuration & 1 != 0;
         let mut transport = TransportConfig::default();
@@ -142,7 +156,7 @@ impl Case {
             transport.datagram_receive_buffer = 0;
         }
         if configuration & 16 != 0 {
-            // The attacker's packets go on all paths in turn.
+            // The attacker sends its packets on all paths in turn.
             (transport.max_paths, transport.scheduler) = (4, Scheduler::RoundRobin);
         }
         let transport = Arc::new(transport);
@@ -177,7 +191,9 @@ impl Case {
         let sent = self.attacker.poll_transmit(self.now, &mut self.buffer).unwrap();
         let mut first = self.buffer[..sent.size].to_vec();
         let mut packets = Datagram::new(&first, ParseOptions::default());
-        let Some(Ok(Packet::Long(long))) = packets.next() else { panic!("an Initial packet") };
+        let Some(Ok(Packet::Long(long))) = packets.next() else {
+            panic!("the client sent no Initial packet")
+        };
         let server = Connection::accept_from(
             self.now,
             &self.server_config,
@@ -205,7 +221,7 @@ impl Case {
         if configuration & 20 == 16 {
             let now = self.now;
             let client = if self.on_client { self.victim() } else { &mut self.attacker };
-            client.open_path(now, None, address(SERVER)).expect("both ends take four paths");
+            client.open_path(now, None, address(SERVER)).expect("both ends permit four paths");
             self.listen();
             for _ in 0..5 {
                 self.exchange();
@@ -222,7 +238,7 @@ impl Case {
         self.victim.as_mut().unwrap()
     }
 
-    /// Address that the attacker really has.
+    /// Returns the real address of the attacker.
     fn home(&self) -> SocketAddr {
         address(if self.on_client { SERVER } else { CLIENT })
     }
@@ -231,7 +247,7 @@ impl Case {
         DatagramMeta { remote, local: None, ecn: EcnCodepoint::Ect0 }
     }
 
-    /// The victim gets a datagram.
+    /// Delivers a datagram to the victim.
     fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         self.accounts.entry(from).or_default().received += datagram.len();
         let (now, arrival) = (self.now, self.arrival(from));
@@ -239,10 +255,10 @@ impl Case {
         self.listen();
     }
 
-    /// Takes what the victim says, and looks whether all is as it must be.
+    /// Collects the victim's datagrams, and checks its limits.
     fn listen(&mut self) {
         for count in 0.. {
-            assert!(count < BURST, "it sends without end");
+            assert!(count < BURST, "the victim sends endlessly");
             let (now, mut buffer) = (self.now, std::mem::take(&mut self.buffer));
             let sent = self.victim().poll_transmit(now, &mut buffer);
             self.buffer = buffer;
@@ -256,7 +272,7 @@ impl Case {
             }
         }
         let memory = self.victim().memory();
-        assert!(memory < MEMORY, "{memory} bytes are kept");
+        assert!(memory < MEMORY, "the victim holds {memory} bytes");
         self.outcome.memory = self.outcome.memory.max(memory);
     }
 
@@ -265,18 +281,18 @@ impl Case {
         let home = self.home();
         let account = self.accounts.entry(sent.destination).or_default();
         account.sent += sent.size;
-        // The home address answers once there are keys. Other addresses never answer.
+        // The home address answers once the handshake is complete. Other addresses never answer.
         if !self.on_client && (!connected || sent.destination != home) {
             let Account { received, sent: bytes } = *account;
             assert!(bytes <= 3 * received, "{bytes} bytes to {} for {received}", sent.destination);
         }
     }
 
-    /// The attacker says what it has to say, and the victim gets it.
+    /// Delivers all datagrams of the attacker to the victim.
     fn exchange(&mut self) {
         for _ in 0..50 {
             if self.orders.lock().is_ok_and(|orders| !orders.payloads.is_empty()) {
-                // So that there is a packet for it.
+                // A PING frame makes sure that there is a packet for the ordered payload.
                 self.attacker.ping();
             }
             let sent = self.attacker.poll_transmit(self.now, &mut self.buffer);
@@ -289,11 +305,11 @@ impl Case {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass, and runs the timers that expire.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {
-            assert!(count < 20_000, "timers never rest");
+            assert!(count < 20_000, "the timers never stop");
             let next = self.victim().poll_timeout();
             let Some(at) = next.filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
@@ -307,7 +323,7 @@ impl Case {
         }
     }
 
-    /// The application at the victim's end: reads, echoes, opens.
+    /// Runs the application at the victim's end: reads, echoes and opens streams.
     fn application(&mut self, what: u8) {
         let victim = self.victim();
         let mut ids = Vec::new();
@@ -356,13 +372,14 @@ impl Case {
         self.listen();
     }
 
-    /// Carries out the record that the next input byte selects. Returns `None` at the end of the input.
+    /// Carries out the record that the next input byte selects. Returns `None` at the end of the
+    /// input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         let elsewhere = address("203.0.113.9:1000");
         let from = if kind & 0x80 != 0 { elsewhere } else { self.home() };
         match kind & 7 {
-            // Frames, in packets with the real keys.
+            // Send frames in packets with the real keys.
             0 | 1 => {
                 let payload = input.bytes(PAYLOAD)?.to_vec();
                 if let Ok(mut orders) = self.orders.lock() {
@@ -372,7 +389,7 @@ impl Case {
                     self.exchange();
                 }
             }
-            // A datagram of its own making.
+            // Send a datagram with arbitrary content.
             2 => {
                 let mut datagram = input.bytes(1500)?.to_vec();
                 let id = self.victim().local_ids().next();
@@ -384,7 +401,7 @@ impl Case {
                 }
                 self.deliver(from, &mut datagram);
             }
-            // The last one again, changed or as it was.
+            // Send the last datagram again, changed or unchanged.
             3 => {
                 let (at, bits) = (usize::from(input.word()?), input.byte()?);
                 let mut datagram = self.last.clone();
@@ -394,7 +411,7 @@ impl Case {
                 }
                 self.deliver(from, &mut datagram);
             }
-            // Frames that it would have sent anyway, changed.
+            // Change frames that the attacker would have sent anyway.
             4 => {
                 let change = (input.byte()?, input.byte()?);
                 if let Ok(mut orders) = self.orders.lock() {
@@ -417,13 +434,13 @@ impl Case {
         self.application(0x20);
         self.outcome.frames_taken = self.victim().stats().packets_received;
         self.outcome.connected |= self.victim().is_connected();
-        // Round trips that the attacker made seem long make long timeouts.
+        // The attacker may have made round trips seem long, which makes timeouts long.
         self.pass(Duration::from_secs(7 * 24 * 3600));
-        assert!(self.victim().is_drained(), "it never ends");
+        assert!(self.victim().is_drained(), "the connection never ends");
     }
 }
 
-/// Plays an input.
+/// Plays an input and returns how far the case came.
 pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };

@@ -1,8 +1,9 @@
-//! Retry, resumption and 0-RTT with quinn.
+//! Tests Retry, resumption and 0-RTT with quinn.
 
 use super::*;
 
-/// A quinn server that asks for a token first, and echoes every stream.
+/// Starts a quinn server that requires address validation by a Retry packet, and echoes every
+/// stream.
 fn retrying_server(identity: &Identity) -> SocketAddr {
     let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(server_tls(identity)).unwrap();
     let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
@@ -53,7 +54,7 @@ fn client_config(tls: rustls::ClientConfig) -> ClientConfig {
     ClientConfig { tls: Arc::new(tls), transport: Arc::new(transport) }
 }
 
-/// One stream there and back.
+/// Sends data on one stream and expects it back.
 fn echo(driver: &mut Driver, length: usize) {
     let id = driver.connection.open(Direction::Bidirectional).expect("streams are allowed");
     let mut exchange = Exchange { id, data: body(length), written: 0, back: vec![], ended: false };
@@ -87,15 +88,15 @@ fn early_data_to_quinns_server() {
     let mut first = connect(&config, remote, 1);
     assert!(!first.connection.is_early());
     first.run(|connection| connection.is_connected());
-    // The session comes after the handshake; what is echoed, after that.
+    // The session ticket arrives after the handshake. The echoed data arrives after the ticket.
     echo(&mut first, 1000);
 
     let mut second = connect(&config, remote, 2);
     assert!(second.connection.is_early() && !second.connection.is_connected());
-    // Opened and written before anything was heard of the server.
+    // The client opens and writes this stream before it receives anything from the server.
     echo(&mut second, 10_000);
     second.run(|connection| connection.is_connected());
-    assert!(second.early, "quinn took it");
+    assert!(second.early, "quinn accepted early data");
 }
 
 #[test]
@@ -124,9 +125,10 @@ fn early_data_of_quinns_client() {
             connection.close(5u32.into(), b"first");
             endpoint.wait_idle().await;
             let connecting = endpoint.connect_with(quinn_config, remote, "equic.test").unwrap();
-            let (connection, accepted) = connecting.into_0rtt().expect("there is a session");
+            let (connection, accepted) =
+                connecting.into_0rtt().expect("the client has a session ticket");
             exchange(&connection).await;
-            assert!(accepted.await, "our server took it");
+            assert!(accepted.await, "this server accepted early data");
             connection.close(5u32.into(), b"second");
             endpoint.wait_idle().await;
         });
@@ -168,14 +170,14 @@ async fn exchange(connection: &quinn::Connection) {
     assert!(receive.read_to_end(1 << 20).await.unwrap() == body(3000));
 }
 
-/// Accepts the next client with our transport.
+/// Accepts the next client with this transport.
 fn accept(socket: UdpSocket, config: &ServerConfig, seed: u8) -> Driver {
     let mut first = vec![0; 65_536];
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     loop {
         let (size, remote) = socket.recv_from(&mut first).unwrap();
         let mut packets = Datagram::new(&first[..size], ParseOptions::default());
-        // Stragglers of the last one have short headers.
+        // Skip late packets of the previous connection, which have short headers.
         let Some(Ok(Packet::Long(initial))) = packets.next() else { continue };
         let (version, original, scid) = (initial.version(), initial.dcid(), initial.scid());
         let start = Timestamp::START;

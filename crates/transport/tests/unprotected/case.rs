@@ -1,4 +1,4 @@
-//! The connection under test, and its invariants for every input.
+//! The connection under test, and the conditions that must hold for every input.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,11 @@ use equic_wire::{ConnectionId, Direction, KnownVersion, Side};
 use super::Outcome;
 use super::puppet::{Puppet, Space};
 
-/// The most that a victim may keep for its peer.
+/// Largest number of bytes that a victim may hold for its peer.
 const MEMORY: usize = 4 << 20;
 
-/// Datagrams that it may send without time passing, which pacing forbids to be many.
+/// Largest number of datagrams that the victim may send at one time. Pacing must keep the number
+/// below this.
 const BURST: usize = 2_000;
 
 pub(super) const PUPPET: &str = "198.51.100.1:4433";
@@ -29,7 +30,7 @@ pub(super) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// Bytes that came from and went to an address.
+/// Number of bytes received from an address and sent to it.
 #[derive(Default)]
 struct Account {
     received: usize,
@@ -41,17 +42,23 @@ pub(super) struct Case {
     pub victim: Connection,
     pub puppet: Puppet,
     accounts: BTreeMap<SocketAddr, Account>,
-    /// Packets that wait for another to share a datagram with.
+    /// Packets that are held back to share a datagram with a later packet.
     pub held: Vec<u8>,
-    /// The last datagrams from and to the victim.
+    /// The last datagram from the victim, and the last one to it.
     pub last: [Vec<u8>; 2],
     buffer: Vec<u8>,
     pub outcome: Outcome,
 }
 
 impl Case {
-    /// Creates a case from the bits of the first byte. 1: the victim is the client. 2: a valid handshake comes first.
-    /// 4: early data. 8: no DATAGRAM frames. 16: a large certificate. 32: an unknown first version.
+    /// Creates a case. The bits of `configuration` have these meanings:
+    ///
+    /// * 1: the victim is the client;
+    /// * 2: a valid handshake comes first;
+    /// * 4: early data;
+    /// * 8: no DATAGRAM frames;
+    /// * 16: a large certificate;
+    /// * 32: an unknown first version.
     pub(super) fn new(configuration: u8) -> Case {
         let set = |bit: u8| configuration & bit != 0;
         let mut crypto = InsecureNullCrypto::for_simulation_only();
@@ -70,21 +77,25 @@ impl Case {
         let mut buffer = vec![0; 2_000];
         let (victim, puppet) = if set(1) {
             let mut victim = Connection::connect_insecure_null(now, &config, remote, seed)
-                .expect("nothing can fail");
-            let sent = victim.poll_transmit(now, &mut buffer).expect("a first datagram");
+                .expect("creating a connection cannot fail");
+            let sent =
+                victim.poll_transmit(now, &mut buffer).expect("the client sends a first datagram");
             if set(32) {
-                // With the expected version, the packet can be parsed.
+                // Replace the unknown version with the expected one, so that the packet can be
+                // parsed.
                 buffer[1..5].copy_from_slice(b"null");
             }
             let mut packets = Datagram::new(&buffer[..sent.size], ParseOptions::default())
                 .including(KnownVersion::NullCrypto);
-            let Some(Ok(Packet::Long(long))) = packets.next() else { panic!("an Initial packet") };
+            let Some(Ok(Packet::Long(long))) = packets.next() else {
+                panic!("the client sent no Initial packet")
+            };
             let mut puppet = Puppet::new(Side::Server, long.scid(), own, long.dcid());
             puppet.read(&mut buffer[..sent.size]);
             (victim, puppet)
         } else {
             let victim = Connection::accept_insecure_null(now, &config, first, own, remote, seed)
-                .expect("nothing can fail");
+                .expect("creating a connection cannot fail");
             let id = victim.local_ids().next().unwrap_or(first);
             (victim, Puppet::new(Side::Client, id, own, first))
         };
@@ -105,7 +116,7 @@ impl Case {
         case
     }
 
-    /// The next step of a handshake, as it should be.
+    /// Performs the next step of a valid handshake.
     pub(super) fn shake_hands(&mut self) {
         let puppet = &mut self.puppet;
         let (mut datagram, handshake) = (Vec::new(), puppet.has_seen(Space::Handshake));
@@ -135,7 +146,7 @@ impl Case {
             }
             side => {
                 let mut payload = puppet.ack(Space::OneRtt);
-                // HANDSHAKE_DONE, or PING.
+                // A server sends HANDSHAKE_DONE, a client PING.
                 payload.push(if side == Side::Client { 0x1e } else { 0x01 });
                 say(puppet, Space::OneRtt, &payload, 0);
             }
@@ -143,7 +154,7 @@ impl Case {
         self.deliver(address(PUPPET), datagram);
     }
 
-    /// The victim gets a datagram.
+    /// Delivers a datagram to the victim.
     pub(super) fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.last[1].clone_from(&datagram);
         self.accounts.entry(from).or_default().received += datagram.len();
@@ -152,14 +163,15 @@ impl Case {
         self.listen();
     }
 
-    /// Takes what the victim says, and looks whether all is as it must be.
+    /// Collects the victim's datagrams, and checks its limits.
     fn listen(&mut self) {
         for count in 0.. {
-            assert!(count < BURST, "it sends without end");
+            assert!(count < BURST, "the victim sends endlessly");
             let Some(sent) = self.victim.poll_transmit(self.now, &mut self.buffer) else { break };
             let account = self.accounts.entry(sent.destination).or_default();
             account.sent += sent.size;
-            // Other addresses never answer. The home address answers after the first Handshake packet.
+            // Other addresses never answer. The home address answers after the first Handshake
+            // packet.
             let (home, known) = (address(PUPPET), self.puppet.has_said(Space::Handshake));
             if self.victim.side() == Side::Server && (!known || sent.destination != home) {
                 let Account { received, sent: bytes } = *account;
@@ -176,15 +188,15 @@ impl Case {
         }
         while self.victim.poll_endpoint_event().is_some() {}
         let memory = self.victim.memory();
-        assert!(memory < MEMORY, "{memory} bytes are kept");
+        assert!(memory < MEMORY, "the victim holds {memory} bytes");
         self.outcome.memory = self.outcome.memory.max(memory);
     }
 
-    /// Time passes.
+    /// Lets time pass, and runs the timers that expire.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for count in 0.. {
-            assert!(count < 20_000, "timers never rest");
+            assert!(count < 20_000, "the timers never stop");
             let Some(at) = self.victim.poll_timeout().filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
             self.victim.handle_timeout(self.now);
@@ -193,7 +205,7 @@ impl Case {
         self.now = self.now.max(end);
     }
 
-    /// The application at the victim's end: reads, echoes, opens.
+    /// Runs the application at the victim's end: reads, echoes and opens streams.
     pub(super) fn application(&mut self, what: u8) {
         let victim = &mut self.victim;
         let mut ids = Vec::new();
@@ -245,8 +257,8 @@ impl Case {
         self.outcome.packets_taken = stats.packets_received;
         self.outcome.packets_opened_to_streams = stats.packets_opened_to_streams;
         self.outcome.connected |= self.victim.is_connected();
-        // Round trips that the peer made seem long make long timeouts.
+        // The peer may have made round trips seem long, which makes timeouts long.
         self.pass(Duration::from_secs(7 * 24 * 3600));
-        assert!(self.victim.is_drained(), "it never ends");
+        assert!(self.victim.is_drained(), "the connection never ends");
     }
 }

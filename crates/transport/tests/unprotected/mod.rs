@@ -1,11 +1,18 @@
-//! A connection without protection, and a peer that acts by the bytes of an input: it sends valid packets in any
-//! order and with any content, from the first one on. For the fuzzer (`fuzz/fuzz_targets/connection.rs`) and for
-//! tests. Uses only public calls, and needs the feature `null-crypto`.
+//! A connection without protection, and a peer that acts on the bytes of an input. The peer sends
+//! valid packets in any order and with any content, beginning with the first packet. It is used by
+//! the fuzzer (`fuzz/fuzz_targets/connection.rs`) and by tests, calls only public functions, and
+//! needs the feature `null-crypto`.
 //!
-//! An input is one byte of configuration ([`Case::new`]) and records: a byte that selects an action
-//! ([`Case::record`]), then its parameters. For every input, the connection does not panic, does not send without
-//! end, its timers stop, its memory is bounded, an address that is not validated gets at most three times the bytes
-//! that came from it (RFC 9000 s.8.1), and the connection ends.
+//! An input consists of one byte of configuration ([`Case::new`]) and records. A record is a byte
+//! that selects an action ([`Case::record`]), followed by its parameters.
+//!
+//! For every input, the following must hold:
+//!
+//! * The connection does not panic, does not send endlessly, and its timers stop.
+//! * Its memory is bounded.
+//! * An address that is not validated gets at most three times the bytes that came from it (RFC
+//!   9000 s.8.1).
+//! * The connection ends.
 
 mod case;
 pub(crate) mod puppet;
@@ -16,10 +23,10 @@ use std::time::Duration;
 use case::{Case, ELSEWHERE, PUPPET, address};
 use puppet::Space;
 
-/// Bytes of a payload in one packet.
+/// Largest size of a payload in one packet, in bytes.
 const PAYLOAD: usize = 1_000;
 
-/// The bytes of the input that are not used yet.
+/// The bytes of the input that have not been used yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -33,7 +40,8 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// As many as a word says, or as there are.
+    /// Returns the number of bytes that the next word specifies, or all that are left if there are
+    /// fewer.
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = usize::from(self.word()?) % (most + 1);
         let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
@@ -53,7 +61,7 @@ pub(crate) struct Outcome {
 }
 
 impl Case {
-    /// Sends a packet with those that were held back, or holds it back, too.
+    /// Sends a packet together with packets that were held back, or holds it back, too.
     fn send(&mut self, kind: u8, place: (Space, u64, u64), payload: &[u8]) {
         let mut datagram = std::mem::take(&mut self.held);
         let least = if place.0 == Space::Initial { 1200 } else { 0 };
@@ -65,17 +73,18 @@ impl Case {
         self.deliver(from(kind), datagram);
     }
 
-    /// Carries out the record that the next input byte selects. Returns `None` at the end of the input.
+    /// Carries out the record that the next input byte selects. Returns `None` at the end of the
+    /// input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         match kind & 7 {
-            // Frames, in the next 1-RTT packet.
+            // Send frames in the next 1-RTT packet.
             0 => {
                 let payload = input.bytes(PAYLOAD)?;
                 let number = self.puppet.number(Space::OneRtt, None);
                 self.send(kind, (Space::OneRtt, number, self.puppet.generation), payload);
             }
-            // In any packet: of any space, number and key phase.
+            // Send frames in a packet of any space, number and key phase.
             1 => {
                 let how = input.byte()?;
                 let space = Space::of(how);
@@ -89,7 +98,7 @@ impl Case {
                 let payload = input.bytes(PAYLOAD)?;
                 self.send(kind, (space, number, self.puppet.generation), payload);
             }
-            // Words of the handshake, with more transport parameters.
+            // Send a handshake message, with further transport parameters.
             2 => {
                 let (how, message) = (input.byte()?, input.byte()?);
                 let elsewhere = if how & 4 != 0 { Some(u64::from(input.word()?)) } else { None };
@@ -98,9 +107,9 @@ impl Case {
                 let number = self.puppet.number(space, None);
                 self.send(kind, (space, number, self.puppet.generation), &frame);
             }
-            // A datagram of its own making.
+            // Send a datagram with arbitrary content.
             3 => self.deliver(from(kind), input.bytes(1500)?.to_vec()),
-            // A packet that either side has sent, changed or unchanged.
+            // Send a packet again that either side has sent, changed or unchanged.
             4 => {
                 let (at, bits) = (usize::from(input.word()?), input.byte()?);
                 let mut datagram = self.last[usize::from(kind >> 3 & 1)].clone();
@@ -153,7 +162,7 @@ fn from(kind: u8) -> SocketAddr {
     address(if kind & 0x80 != 0 { ELSEWHERE } else { PUPPET })
 }
 
-/// Plays an input.
+/// Plays an input and returns how far the case came.
 pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };

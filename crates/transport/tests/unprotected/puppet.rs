@@ -1,5 +1,5 @@
-//! A peer without state: it sends the given packets as often as required, and reads received packets only to
-//! acknowledge them. Without protection it needs no keys.
+//! A peer without a protocol state. It sends the packets that it is given, as often as required,
+//! and reads received packets only to acknowledge them. Without protection it needs no keys.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use equic_wire::{
 const VERSION: KnownVersion = KnownVersion::NullCrypto;
 const TAG_LEN: usize = 16;
 
-/// Numbers that are remembered to be acknowledged.
+/// Largest number of received packet numbers that are remembered, so that they can be acknowledged.
 const MAX_SEEN: usize = 500;
 
-/// Kind of keys and packet number space that a packet belongs to.
+/// The encryption level and packet number space of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Space {
     Initial,
@@ -35,7 +35,8 @@ impl Space {
         [Space::Initial, Space::Handshake, Space::OneRtt, Space::ZeroRtt][usize::from(byte & 3)]
     }
 
-    /// Packet numbers of early data are those of 1-RTT packets (RFC 9000 s.12.3).
+    /// Returns the index of the packet number space. 0-RTT and 1-RTT packets share one (RFC 9000
+    /// s.12.3).
     fn numbers(self) -> usize {
         (self as usize).min(2)
     }
@@ -43,17 +44,18 @@ impl Space {
 
 pub(crate) struct Puppet {
     side: Side,
-    /// Connection ID on packets to the victim; below, the one on packets to us.
+    /// Destination Connection ID of packets to the victim. `own` is that of packets to the puppet.
     pub victim: ConnectionId,
     own: ConnectionId,
-    /// Connection ID that Initial keys are made of, and that the transport parameters call the first ID.
+    /// The connection ID from which Initial keys are derived. `original` is the first ID, which is
+    /// in the transport parameters.
     initial: ConnectionId,
     original: ConnectionId,
     retry: Option<ConnectionId>,
     next: [u64; 3],
     offset: [u64; 3],
     seen: [BTreeSet<u64>; 3],
-    /// Of our 1-RTT packets.
+    /// Number of key updates of the puppet's 1-RTT packets.
     pub generation: u64,
 }
 
@@ -86,7 +88,7 @@ impl Puppet {
         self.next[space.numbers()] > 0
     }
 
-    /// The next packet number of a space, or another.
+    /// Returns the next packet number of a space, or the number `jump` if it is given.
     pub(crate) fn number(&mut self, space: Space, jump: Option<u32>) -> u64 {
         let next = &mut self.next[space.numbers()];
         let number = jump.map_or(*next, u64::from);
@@ -94,7 +96,8 @@ impl Puppet {
         number
     }
 
-    /// Appends a packet with this payload, of these key updates; filled up to `least` bytes.
+    /// Appends a packet with this payload, protected with the keys after `generation` key updates.
+    /// It is padded to at least `least` bytes.
     pub(crate) fn packet(
         &self,
         (space, number, generation): (Space, u64, u64),
@@ -132,7 +135,7 @@ impl Puppet {
     ) -> Option<OpenPacket> {
         let number = PacketNumber::new(number)?.truncate_to(PacketNumberLen::Four);
         let dcid = match (self.side, space) {
-            // Until the server has named itself.
+            // A client uses this ID until the server has chosen its own.
             (Side::Client, Space::Initial | Space::ZeroRtt) if !self.has_seen(space) => {
                 self.initial
             }
@@ -152,7 +155,7 @@ impl Puppet {
         header.open(writer, number, VarIntLen::Two).ok()
     }
 
-    /// Our transport parameters, with something behind them.
+    /// Returns the puppet's transport parameters, followed by `more`.
     fn parameters(&self, more: &[u8]) -> Vec<u8> {
         let mut parameters = match self.side {
             Side::Client => TransportParameters::client(self.own),
@@ -171,12 +174,13 @@ impl Puppet {
         (parameters.initial_max_streams_bidi, parameters.initial_max_streams_uni) =
             (hundred, hundred);
         let mut bytes = vec![0; parameters.encoded_len()];
-        parameters.write(&mut Writer::new(&mut bytes)).expect("it has its length");
+        parameters.write(&mut Writer::new(&mut bytes)).expect("the buffer has the encoded length");
         bytes.extend_from_slice(more);
         bytes
     }
 
-    /// Returns a CRYPTO frame with a handshake message of this kind, at the next offset or at another one.
+    /// Returns a CRYPTO frame with a handshake message of this kind, at the next offset or at the
+    /// offset `elsewhere`.
     pub(crate) fn message(
         &mut self,
         (space, kind): (Space, u8),
@@ -203,15 +207,15 @@ impl Puppet {
         let mut writer = Writer::new(&mut frame);
         let number = |value: u64| VarInt::new(value).unwrap_or(VarInt::MAX);
         for field in [0x06, at, bytes.len() as u64] {
-            writer.varint(number(field)).expect("there is room");
+            writer.varint(number(field)).expect("the buffer is large enough");
         }
-        writer.bytes(&bytes).expect("there is room");
+        writer.bytes(&bytes).expect("the buffer is large enough");
         let length = writer.position();
         frame.truncate(length);
         frame
     }
 
-    /// An ACK frame for all that came.
+    /// Returns an ACK frame for all received packets.
     pub(crate) fn ack(&self, space: Space) -> Vec<u8> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for number in self.seen[space.numbers()].iter().rev() {
@@ -220,7 +224,7 @@ impl Puppet {
                 _ => ranges.push((*number, *number)),
             }
         }
-        let number = |value| PacketNumber::new(value).expect("it was read");
+        let number = |value| PacketNumber::new(value).expect("the number was read from a packet");
         let ranges: Vec<AckRange> = (ranges.iter().take(30))
             .filter_map(|(low, high)| AckRange::new(number(*low), number(*high)))
             .collect();
@@ -232,7 +236,8 @@ impl Puppet {
         frame
     }
 
-    /// A Retry packet, with its tag; from now on that is what its keys are made of.
+    /// Returns a Retry packet with its tag. If `follow` is true, later Initial keys are derived
+    /// from the packet's connection ID.
     pub(crate) fn retry(&mut self, token: &[u8], follow: bool) -> Vec<u8> {
         let mut packet = vec![0; 1500];
         let mut writer = Writer::new(&mut packet);
@@ -242,7 +247,7 @@ impl Puppet {
         }
         let original = self.original.as_bytes();
         let tag = retry_tag(rustls::quic::Version::V1, original, writer.written());
-        writer.bytes(&tag).expect("there is room");
+        writer.bytes(&tag).expect("the buffer is large enough");
         if follow {
             (self.initial, self.retry) = (id, Some(id));
         }
@@ -262,7 +267,7 @@ impl Puppet {
         packet
     }
 
-    /// Takes note of what came.
+    /// Records the packets of a received datagram.
     pub(crate) fn read(&mut self, datagram: &mut [u8]) {
         let options = ParseOptions { dcid_len: self.own.len(), greased_fixed_bit: true };
         let mut found = Vec::new();

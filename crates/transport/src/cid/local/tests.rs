@@ -18,7 +18,7 @@ fn cid_local_are_issued_and_retired() {
     assert_eq!(local.on_retire(NOW, 0, id(0)), Err(Violation::RetiredIdInUse));
     assert_eq!(local.on_retire(NOW, 9, id(0)), Err(Violation::RetiredUnissuedId));
     assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(Some(id(0))));
-    assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(None), "again");
+    assert_eq!(local.on_retire(NOW, 0, id(1)), Ok(None), "a repeated frame has no effect");
     assert!(local.wants_more() && local.contains(id(1)));
 }
 
@@ -55,17 +55,17 @@ fn cid_local_are_replaced_one_set_at_a_time() {
         assert!(local.wants_more());
         local.issue(id(sequence), new(sequence).token);
     }
-    assert!(!local.wants_more(), "as many as the peer keeps, beside those that it retires");
+    assert!(!local.wants_more(), "the peer's limit does not count IDs that it must retire");
     let told = std::iter::from_fn(|| local.next_to_announce().map(|new| new.sequence));
     assert_eq!(told.collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!([1, 2, 3].map(|sequence| local.retire_prior_to(sequence)), [1, 2, 2]);
-    assert!(local.contains(id(0)), "packets may be under way to it");
-    assert!(local.retire_all(), "the peer may owe one set");
+    assert!(local.contains(id(0)), "packets to it may be in flight");
+    assert!(local.retire_all(), "one outstanding request is permitted");
     for sequence in [4, 5] {
         local.issue(id(sequence), new(sequence).token);
     }
     assert!(!local.wants_more());
-    assert!(!local.retire_all(), "and not two");
+    assert!(!local.retire_all(), "two outstanding requests are not");
     assert_eq!(local.active.len(), 6);
     for sequence in [0, 1] {
         assert_eq!(local.on_retire(NOW, sequence, id(4)), Ok(Some(id(sequence))));
@@ -73,7 +73,8 @@ fn cid_local_are_replaced_one_set_at_a_time() {
     assert!(local.retire_all() && local.wants_more());
 }
 
-/// Both ends: the peer continues with an ID of the new set, and never has more IDs than its limit.
+/// Replaces all IDs several times. The peer must continue with an ID of the new set and must never
+/// have more IDs than its limit.
 #[test]
 fn cid_local_peer_switches_to_the_replacement() {
     let (mut local, mut remote) = (LocalIds::new(id(0)), RemoteIds::new(id(0), 3));

@@ -13,9 +13,10 @@ fn cid_remote_retire_prior_to() {
     remote.on_acked(0);
     remote.on_lost(0);
     assert!(!remote.has_news());
-    // The same again does no harm; late ones are retired at once.
+    // A repeated frame has no effect. An ID that arrives after its retirement was requested is
+    // retired at once.
     remote.on_new(new(2), 1).unwrap();
-    assert!(!remote.is_reset(ResetToken([2; 16])), "nothing was sent to it");
+    assert!(!remote.is_reset(ResetToken([2; 16])), "no packet was sent to this ID");
     assert_eq!(remote.take_into_use(2), Some(id(2)));
     assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
 }
@@ -34,7 +35,11 @@ fn cid_remote_violations() {
     let twice = NewId { id: id(1), ..new(2) };
     assert_eq!(remote.on_new(twice, 0), Err(Violation::ConnectionIdReused), "the same ID twice");
     let mut none = RemoteIds::new(ConnectionId::EMPTY, 2);
-    assert_eq!(none.on_new(new(1), 0), Err(Violation::NewConnectionIdWithoutIds), "we use none");
+    assert_eq!(
+        none.on_new(new(1), 0),
+        Err(Violation::NewConnectionIdWithoutIds),
+        "the peer uses zero-length IDs"
+    );
 }
 
 #[test]
@@ -43,5 +48,5 @@ fn cid_remote_churn_is_bounded() {
     let refused = (1..1000).find(|sequence| remote.on_new(new(*sequence), *sequence).is_err());
     assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");
     assert!(remote.ids.len() <= 3 && remote.owed.len() <= MAX_RETIRED + 1);
-    assert!(!remote.current().is_empty(), "there is one to send CONNECTION_CLOSE to");
+    assert!(!remote.current().is_empty(), "CONNECTION_CLOSE needs an ID");
 }

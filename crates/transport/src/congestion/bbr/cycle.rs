@@ -1,4 +1,5 @@
-//! The times at which BBR probes: ProbeBW's phases and ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3, s.5.3.4).
+//! The times at which BBR probes: the phases of ProbeBW, and ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3,
+//! s.5.3.4).
 
 use std::time::Duration;
 
@@ -8,14 +9,16 @@ use crate::Timestamp;
 use crate::congestion::AckSample;
 use crate::recovery::DeliveryMark;
 
-/// Part of the bounds left free for other flows while cruising: 0 to 1 (s.2.3).
+/// Fraction of the long-term bound that is left free for other flows while cruising, 0 to 1
+/// (s.2.3).
 const HEADROOM: f64 = 0.15;
 const BETA: f64 = 0.7;
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 const PROBE_RTT_CWND_GAIN: f64 = 0.5;
-/// s.5.3.3.9: Reno would have probed by then.
+/// s.5.3.3.9: largest number of rounds between two probes, so that flows of Reno and CUBIC can
+/// coexist.
 const MAX_RENO_ROUNDS: u64 = 63;
 
 #[derive(Debug, Clone)]
@@ -23,19 +26,20 @@ pub(super) struct Cycle {
     random: u64,
     /// Time at which the current phase of ProbeBW began.
     stamp: Timestamp,
-    /// Time to cruise before the next probe of the bandwidth.
+    /// Time to cruise before the next bandwidth probe.
     wait: Duration,
     rounds_since_probe: u64,
-    /// Bytes acknowledged toward the next step of the long-term bound.
+    /// Bytes acknowledged since the last increase of the long-term bound.
     probe_up_acked: u64,
-    /// Bytes for one datagram more.
+    /// Number of acknowledged bytes for which the long-term bound grows by one datagram.
     probe_up_step: u64,
     probe_up_rounds: u32,
-    /// True if losses seen now may be caused by our own probing.
+    /// True if current losses may be caused by this controller's own probing.
     probe_samples: bool,
-    /// The last probe ended with too much loss.
+    /// True if the last probe ended because of too much loss.
     prev_too_high: bool,
-    /// The last probe ended where the one before had too much loss.
+    /// True if the last probe ended at the volume of data in flight at which the probe before it
+    /// had too much loss.
     prev_precautionary: bool,
     ack_phase: AckPhase,
     min_rtt_stamp: Timestamp,
@@ -59,7 +63,7 @@ enum AckPhase {
 impl Cycle {
     pub(super) fn new(seed: u64) -> Cycle {
         Cycle {
-            // xorshift stays at zero.
+            // xorshift never leaves zero, so the state must not be zero.
             random: seed | 1,
             stamp: Timestamp::START,
             wait: Duration::from_secs(2),
@@ -80,7 +84,8 @@ impl Cycle {
         }
     }
 
-    /// xorshift64: chance enough to keep flows out of step.
+    /// Returns a random number (xorshift64). Its quality is sufficient to keep flows from
+    /// synchronising.
     fn chance(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -88,7 +93,7 @@ impl Cycle {
         self.random
     }
 
-    /// s.5.3.3.5: two to three seconds, beginning somewhere in the first two rounds.
+    /// s.5.3.3.5: chooses a wait of two to three seconds, and starts the count of rounds at 0 or 1.
     fn pick_wait(&mut self) {
         self.rounds_since_probe = self.chance() % 2;
         self.wait = Duration::from_millis(2000 + self.chance() % 1000);
@@ -106,7 +111,7 @@ impl Bbr {
     }
 
     pub(super) fn start_probe_bw_down(&mut self, now: Timestamp) {
-        // s.5.3.3.5.
+        // s.5.3.3.5: BBRStartProbeBW_DOWN.
         self.model.reset_congestion_signals();
         (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
         self.cycle.pick_wait();
@@ -134,7 +139,7 @@ impl Bbr {
         self.raise_slope();
     }
 
-    /// s.5.3.3.6.
+    /// s.5.3.3.6: enters the next phase of ProbeBW, if it is due.
     pub(super) fn update_probe_bw_cycle_phase(&mut self, sample: &AckSample<'_>) {
         if !self.full_bw_reached {
             return;
@@ -160,7 +165,7 @@ impl Bbr {
                 }
             }
             Phase::Refill => {
-                // After a round at full rate, losses are of our probing.
+                // After a round at the full rate, losses are caused by the probe.
                 if self.model.round_start {
                     self.cycle.probe_samples = true;
                     self.start_up(sample);
@@ -168,7 +173,7 @@ impl Bbr {
             }
             Phase::Up => {
                 if self.time_to_go_down(sample) {
-                    // No high loss yet.
+                    // The probe has caused no excessive loss.
                     self.cycle.prev_too_high = false;
                     self.start_probe_bw_down(sample.now);
                 }
@@ -190,13 +195,14 @@ impl Bbr {
 
     fn time_to_go_down(&mut self, sample: &AckSample<'_>) -> bool {
         let bound = self.model.inflight_longterm;
-        // Precautionary: the last probe found too much loss there.
+        // Stop as a precaution, because the last probe had too much loss at this volume of data in
+        // flight.
         if self.cycle.prev_too_high && bound.is_some_and(|bound| self.in_flight >= bound) {
             self.cycle.prev_precautionary = true;
             return true;
         }
         if self.is_window_limited() && bound.is_some_and(|bound| self.window >= bound) {
-            // The bound holds us back, not the path.
+            // The long-term bound limits the sender, not the path.
             self.reset_full_bw();
             self.full_bw = bandwidth(sample);
             return false;
@@ -210,7 +216,7 @@ impl Bbr {
         Some(bound.saturating_sub(headroom).max(MIN_PIPE_PACKETS * self.datagram))
     }
 
-    /// s.5.3.3.7; true if a new phase has begun.
+    /// s.5.3.3.7: adapts the long-term bound. Returns true if a new phase has begun.
     fn adapt_longterm_model(&mut self, sample: &AckSample<'_>) -> bool {
         let Some(rate) = sample.rate else { return false };
         if self.cycle.ack_phase == AckPhase::ProbeStarting && self.model.round_start {
@@ -224,7 +230,8 @@ impl Bbr {
                     self.model.advance_max_bw();
                 }
                 if self.cycle.prev_precautionary && !self.cycle.prev_too_high {
-                    // The probe stopped early, and found nothing: on with it.
+                    // The last probe stopped early as a precaution, and had no excessive loss, so
+                    // probe again.
                     self.start_refill();
                     return true;
                 }
@@ -256,8 +263,8 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.3.8: a packet was lost; if with it too much is, how much was in flight when it got too
-    /// much is what the path bears.
+    /// s.5.3.3.8: processes a lost packet. If the losses are now excessive, the bytes in flight at
+    /// which they became excessive are the new long-term bound.
     pub(super) fn handle_lost_packet(
         &mut self,
         now: Timestamp,
@@ -279,7 +286,8 @@ impl Bbr {
         self.handle_too_high(now, inflight, sent.app_limited);
     }
 
-    /// s.5.3.3.7: the long-term bound grows by 1, 2, 4 ... datagrams a round while probing.
+    /// s.5.3.3.7: during a probe, the long-term bound grows by 1, 2, 4, ... datagrams in successive
+    /// rounds.
     fn raise_slope(&mut self) {
         let growth = 1u64 << self.cycle.probe_up_rounds;
         self.cycle.probe_up_rounds = (self.cycle.probe_up_rounds + 1).min(30);
@@ -302,7 +310,7 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.4.3.
+    /// s.5.3.4.3: updates the filters of the smallest RTT with a sample.
     pub(super) fn update_min_rtt(&mut self, now: Timestamp, rtt: Duration) {
         let cycle = &mut self.cycle;
         cycle.probe_rtt_expired = now.since(cycle.probe_rtt_stamp) > PROBE_RTT_INTERVAL;
@@ -336,7 +344,7 @@ impl Bbr {
     fn handle_probe_rtt(&mut self, sample: &AckSample<'_>) {
         match self.cycle.probe_rtt_done {
             None if self.in_flight <= self.probe_rtt_window() => {
-                // The queue is gone: stay so for 200 ms and a round trip.
+                // The queue has drained. Keep the small window for 200 ms and a round trip.
                 self.cycle.probe_rtt_done = Some(sample.now + PROBE_RTT_DURATION);
                 self.cycle.probe_rtt_round_done = false;
                 self.model.start_round();
@@ -377,7 +385,7 @@ impl Bbr {
     }
 }
 
-/// The sample of the bandwidth that an acknowledgement brings, in bytes a second; 0: none.
+/// Returns the bandwidth sample of an acknowledgment in bytes per second, or 0 without a sample.
 fn bandwidth(sample: &AckSample<'_>) -> f64 {
     sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)
 }

@@ -1,10 +1,12 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr): a model of the path instead of a reaction to loss.
+//! BBR version 3 (draft-ietf-ccwg-bbr): controls congestion by a model of the path, not by
+//! reactions to loss.
 //!
-//! * `model.rs`: what the path gives: bandwidth, round trip, what it has been seen to bear;
-//! * `cycle.rs`: when to probe for more (ProbeBW), when for the round trip (ProbeRTT);
-//! * here: the states of the start, and the window and rate that follow from the model.
+//! * `model.rs`: the model of the path: its bandwidth, its round-trip time, and the bytes in flight
+//!   that it can carry;
+//! * `cycle.rs`: when to probe for bandwidth (ProbeBW) and for the round-trip time (ProbeRTT);
+//! * `mod.rs`: the states Startup and Drain, and the window and rate that follow from the model.
 //!
-//! Names are the draft's, in its order.
+//! Names and their order are those of the draft.
 
 mod cycle;
 mod model;
@@ -20,21 +22,23 @@ use crate::recovery::{DeliveryMark, RttEstimator};
 use cycle::Cycle;
 use model::{Model, is_lossy};
 
-/// Fraction of the estimated bandwidth by which pacing stays below it, because estimates can be too high (s.2.5).
+/// Fraction by which the pacing rate stays below the estimated bandwidth, because estimates can be
+/// too high (s.2.5).
 const PACING_MARGIN: f64 = 0.01;
-/// s.5.3.1: 4 ln 2.
+/// s.5.3.1: the gain is 4 ln 2.
 const STARTUP_PACING_GAIN: f64 = 2.77;
 const STARTUP_CWND_GAIN: f64 = 2.0;
 const DRAIN_PACING_GAIN: f64 = 0.5;
-/// s.5.3.2: rounds after which Drain ends at the latest.
+/// s.5.3.2: Drain ends after this number of rounds at the latest.
 const DRAIN_ROUNDS: u64 = 3;
 const DEFAULT_CWND_GAIN: f64 = 2.0;
-/// s.2.7: four packets.
+/// s.2.7: the smallest window is four packets.
 const MIN_PIPE_PACKETS: u64 = 4;
-/// s.5.3.1.2: rounds without a quarter more bandwidth.
+/// s.5.3.1.2: Startup ends after this number of rounds in which the bandwidth grew by less than a
+/// fourth.
 const FULL_BW_ROUNDS: u32 = 3;
 const FULL_BW_GROWTH: f64 = 1.25;
-/// s.5.3.1.3: excessive loss in this many discontiguous ranges ends Startup.
+/// s.5.3.1.3: excessive loss in this number of discontiguous ranges ends Startup.
 const FULL_LOSS_COUNT: u32 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +58,7 @@ enum Phase {
     Up,
 }
 
-/// The controller of draft-ietf-ccwg-bbr.
+/// The congestion controller of draft-ietf-ccwg-bbr.
 #[derive(Debug, Clone)]
 pub(crate) struct Bbr {
     datagram: u64,
@@ -62,7 +66,7 @@ pub(crate) struct Bbr {
     model: Model,
     cycle: Cycle,
     window: u64,
-    /// The window before ProbeRTT cut it.
+    /// The window before ProbeRTT reduced it.
     prior_window: u64,
     pacing_gain: f64,
     cwnd_gain: f64,
@@ -72,14 +76,14 @@ pub(crate) struct Bbr {
     full_bw_now: bool,
     full_bw: f64,
     full_bw_count: u32,
-    /// Loss events in the round, for leaving Startup.
+    /// Number of losses in the current round, which can end Startup.
     losses_in_round: u32,
-    /// The first estimate of the rate, while there is no bandwidth sample.
+    /// First estimate of the rate, which is used until there is a bandwidth sample.
     nominal: Option<Rate>,
     idle_restart: bool,
-    /// The window was used up in this round, and in the last one.
+    /// Whether the window was full in the current round and in the previous one.
     window_used: [bool; 2],
-    /// Round at whose beginning Drain began.
+    /// Number of the round in which Drain began.
     drain_round: u64,
 }
 
@@ -120,7 +124,7 @@ impl Bbr {
         self.drain_round = self.model.round_count;
     }
 
-    /// s.5.3.1.2.
+    /// s.5.3.1.2: checks whether the bandwidth has stopped growing.
     fn check_full_bw_reached(&mut self, sample: &AckSample<'_>) {
         let Some(rate) = sample.rate else { return };
         if self.full_bw_now || !self.model.round_start || rate.app_limited {
@@ -143,11 +147,12 @@ impl Bbr {
 
     fn check_startup(&mut self, sample: &AckSample<'_>) {
         if self.state == State::Startup {
-            // s.5.3.1.3: high loss.
+            // s.5.3.1.3: excessive loss ends Startup.
             if let Some(rate) = sample.rate
                 && self.model.loss_round_start
             {
-                // Also if the application limits the rate, because the queue is full in any case.
+                // This also applies if the application limits the rate, because the queue is full
+                // in any case.
                 let lossy = is_lossy(rate.lost, rate.sent_in_flight, self.datagram);
                 if lossy && self.losses_in_round >= FULL_LOSS_COUNT {
                     self.full_bw_reached = true;
@@ -167,12 +172,14 @@ impl Bbr {
         }
     }
 
-    /// The window rather than the pace held the sender back in this round or in the last one.
+    /// Returns true if the window, not the pacing rate, limited the sender in this round or in the
+    /// last one.
     fn is_window_limited(&self) -> bool {
         self.window_used[0] || self.window_used[1]
     }
 
-    /// Bytes that keep the path full at `gain`, with what sending in bursts needs (s.5.6.4.2).
+    /// Returns the bytes in flight that keep the path full at `gain`, including the allowance for
+    /// sending in bursts (s.5.6.4.2).
     fn inflight(&self, gain: f64) -> u64 {
         self.inflight_of(self.model.bw(), gain)
     }
@@ -190,13 +197,14 @@ impl Bbr {
         inflight.max(quantum).max(MIN_PIPE_PACKETS * self.datagram) + more
     }
 
-    /// s.5.6.3: a millisecond of the rate, at least two datagrams, at most 64 KiB.
+    /// s.5.6.3: returns the bytes that the rate yields in a millisecond, at least two datagrams and
+    /// at most 64 KiB.
     fn send_quantum(&self) -> u64 {
         let rate = self.model.bw() * self.pacing_gain * (1.0 - PACING_MARGIN);
         ((rate * 0.001) as u64).min(65_536).max(2 * self.datagram)
     }
 
-    /// s.5.6.4.6.
+    /// s.5.6.4.6: sets the congestion window after an acknowledgment.
     fn set_window(&mut self, sample: &AckSample<'_>) {
         let minimum = MIN_PIPE_PACKETS * self.datagram;
         let target = self.quantize(self.inflight(self.cwnd_gain) + self.model.extra_acked());
@@ -208,7 +216,7 @@ impl Bbr {
             self.window = self.window.saturating_add(sample.acked);
         }
         self.window = self.window.max(minimum);
-        // s.5.6.4.5, s.5.6.4.7.
+        // s.5.6.4.5, s.5.6.4.7: ProbeRTT and the bounds of the model limit the window.
         if self.state == State::ProbeRtt {
             self.window = self.window.min(self.probe_rtt_window());
         }
@@ -233,7 +241,7 @@ impl Controller for Bbr {
     }
 
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
-        // s.5.4.1: from idle, at the estimated rate and no faster.
+        // s.5.4.1: after idleness, send at the estimated rate and not faster.
         if in_flight == bytes && self.model.app_limited {
             self.idle_restart = true;
             self.model.restart_ack_epoch(now);
@@ -276,7 +284,7 @@ impl Controller for Bbr {
     }
 
     fn on_congestion(&mut self, _now: Timestamp, _largest_sent: Timestamp, signal: Signal) {
-        // The model reacts, a round at a time. The window is not cut to what is in flight.
+        // The model reacts once per round. The window is not reduced to the bytes in flight.
         match signal {
             Signal::Loss { .. } => self.model.note_loss(),
             Signal::Ecn => self.model.note_marked(),
@@ -284,7 +292,7 @@ impl Controller for Bbr {
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {
-        // s.5.5.11.
+        // s.5.5.11: restore the bounds from before the spurious loss.
         self.model.loss_in_round = false;
         self.reset_full_bw();
         self.model.undo();
@@ -316,7 +324,7 @@ impl Controller for Bbr {
         }
         let rate = bw * self.pacing_gain * (1.0 - PACING_MARGIN);
         match self.nominal {
-            // s.5.6.2: until the pipe is full it only grows.
+            // s.5.6.2: the pacing rate only grows until the pipe is full.
             Some(nominal) if !self.full_bw_reached => {
                 Rate::bytes_per_second(rate.max(nominal.as_bytes_per_second()))
             }
@@ -345,7 +353,7 @@ impl Controller for Bbr {
     }
 }
 
-/// Round trips and such, as seconds.
+/// Converts a duration to seconds.
 fn secs(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }

@@ -8,35 +8,38 @@ use crate::congestion::{Rate, RateSample};
 
 /// Factor by which a short-term bound shrinks on loss (s.2.3).
 const BETA: f64 = 0.7;
-/// Round trips over which the excess of acknowledgements is measured (s.2.10), and in Startup.
+/// Number of round trips over which the excess of acknowledgments is measured (s.2.10). Startup has
+/// its own number.
 const EXTRA_ACKED_ROUNDS: u64 = 10;
 const STARTUP_EXTRA_ACKED_ROUNDS: u64 = 1;
-/// The share of a round trip's bytes that may be lost (s.2.3).
+/// Largest tolerated share of lost bytes in a round trip (s.2.3).
 pub(super) const LOSS_THRESHOLD: f64 = 0.02;
 
 #[derive(Debug, Clone)]
 pub(super) struct Model {
-    /// The best bandwidth of this and of the last ProbeBW cycle; bytes a second.
+    /// Largest bandwidth sample of the current ProbeBW cycle and of the previous one, in bytes per
+    /// second.
     max_bw: [f64; 2],
     pub min_rtt: Option<Duration>,
-    /// Largest number of bytes in flight without excessive loss. `None`: no bound.
+    /// Largest number of bytes in flight without excessive loss. `None` if there is no bound.
     pub inflight_longterm: Option<u64>,
-    /// Short-term bound while loss continues. `None`: no bound.
+    /// Bound on the bandwidth while losses continue, in bytes per second. `None` if there is no
+    /// bound.
     pub bw_shortterm: Option<f64>,
     pub inflight_shortterm: Option<u64>,
     undo: Option<Undo>,
     pub bw_latest: f64,
     pub inflight_latest: u64,
-    /// Bytes delivered so far, as of the last acknowledgement.
+    /// Number of bytes delivered up to the last acknowledgment.
     pub total_delivered: u64,
-    /// A round trip, by deliveries.
+    /// Number of delivered bytes at which the current round trip ends.
     next_round_delivered: u64,
     pub round_start: bool,
     pub round_count: u64,
     loss_round_delivered: u64,
     pub loss_round_start: bool,
     pub loss_in_round: bool,
-    /// Packets were marked ECN-CE in this round.
+    /// True if packets of this round were marked ECN-CE.
     marked_in_round: bool,
     pub app_limited: bool,
     extra_acked: [u64; 2],
@@ -81,17 +84,18 @@ impl Model {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// Bytes a second, within the short-term bound.
+    /// Returns the estimated bandwidth in bytes per second, limited by the short-term bound.
     pub(super) fn bw(&self) -> f64 {
         self.bw_shortterm.map_or(self.max_bw(), |bound| bound.min(self.max_bw()))
     }
 
-    /// `gain` bandwidth-delay products in bytes; none without a round trip.
+    /// Returns `gain` times the bandwidth-delay product in bytes, or `None` if the round-trip time
+    /// or the bandwidth is unknown.
     pub(super) fn bdp(&self, gain: f64) -> Option<u64> {
         self.bdp_of(self.bw(), gain)
     }
 
-    /// As [`Model::bdp`], for a bandwidth of `bw` bytes a second.
+    /// Like [`Model::bdp`], for a bandwidth of `bw` bytes per second.
     pub(super) fn bdp_of(&self, bw: f64, gain: f64) -> Option<u64> {
         self.min_rtt.filter(|_| bw > 0.0).map(|rtt| (gain * bw * secs(rtt)) as u64)
     }
@@ -100,7 +104,7 @@ impl Model {
         self.extra_acked[0].max(self.extra_acked[1])
     }
 
-    /// s.5.5.10.1.
+    /// s.5.5.10.1: called at the beginning of processing an acknowledgment.
     pub(super) fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
         self.loss_round_start = false;
         self.total_delivered = rate.total_delivered;
@@ -114,7 +118,7 @@ impl Model {
         self.app_limited = rate.app_limited;
     }
 
-    /// s.5.5.10.1, at the end of an acknowledgement.
+    /// s.5.5.10.1: called at the end of processing an acknowledgment.
     pub(super) fn advance_latest_delivery_signals(&mut self, rate: &RateSample) {
         if self.loss_round_start {
             self.bw_latest = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
@@ -122,8 +126,9 @@ impl Model {
         }
     }
 
-    /// s.5.5.10.2: a packet was lost. The round trip over which the path's answer to it is measured begins
-    /// with the first: one that began before would have the delivery rates of a moment in it.
+    /// s.5.5.10.2: records a lost packet. The round trip in which the path's reaction is measured
+    /// begins with the first loss. A round trip that began earlier would include delivery rates
+    /// from before the loss.
     pub(super) fn note_loss(&mut self) {
         if !self.loss_in_round {
             self.loss_round_delivered = self.total_delivered;
@@ -131,20 +136,20 @@ impl Model {
         self.loss_in_round = true;
     }
 
-    /// Records ECN-CE marks, which are never random.
+    /// Records ECN-CE marks. Unlike losses, marks are never random.
     pub(super) fn note_marked(&mut self) {
         self.note_loss();
         self.marked_in_round = true;
     }
 
-    /// s.5.5.10.3: what was seen of congestion no longer counts.
+    /// s.5.5.10.3: resets the signals of congestion.
     pub(super) fn reset_congestion_signals(&mut self) {
         (self.loss_in_round, self.marked_in_round) = (false, false);
         (self.bw_latest, self.inflight_latest) = (0.0, 0);
     }
 
-    /// s.5.5.10.3; `probing` for bandwidth accepts loss, and so does everything up to the share of bytes that the
-    /// path may lose.
+    /// s.5.5.10.3: lowers the short-term bounds after losses. While the controller is `probing` for
+    /// bandwidth, it ignores losses. Otherwise it ignores losses up to the tolerated share.
     pub(super) fn update_congestion_signals(
         &mut self,
         rate: &RateSample,
@@ -160,8 +165,9 @@ impl Model {
         if !self.loss_round_start {
             return;
         }
-        // The draft lowers the bounds after each round trip with a loss. If every round trip has a random loss, the
-        // rate then falls by about 1 % each round trip, to a fourth after a cycle.
+        // This differs from the draft, which lowers the bounds after each round trip with a loss.
+        // If every round trip has a random loss, the draft's rate falls by about 1 % in each round
+        // trip, to a fourth after a cycle.
         let congested = self.marked_in_round || is_lossy(rate.lost, rate.sent_in_flight, datagram);
         if self.loss_in_round && !probing && congested {
             let bw = self.bw_shortterm.unwrap_or(self.max_bw());
@@ -181,24 +187,25 @@ impl Model {
         }
     }
 
-    /// A round begins now, whatever is in flight.
+    /// Begins a new round now. Packets that are in flight do not matter.
     pub(super) fn start_round(&mut self) {
         self.next_round_delivered = self.total_delivered;
     }
 
-    /// A new ProbeBW cycle: the bandwidth of the one before last is forgotten (s.5.5.6).
+    /// Begins a new ProbeBW cycle. The maximum bandwidth of the cycle before the last one is
+    /// forgotten (s.5.5.6).
     pub(super) fn advance_max_bw(&mut self) {
         if self.max_bw[0] > 0.0 {
             self.max_bw = [0.0, self.max_bw[0]];
         }
     }
 
-    /// s.5.5.10.3.
+    /// s.5.5.10.3: removes the short-term bounds.
     pub(super) fn reset_shortterm(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// Saves the bounds before they are lowered, to undo this if the loss was spurious.
+    /// Saves the bounds before they are lowered, so that a spurious loss can be undone.
     pub(super) fn save(&mut self) {
         self.undo = Some(Undo {
             inflight_longterm: self.inflight_longterm,
@@ -207,10 +214,10 @@ impl Model {
         });
     }
 
-    /// Takes the last bounds back where they were higher.
+    /// Restores the saved bounds that were higher than the current ones.
     pub(super) fn undo(&mut self) {
         let Some(undo) = self.undo.take() else { return };
-        // None is no bound: higher than any.
+        // `None` means that there is no bound, which is higher than any bound.
         let higher = |now: Option<u64>, then: Option<u64>| Some(now?.max(then?));
         self.inflight_longterm = higher(self.inflight_longterm, undo.inflight_longterm);
         self.inflight_shortterm = higher(self.inflight_shortterm, undo.inflight_shortterm);
@@ -220,7 +227,8 @@ impl Model {
         };
     }
 
-    /// s.5.5.9: acknowledgements come in bursts on Wi-Fi and the like; the window must cover them.
+    /// s.5.5.9: measures how bursty acknowledgments are, for example on Wi-Fi. The window must
+    /// cover the bursts.
     pub(super) fn update_ack_aggregation(
         &mut self,
         now: Timestamp,
@@ -250,12 +258,12 @@ impl Model {
 
 /// Returns true if too many bytes of a flight were lost (s.5.5.10.2, IsInflightTooHigh).
 ///
-/// Random losses vary: with 1 % loss, one of five flights of 150 packets loses three, and this check is made at each
-/// loss. So losses must exceed the tolerated share by their standard deviation, too. An overflowing queue exceeds
-/// this within a few more packets.
+/// The number of random losses varies: with 1 % loss, one of five flights of 150 packets loses
+/// three packets, and this check is made at each loss. So losses must exceed the tolerated share by
+/// more than one standard deviation. An overflowing queue exceeds that within a few more packets.
 pub(super) fn is_lossy(lost: u64, in_flight: u64, datagram: u64) -> bool {
     let tolerated = LOSS_THRESHOLD * in_flight as f64;
-    // The variance of a number of independent losses is that number.
+    // The variance of a number of independent losses equals that number.
     let scatter = (tolerated * datagram as f64).sqrt();
     lost as f64 > tolerated + scatter
 }

@@ -1,4 +1,5 @@
-//! BBR and CUBIC on one bottleneck: a queue in bytes that is drained at a rate.
+//! Tests BBR and CUBIC on a simulated bottleneck, which has a queue with a size in bytes and drains
+//! it at a constant rate.
 
 use std::collections::VecDeque;
 
@@ -10,9 +11,9 @@ use crate::congestion::{Algorithm, ControllerFactory, DeliveryRate, Pacer};
 const DATAGRAM: u64 = 1200;
 
 struct Path {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     rate: f64,
-    /// One way and back, without queueing.
+    /// Round-trip time without queueing.
     delay: Duration,
     queue: u64,
     loss: f64,
@@ -21,7 +22,7 @@ struct Path {
 struct Outcome {
     /// Fraction of the path's rate that was used.
     utilization: f64,
-    /// The mean time in the queue.
+    /// Mean time that packets spend in the queue.
     queueing: Duration,
     lost: f64,
 }
@@ -29,11 +30,13 @@ struct Outcome {
 struct Packet {
     sent: Timestamp,
     mark: DeliveryMark,
-    /// Time at which the packet's acknowledgment arrives. `None`: it is lost, which the next acknowledgment reveals.
+    /// Time at which the packet's acknowledgment arrives. `None` if the packet is lost, which the
+    /// next acknowledgment reveals.
     acked_at: Option<Timestamp>,
 }
 
-/// Sends as fast as the controller lets it for `seconds`; measures the second half.
+/// Sends for `seconds` as fast as the controller permits, and measures the second half of this
+/// time.
 fn run(algorithm: Algorithm, path: &Path, seconds: u64) -> Outcome {
     run_seed(algorithm, path, seconds, 0x5eed)
 }
@@ -50,7 +53,7 @@ fn run_seed(algorithm: Algorithm, path: &Path, seconds: u64, seed: u64) -> Outco
     let (mut delivered, mut sent, mut lost, mut queued) = (0u64, 0u64, 0u64, Duration::ZERO);
     while now < end {
         let mut next = end;
-        // Send what may be sent.
+        // Send as many packets as the window and the pacer permit.
         while in_flight + DATAGRAM <= controller.window() {
             if let Some(later) = pacer.next(now, controller.pacing_rate(&rtt), DATAGRAM as u16) {
                 next = next.min(later);
@@ -74,7 +77,7 @@ fn run_seed(algorithm: Algorithm, path: &Path, seconds: u64, seed: u64) -> Outco
             }
             flight.push_back(Packet { sent: now, mark, acked_at });
         }
-        // Then the next acknowledgement.
+        // Then process the next acknowledgment.
         let arrival = flight.iter().find_map(|packet| packet.acked_at);
         if let Some(arrival) = arrival.filter(|arrival| *arrival <= next) {
             now = now.max(arrival);
@@ -163,8 +166,8 @@ fn bbr_shallow_queue_is_not_flooded() {
     assert!(bbr.lost < 0.05, "{}", bbr.lost);
 }
 
-/// One controller, packet by packet: one leaves each millisecond, 50 ms later its acknowledgement comes or its loss
-/// shows.
+/// Drives one controller packet by packet. A packet is sent every millisecond. After 50 ms, its
+/// acknowledgment arrives or its loss is detected.
 struct Steps {
     controller: Bbr,
     rates: DeliveryRate,
@@ -173,7 +176,7 @@ struct Steps {
     now: Timestamp,
 }
 
-/// Fault of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Arrives,
@@ -235,7 +238,8 @@ impl Steps {
         self.flight.len() as u64 * DATAGRAM
     }
 
-    /// Rounds of which every packet with a number that `every` divides has this fate.
+    /// Plays rounds in which every packet whose number is a multiple of `every` has this fate. The
+    /// other packets arrive.
     fn rounds(&mut self, rounds: usize, every: usize, fate: Fate) {
         for number in 0..rounds * Steps::ROUND {
             self.step(if number % every == every - 1 { fate } else { Fate::Arrives });
@@ -279,7 +283,8 @@ fn bbr_one_mark_is_congestion() {
     assert!(steps.controller.window() < window, "{} of {window}", steps.controller.window());
 }
 
-/// s.5.3.1.3: also where the application sends so little that samples say nothing of the bandwidth.
+/// s.5.3.1.3: excessive loss ends Startup even if the application sends so little that its samples
+/// do not show the bandwidth.
 #[test]
 fn bbr_much_loss_ends_startup_of_an_application_limited_sender() {
     let limited = |loss: Fate| {
@@ -294,7 +299,8 @@ fn bbr_much_loss_ends_startup_of_an_application_limited_sender() {
     assert_ne!(limited(Fate::Lost), "startup");
 }
 
-/// s.5.3.3.6: a bound on what is in flight excuses a bandwidth that does not grow only where it is what is in flight.
+/// s.5.3.3.6: the long-term bound excuses a bandwidth that does not grow only if that bound limits
+/// the sender. If something else limits it, the probe must end.
 #[test]
 fn bbr_probe_that_finds_nothing_ends_at_the_bound() {
     let mut steps = Steps::new();

@@ -1,25 +1,26 @@
-//! BIC: a binary search for the window at which something was last lost.
+//! BIC: searches in binary steps for the window at which the last loss occurred.
 
 use super::super::{AckSample, Controller, Signal};
 use super::{Core, from_core};
 use crate::Timestamp;
 
-/// Share of the window that is left after a loss. The paper has 0.875; what was deployed has about this.
+/// Fraction of the window that is left after a loss. The paper has 0.875, but deployed
+/// implementations use about this value.
 const BETA: f64 = 0.8;
-/// Window in datagrams below which it does as Reno.
+/// Window in datagrams below which BIC behaves like Reno.
 const LOW_WINDOW: f64 = 14.0;
-/// Most datagrams that a round trip adds (S_max).
+/// Largest growth in a round trip, in datagrams (S_max).
 const MOST: f64 = 16.0;
-/// Fewest that it adds (S_min).
+/// Smallest growth in a round trip, in datagrams (S_min).
 const LEAST: f64 = 0.2;
-/// Part of the way to the target that a round trip makes.
+/// A round trip covers one part in this many of the distance to the target.
 const SEARCH: f64 = 4.0;
 
-/// The controller of Xu, Harfoush and Rhee.
+/// The congestion controller of Xu, Harfoush and Rhee.
 #[derive(Debug, Clone)]
 pub(super) struct Bic {
     core: Core,
-    /// The window at which something was last lost, in bytes; zero: nothing was.
+    /// The window at the last loss, in bytes. Zero if there was no loss.
     last_max: f64,
 }
 
@@ -28,17 +29,18 @@ impl Bic {
         Bic { core: Core::new(datagram), last_max: 0.0 }
     }
 
-    /// Datagrams that a round trip adds.
+    /// Returns the growth in a round trip, in datagrams.
     fn increment(&self) -> f64 {
         let (window, target) = (self.core.segments(), self.last_max / self.core.datagram);
         if window < LOW_WINDOW {
             return 1.0;
         }
         if window < target {
-            // Binary search, additive while the target is far.
+            // Binary search, with a constant growth while the target is far away.
             return ((target - window) / SEARCH).clamp(LEAST, MOST);
         }
-        // Max probing: away from the old target as slowly as it was come up to.
+        // Max probing: the growth beyond the old target mirrors the growth before it, slow at first
+        // and then faster.
         ((window - target) / (SEARCH - 1.0)).clamp(LEAST, MOST)
     }
 

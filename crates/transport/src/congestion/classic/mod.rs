@@ -1,7 +1,8 @@
-//! Older algorithms of TCP, for comparison: [`Classic`].
+//! Older TCP algorithms, for comparison: [`Classic`].
 //!
-//! * `mod.rs`: slow start, and a reaction at most once per round trip, which they share;
-//! * `bic.rs`, `vegas.rs`, `westwood.rs`: the rest of each algorithm. That of Google QUIC is a CUBIC (`../cubic.rs`).
+//! * `mod.rs`: what they share: slow start, and at most one reaction per round trip;
+//! * `bic.rs`, `vegas.rs`, `westwood.rs`: the rest of each algorithm. The algorithm of Google QUIC
+//!   is a variant of CUBIC (`../cubic.rs`).
 
 mod bic;
 #[cfg(test)]
@@ -22,20 +23,21 @@ use bic::Bic;
 use vegas::Vegas;
 use westwood::Westwood;
 
-/// Algorithms that comparisons of transports have used and that are no default anywhere today. They serve QUIC and
-/// TCP alike.
+/// Algorithms that past comparisons of transports have used, and that no current system uses by
+/// default. They work for QUIC and TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Classic {
-    /// BIC (L. Xu, K. Harfoush, I. Rhee: Binary Increase Congestion Control for Fast Long-Distance Networks,
-    /// INFOCOM 2004).
+    /// BIC (L. Xu, K. Harfoush, I. Rhee: Binary Increase Congestion Control for Fast Long-Distance
+    /// Networks, INFOCOM 2004).
     Bic,
     /// Vegas (L. Brakmo, L. Peterson: TCP Vegas, IEEE JSAC 1995).
     Vegas,
-    /// Westwood+ (L. Grieco, S. Mascolo: Performance Evaluation and Comparison of Westwood+, New Reno, and Vegas,
-    /// ACM CCR 2004).
+    /// Westwood+ (L. Grieco, S. Mascolo: Performance Evaluation and Comparison of Westwood+, New
+    /// Reno, and Vegas, ACM CCR 2004).
     Westwood,
-    /// CUBIC as Google QUIC had it at first: a connection that behaves as two do, and begins with 32 packets
-    /// (A. Kakhki et al.: Taking a Long Look at QUIC, IMC 2017, s.5.2: N-connection emulation).
+    /// CUBIC as in the first version of Google QUIC: one connection behaves like two, and begins
+    /// with 32 packets (A. Kakhki et al.: Taking a Long Look at QUIC, IMC 2017, s.5.2: N-connection
+    /// emulation).
     GoogleQuic,
 }
 
@@ -78,16 +80,16 @@ impl FromStr for Classic {
     }
 }
 
-/// Window and threshold, in bytes, and the reaction that counts once a round trip.
+/// Window and threshold in bytes, with at most one reaction to congestion per round trip.
 #[derive(Debug, Clone)]
 struct Core {
     datagram: f64,
     window: f64,
     threshold: Option<f64>,
     recovery_start: Option<Timestamp>,
-    /// Nothing sent since then was acknowledged yet.
+    /// True until a packet is acknowledged that was sent after `recovery_start`.
     recovering: bool,
-    /// Window and threshold before the last reaction.
+    /// Window and threshold before the last reaction, to undo it.
     before: Option<(f64, Option<f64>)>,
 }
 
@@ -107,7 +109,7 @@ impl Core {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
-    /// Window in datagrams.
+    /// Returns the window in datagrams.
     fn segments(&self) -> f64 {
         self.window / self.datagram
     }
@@ -116,15 +118,15 @@ impl Core {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// True if the window may grow with this acknowledgement (RFC 9002 s.7.3.2, s.7.8).
+    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
     fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
         let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
         self.recovering &= recovering;
         !recovering && !sample.app_limited
     }
 
-    /// Grows by `per_round` datagrams per round trip, in proportion to the acknowledged bytes. In slow start, grows
-    /// by the acknowledged bytes.
+    /// Grows by `per_round` datagrams per round trip, in proportion to the acknowledged bytes. In
+    /// slow start, grows by the acknowledged bytes.
     fn grow(&mut self, acked: u64, per_round: f64) {
         self.window += if self.in_slow_start() {
             acked as f64
@@ -133,7 +135,8 @@ impl Core {
         };
     }
 
-    /// Returns true if a signal of congestion begins a new reaction, so that window and threshold must be set.
+    /// Returns true if a signal of congestion requires a new reaction. The caller must then set the
+    /// window and the threshold.
     fn is_news(&mut self, now: Timestamp, largest_sent: Timestamp) -> bool {
         if self.recovery_start.is_some_and(|start| largest_sent <= start) {
             return false;
@@ -161,7 +164,7 @@ impl Core {
         (self.recovery_start, self.before) = (None, None);
     }
 
-    /// Reaction to a retransmission timeout (RFC 5681 s.3.1).
+    /// Reacts to a retransmission timeout (RFC 5681 s.3.1).
     fn time_out(&mut self, threshold: f64) {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;
@@ -183,7 +186,7 @@ impl Core {
     }
 }
 
-/// Methods that each of the controllers takes from [`Core`] as they are.
+/// Implements the methods that all these controllers delegate to [`Core`].
 macro_rules! from_core {
     ($name:literal) => {
         fn set_initial_window(&mut self, window: u64) {

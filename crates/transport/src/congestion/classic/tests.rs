@@ -9,8 +9,9 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// Simulates a path of `rate` bytes per millisecond, whose queue holds the excess bytes in flight. Returns the window
-/// after each round trip, with losses in the rounds `lossy`.
+/// Simulates a path with `rate` bytes per millisecond. Its queue holds the bytes in flight that the
+/// path itself cannot hold. Returns the window after each round trip. A loss occurs in each of the
+/// rounds `lossy`.
 fn play(controller: &mut dyn Controller, rate: u64, base: u64, lossy: &[u64]) -> Vec<u64> {
     let mut rtt = RttEstimator::new(Duration::from_millis(base));
     let (mut now, mut windows) = (0, Vec::new());
@@ -39,7 +40,7 @@ fn play(controller: &mut dyn Controller, rate: u64, base: u64, lossy: &[u64]) ->
     windows
 }
 
-/// Between alpha and beta in the queue: 100 datagrams fill the path.
+/// 100 datagrams fill the path, so Vegas must keep between alpha and beta datagrams in the queue.
 #[test]
 fn cwnd_vegas_keeps_a_few_datagrams_in_the_queue() {
     let windows = play(&mut *Classic::Vegas.start(DATAGRAM, 0), 1_000, 100, &[]);
@@ -47,8 +48,8 @@ fn cwnd_vegas_keeps_a_few_datagrams_in_the_queue() {
     assert!(steady.iter().all(|window| (101..=106).contains(window)), "{windows:?}");
 }
 
-/// After a loss on a path that it did not fill, Westwood+ keeps what the path gave, which it follows with some
-/// delay; Reno has half.
+/// The window did not fill the path when the loss occurred. Westwood+ must keep the measured rate,
+/// which follows the actual rate with some delay. Reno must halve the window.
 #[test]
 fn cwnd_westwood_keeps_the_rate_of_the_path() {
     let after = |controller: &mut dyn Controller| {
@@ -61,7 +62,7 @@ fn cwnd_westwood_keeps_the_rate_of_the_path() {
     assert!(now * 10 < before * 6, "{before} {now}");
 }
 
-/// Back to the old window fast at first, slowly near it, and faster again beyond.
+/// BIC must return to the old window fast at first, slowly near it, and faster again beyond it.
 #[test]
 fn cwnd_bic_searches_for_the_window_of_the_loss() {
     let windows = play(&mut *Classic::Bic.start(DATAGRAM, 0), 1_000_000, 100, &[6]);
@@ -73,7 +74,8 @@ fn cwnd_bic_searches_for_the_window_of_the_loss() {
     assert_eq!(windows[199] - windows[198], 16, "{windows:?}");
 }
 
-/// A loss meets one of the two connections: 1 - 0.3 / 2 of the window is left, where CUBIC has 0.7.
+/// A loss affects one of the two emulated connections, so 1 - 0.3 / 2 of the window is left. CUBIC
+/// keeps 0.7.
 #[test]
 fn cwnd_google_quic_behaves_like_two_connections() {
     let (mut two, mut one) =

@@ -1,4 +1,4 @@
-//! Vegas: keeps a few datagrams in the queue, and tells their number from the round trip.
+//! Vegas: keeps a few datagrams in the queue, and derives their number from the round-trip time.
 
 use std::time::Duration;
 
@@ -6,19 +6,20 @@ use super::super::{AckSample, Controller, Signal, seconds};
 use super::{Core, from_core};
 use crate::Timestamp;
 
-/// Datagrams in the queue below which the window grows, and above which it shrinks.
+/// Number of datagrams in the queue below which the window grows (`ALPHA`) and above which it
+/// shrinks (`BETA`).
 const ALPHA: f64 = 2.0;
 const BETA: f64 = 4.0;
-/// Datagrams in the queue that end slow start.
+/// Number of datagrams in the queue that ends slow start.
 const GAMMA: f64 = 1.0;
-/// Samples of the round trip that make a round: with fewer it does as Reno.
+/// Smallest number of RTT samples in a round. With fewer samples, Vegas behaves like Reno.
 const SAMPLES: u32 = 3;
 
-/// The controller of Brakmo and Peterson.
+/// The congestion controller of Brakmo and Peterson.
 #[derive(Debug, Clone)]
 pub(super) struct Vegas {
     core: Core,
-    /// Least round trip ever, and of this round.
+    /// Smallest RTT ever, and in this round.
     base: Duration,
     round_min: Duration,
     samples: u32,
@@ -36,11 +37,11 @@ impl Vegas {
         }
     }
 
-    /// Once a round trip: compares what the window should give with what it does.
+    /// Ends a round trip: compares the expected throughput of the window with the actual one.
     fn end_round(&mut self) {
         let (base, rtt) = (seconds(self.base), seconds(self.round_min));
         let core = &mut self.core;
-        // Datagrams that wait in queues: those beyond what the path itself holds.
+        // Number of datagrams in queues: those that exceed what the path itself holds.
         let queued = core.segments() * (rtt - base) / base;
         if core.in_slow_start() {
             if queued > GAMMA {
@@ -68,7 +69,7 @@ impl Controller for Vegas {
         self.samples += 1;
         let may_grow = self.core.may_grow(sample);
         let ended = self.round_start.is_none_or(|start| sample.largest_sent >= start);
-        // In a round of too few samples, one that waited says too much.
+        // With too few samples, a single delayed one would have too much weight.
         let compares = self.samples >= SAMPLES;
         if may_grow && self.core.in_slow_start() {
             self.core.window += sample.acked as f64;

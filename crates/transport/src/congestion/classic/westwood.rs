@@ -1,4 +1,5 @@
-//! Westwood+: after a loss, the window that the rate of acknowledgements fills.
+//! Westwood+: after a loss, sets the window to the bandwidth-delay product of the measured delivery
+//! rate.
 
 use std::time::Duration;
 
@@ -6,19 +7,20 @@ use super::super::{AckSample, Controller, Signal};
 use super::{Core, from_core};
 use crate::Timestamp;
 
-/// Shortest time over which the rate is measured; a round trip, if that is longer.
+/// Shortest time over which the rate is measured. If the round-trip time is longer, it is used.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// Weight of what was before, in both stages of the filter.
+/// Weight of the previous value in both stages of the filter.
 const OLD: f64 = 7.0 / 8.0;
 
-/// The controller of Grieco and Mascolo.
+/// The congestion controller of Grieco and Mascolo.
 #[derive(Debug, Clone)]
 pub(super) struct Westwood {
     core: Core,
-    /// Beginning of the measurement, and bytes acknowledged since.
+    /// Start of the measurement, and the number of bytes acknowledged since then.
     since: Option<Timestamp>,
     acked: u64,
-    /// Bytes per second after the first and after the second stage of the filter. `None` before the first measurement.
+    /// Rate in bytes per second after the first and after the second stage of the filter. `None`
+    /// before the first measurement.
     rate: Option<(f64, f64)>,
     min_rtt: Duration,
 }
@@ -44,7 +46,8 @@ impl Westwood {
         (self.since, self.acked) = (Some(sample.now), 0);
     }
 
-    /// Bytes that the path holds by the measured rate; half the window while nothing is measured.
+    /// Returns the bytes that the path holds at the measured rate. Without a measurement, returns
+    /// half the window.
     fn pipe(&self) -> f64 {
         match self.rate {
             Some((_, rate)) => rate * self.min_rtt.as_secs_f64(),
@@ -65,7 +68,7 @@ impl Controller for Westwood {
 
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
         if self.core.is_news(now, largest_sent) {
-            // As much as the path holds, but never more than before.
+            // Use the bytes that the path holds, but never more than the previous window.
             let window = self.pipe().min(self.core.window);
             self.core.reduce_to(window);
         }

@@ -1,7 +1,8 @@
-//! The group: state that the controllers of a connection's paths share.
+//! The group: the state that the controllers of a connection's paths share.
 //!
-//! A controller writes its own entry and reads those of the others. A connection runs on one thread at a time, so
-//! there is no contention. The entries are atomic only because a connection may move to another thread.
+//! Each controller writes its own entry and reads the other entries. A connection runs on only one
+//! thread at a time, so there is no contention. The entries are atomic only because a connection
+//! may move to another thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,44 +10,44 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Places that are made at a time.
+/// Number of entries that are allocated at a time.
 const PLACES: usize = 8;
 
-/// A path that has sent nothing for this many of its round trips is not counted. Otherwise a backup path would slow
-/// down the others.
+/// A path that has sent nothing for this number of its round trips is ignored. Otherwise an idle
+/// backup path would slow down the others.
 const IDLE_ROUNDS: u32 = 3;
 
-/// Figures of one path of the group, from which the others' increase follows.
+/// State of one path of the group, which determines how the other paths grow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// Congestion window in bytes.
     pub window: u64,
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// The larger of the bytes acknowledged between the last two losses, and since the last one.
+    /// Bytes acknowledged between the last two losses, or since the last loss, whichever is more.
     pub between_losses: u64,
-    /// Time at which the path last sent a packet that counts.
+    /// Time at which the path last sent a packet that counts as in flight.
     pub last_sent: Timestamp,
 }
 
 impl Figures {
-    /// True if the path is in use.
+    /// Returns true if the path has sent recently.
     fn is_active(&self, now: Timestamp) -> bool {
         now.since(self.last_sent) <= self.rtt * IDLE_ROUNDS
     }
 
-    /// Window in bytes, as a divisor: never zero.
+    /// Returns the window in bytes. It is never zero, so that it can be a divisor.
     pub(super) fn bytes(&self) -> f64 {
         self.window.max(1) as f64
     }
 
-    /// Round-trip time in seconds, never zero.
+    /// Returns the round-trip time in seconds, never zero.
     pub(super) fn seconds(&self) -> f64 {
         super::super::seconds(self.rtt)
     }
 }
 
-/// A controller's place.
+/// An entry of the group, which belongs to one controller.
 #[derive(Debug, Default)]
 struct Place {
     taken: AtomicBool,
@@ -75,16 +76,16 @@ impl Place {
     }
 }
 
-/// The places of a connection's controllers.
+/// The entries of a connection's controllers.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     places: [Place; PLACES],
-    /// Further ones, made when all of these are taken.
+    /// Further entries, which are allocated when all of `places` are taken.
     more: OnceLock<Box<Group>>,
 }
 
 impl Group {
-    /// Takes a free place; its number.
+    /// Takes a free entry and returns its number.
     fn take(&self) -> usize {
         let mut group = self;
         for first in (0..).step_by(PLACES) {
@@ -106,7 +107,7 @@ impl Group {
         group.places.get(number % PLACES)
     }
 
-    /// Places that are taken, with their numbers.
+    /// Returns the entries that are taken, with their numbers.
     fn taken(&self) -> impl Iterator<Item = (usize, &Place)> + Clone {
         let parts = std::iter::successors(Some(self), |group| group.more.get().map(|more| &**more));
         let places = parts.flat_map(|group| &group.places).enumerate();
@@ -123,12 +124,12 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Not counted before it has joined.
+    /// Creates a member that is not counted until it joins.
     pub(super) fn of(group: &Arc<Group>) -> Member {
         Member { group: group.clone(), place: None }
     }
 
-    /// Takes a place, if it has none.
+    /// Takes an entry, if the member has none.
     pub(super) fn join(&mut self) {
         if self.place.is_none() {
             self.place = Some(self.group.take());
@@ -139,28 +140,28 @@ impl Member {
         self.group.place(self.place?)
     }
 
-    /// Tells the others how the path fares.
+    /// Publishes the state of the path to the other members.
     pub(super) fn publish(&self, figures: &Figures) {
         if let Some(place) = self.place() {
             place.write(figures);
         }
     }
 
-    /// Publishes the window in bytes.
+    /// Publishes the window, in bytes.
     pub(super) fn on_window(&self, window: u64) {
         if let Some(place) = self.place() {
             place.window.store(window, Ordering::Relaxed);
         }
     }
 
-    /// Tells the others that the path is in use.
+    /// Publishes that the path is in use.
     pub(super) fn on_sent(&self, now: Timestamp) {
         if let Some(place) = self.place() {
             place.last_sent.store(now.as_nanos(), Ordering::Relaxed);
         }
     }
 
-    /// The path's own figures, as the others see them.
+    /// Returns the path's own state as the other members see it.
     pub(super) fn own(&self) -> Figures {
         self.place().map_or(
             Figures {
@@ -173,7 +174,7 @@ impl Member {
         )
     }
 
-    /// Figures of all paths that are in use, with this one.
+    /// Returns the state of this path and of all other paths that are in use.
     pub(super) fn siblings(&self, now: Timestamp) -> impl Iterator<Item = Figures> + Clone {
         let own = self.place;
         self.group.taken().filter_map(move |(number, place)| {
@@ -215,7 +216,7 @@ mod tests {
         first.join();
         first.publish(&figures(1, at(0)));
         second.publish(&figures(2, at(0)));
-        assert_eq!(windows(&first, at(1)), [1], "it has not joined");
+        assert_eq!(windows(&first, at(1)), [1], "the second member has not joined");
         second.join();
         second.publish(&figures(2, at(0)));
         assert_eq!(windows(&first, at(1)), [1, 2]);
@@ -233,7 +234,7 @@ mod tests {
             member.publish(&figures(window, at(0)));
         }
         assert_eq!(windows(&members[0], at(1)), (1..=count).collect::<Vec<_>>());
-        // A place that was left is taken again.
+        // A new member takes the entry of a member that has left.
         members.remove(PLACES);
         let mut late = Member::of(&group);
         late.join();
@@ -249,7 +250,7 @@ mod tests {
         busy.publish(&figures(1, at(100)));
         idle.publish(&figures(2, at(100)));
         assert_eq!(windows(&busy, at(130)), [1, 2]);
-        assert_eq!(windows(&busy, at(131)), [1], "and itself always");
+        assert_eq!(windows(&busy, at(131)), [1], "a member always counts itself");
         idle.on_sent(at(131));
         assert_eq!(windows(&busy, at(131)), [1, 2]);
     }

@@ -1,19 +1,20 @@
-//! Growth of a window in congestion avoidance, where the windows of all paths are known.
+//! Computes the growth of a window in congestion avoidance from the windows of all paths.
 
 use super::group::Figures;
 
-/// An algorithm of increase.
+/// An algorithm for the growth of coupled windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Increase {
     /// Linked increases (RFC 6356 s.3).
     Lia,
-    /// Opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le Boudec: MPTCP is not
-    /// Pareto-optimal, CoNEXT 2012, s.IV; draft-khalili-mptcp-congestion-control-05).
+    /// Opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le
+    /// Boudec: MPTCP is not Pareto-optimal, CoNEXT 2012, s.IV;
+    /// draft-khalili-mptcp-congestion-control-05).
     Olia,
 }
 
 impl Increase {
-    /// Name of the algorithm.
+    /// Returns the name of the algorithm.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Increase::Lia => "lia",
@@ -21,8 +22,9 @@ impl Increase {
         }
     }
 
-    /// Datagrams by which the window of the path `own` grows for each byte acknowledged; `all` are the paths in use,
-    /// with `own`. NewReno's would be one over the window.
+    /// Returns the number of datagrams by which the window of the path `own` grows for each
+    /// acknowledged byte. `all` are the paths in use, including `own`. NewReno would return one
+    /// over the window.
     pub(super) fn per_byte(self, own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
         match self {
             Increase::Lia => lia(own, all),
@@ -31,34 +33,35 @@ impl Increase {
     }
 }
 
-/// Bytes a second of all paths together, were their windows used up.
+/// Returns the rate of all paths together in bytes per second, if their windows are fully used.
 fn rate(all: impl Iterator<Item = Figures>) -> f64 {
     all.map(|path| path.bytes() / path.seconds()).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Window over the square of the round-trip time.
+/// Returns the window divided by the square of the round-trip time.
 fn eagerness(path: &Figures) -> f64 {
     path.bytes() / path.seconds().powi(2)
 }
 
-/// RFC 6356 s.3: returns alpha over the window of all paths, but at most the growth of a single path. Alpha is
-/// cwnd_total * max(cwnd_i / rtt_i^2) / (sum of cwnd_i / rtt_i)^2.
+/// RFC 6356 s.3: returns alpha divided by the window of all paths, but at most the growth of a
+/// single path. Alpha is cwnd_total * max(cwnd_i / rtt_i^2) / (sum of cwnd_i / rtt_i)^2.
 fn lia(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
     let most = all.clone().map(|path| eagerness(&path)).fold(0.0, f64::max);
     let coupled = most / rate(all).powi(2);
     coupled.min(1.0 / own.bytes())
 }
 
-/// Khalili et al. s.IV-A: the fair share, and a correction that moves windows from where they are largest to the best
-/// paths that have less.
+/// Khalili et al. s.IV-A: returns the fair share plus a correction. The correction moves window
+/// from the paths with the largest windows to the best paths with smaller windows.
 fn olia(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
     let share = eagerness(own) / rate(all.clone()).powi(2);
     share + correction(own, all) / own.bytes()
 }
 
-/// The term alpha_r of OLIA: datagrams a round trip.
+/// Returns the term alpha_r of OLIA, in datagrams per round trip.
 fn correction(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
-    // What one TCP would get from a path: the square of its rate, by the bytes between losses.
+    // The square of the rate that one TCP connection would get on a path, up to a constant: it is
+    // proportional to the bytes between losses.
     let quality = |path: &Figures| path.between_losses as f64 / path.seconds().powi(2);
     let best = all.clone().map(|path| quality(&path)).fold(0.0, f64::max);
     let largest = all.clone().map(|path| path.bytes()).fold(0.0, f64::max);
@@ -67,7 +70,7 @@ fn correction(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 
     let (mut paths, mut collected, mut largest_paths) = (0u32, 0u32, 0u32);
     for path in all {
         paths += 1;
-        // Best paths whose windows are not the largest.
+        // Count the best paths that do not have the largest window.
         collected += u32::from(is_best(&path) && !is_largest(&path));
         largest_paths += u32::from(is_largest(&path));
     }
@@ -105,35 +108,40 @@ mod tests {
         }
     }
 
-    /// The example of RFC 6356 s.4.1's formula by hand: windows 10,000 and 20,000, round trips 100 and 50 ms.
+    /// The formula of RFC 6356 s.4.1, computed by hand: windows 10,000 and 20,000, round-trip times
+    /// 100 and 50 ms.
     #[test]
     fn coupled_lia_by_hand() {
         let all = [path(10_000, 100, 0), path(20_000, 50, 0)];
         // max(10,000 / 0.01, 20,000 / 0.0025) / (100,000 + 400,000)^2 = 8,000,000 / 2.5e11.
         assert_near(Increase::Lia.per_byte(&all[0], all.into_iter()), 3.2e-5);
         assert_near(Increase::Lia.per_byte(&all[1], all.into_iter()), 3.2e-5);
-        // At most the growth of a single path: 1 / 1,000,000 is less.
+        // The growth is at most that of a single path: 1 / 1,000,000 is smaller than the coupled
+        // growth.
         let all = [path(1_000_000, 1_000, 0), path(1_000, 10, 0)];
         assert_near(Increase::Lia.per_byte(&all[0], all.into_iter()), 1e-6);
     }
 
     #[test]
     fn coupled_olia_by_hand() {
-        // The second path is best (4,000 over 0.01 against 1,000 over 0.01) and has the smaller window.
+        // The second path is the best (4,000 / 0.01 compared with 1,000 / 0.01) and has the smaller
+        // window.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000)];
-        // 30,000 / 0.01 / 400,000^2 = 1.875e-5; minus 1 / (2 * 1) / 30,000.
+        // The share is 30,000 / 0.01 / 400,000^2 = 1.875e-5. The correction is minus 1 / (2 * 1) /
+        // 30,000.
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5 - 0.5 / 30_000.0);
-        // 10,000 / 0.01 / 400,000^2 = 6.25e-6; plus 1 / (2 * 1) / 10,000.
+        // The share is 10,000 / 0.01 / 400,000^2 = 6.25e-6. The correction is plus 1 / (2 * 1) /
+        // 10,000.
         assert_near(Increase::Olia.per_byte(&all[1], all.into_iter()), 6.25e-6 + 0.5 / 10_000.0);
-        // The best path has the largest window already: nothing is moved.
+        // The best path already has the largest window, so nothing is moved.
         let all = [path(30_000, 100, 4_000), path(10_000, 100, 1_000)];
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5);
-        // Neither the best nor the largest path: only the fair share.
+        // The third path is neither the best nor the largest, so it gets only the fair share.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000), path(20_000, 100, 2_000)];
         assert_near(Increase::Olia.per_byte(&all[2], all.into_iter()), 2e6 / 3.6e11);
     }
 
-    /// Of paths that are alike each has its part of what is moved.
+    /// If paths are equal, each gets an equal part of the window that is moved.
     #[test]
     fn coupled_olia_divides_among_equals() {
         let all =

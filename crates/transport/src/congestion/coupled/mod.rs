@@ -1,10 +1,10 @@
-//! Coupled congestion control: the growth of a connection's paths is coupled, so that together they take no more of a
-//! shared bottleneck than one path, and leave congested paths (RFC 10069 s.5.3).
+//! Coupled congestion control: couples the growth of a connection's paths. Together they take no
+//! more of a shared bottleneck than one path, and they avoid congested paths (RFC 10069 s.5.3).
 //!
-//! * `mod.rs`: [`Coupled`], the controller of a path: NewReno (`../new_reno.rs`) with another growth in congestion
-//!   avoidance;
-//! * `group.rs`: state that the controllers of a connection share;
-//! * `increase.rs`: the growth by LIA and by OLIA.
+//! * `mod.rs`: [`Coupled`], the controller of a path: NewReno (`../new_reno.rs`) with another
+//!   growth in congestion avoidance;
+//! * `group.rs`: the state that the controllers of a connection share;
+//! * `increase.rs`: the growth of LIA and of OLIA.
 
 mod group;
 mod increase;
@@ -19,7 +19,7 @@ use crate::Timestamp;
 use group::{Figures, Group, Member};
 pub(crate) use increase::Increase;
 
-/// Makes the controllers of one connection's paths.
+/// Creates the controllers for the paths of one connection.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     increase: Increase,
@@ -27,7 +27,7 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    /// For a connection whose windows grow like this.
+    /// Creates a factory for one connection, whose windows grow by the algorithm `increase`.
     pub(crate) fn new(increase: Increase) -> Siblings {
         Siblings { increase, group: Arc::default() }
     }
@@ -39,21 +39,24 @@ impl ControllerFactory for Siblings {
     }
 }
 
-/// The controller of one path among those of its connection. Slow start, the reaction to loss and the least window are
-/// NewReno's, as both documents have it; OLIA's least threshold of one datagram where there are several paths is not
-/// taken over, because RFC 9002 s.7.2 wants two.
+/// The controller of one path, coupled to the other paths of its connection.
+///
+/// Slow start, the reaction to loss and the smallest window are those of NewReno, as both documents
+/// require. With several paths, OLIA permits a threshold of one datagram. This controller does not,
+/// because RFC 9002 s.7.2 requires two.
 #[derive(Debug)]
 pub(crate) struct Coupled {
     reno: NewReno,
     increase: Increase,
     member: Member,
-    /// Part of the growth that is less than a byte: from 0 to 1.
+    /// Fraction of a byte by which the window has still to grow, 0 to 1.
     rest: f64,
     last_sent: Timestamp,
     losses: Losses,
 }
 
-/// Bytes acknowledged around the last two losses, from which OLIA tells how often a path loses.
+/// Bytes acknowledged around the last losses. OLIA estimates from them how often a path loses
+/// packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Losses {
     /// Bytes acknowledged between the two losses before the last one.
@@ -76,7 +79,7 @@ impl Coupled {
         }
     }
 
-    /// Tells the siblings how the path fares.
+    /// Publishes the state of the path to the other paths.
     fn publish(&self, rtt: std::time::Duration) {
         self.member.publish(&Figures {
             window: self.reno.window(),
@@ -91,7 +94,8 @@ impl Coupled {
         let own = self.member.own();
         let per_byte = self.increase.per_byte(&own, siblings);
         let grown = per_byte * sample.acked as f64 * self.reno.datagram() as f64 + self.rest;
-        // OLIA takes from the largest window what it gives to the best path: that may be less than nothing.
+        // The growth can be negative, because OLIA moves window from the largest path to the best
+        // ones.
         let whole = grown.floor();
         self.rest = grown - whole;
         self.reno.change_by(whole as i64);

@@ -1,4 +1,5 @@
-//! What the papers promise, on paths in virtual time that lose by counting: the same run every time.
+//! Tests the properties that the papers promise, on paths in virtual time. A path loses packets by
+//! counting them, so every run is the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +15,20 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// A path whose window is always used up, a round trip at a time.
+/// A path whose window is always fully used. It is simulated in steps of a round trip.
 struct Road {
     controller: Box<dyn Controller>,
     rtt: RttEstimator,
     trip_ms: u64,
-    /// Time at which the round under way began, in milliseconds.
+    /// Time at which the current round began, in milliseconds.
     begun: u64,
     /// One of this many datagrams is lost.
     one_of: u64,
     sent: u64,
-    /// Datagrams acknowledged.
+    /// Number of datagrams acknowledged so far.
     acked: u64,
-    /// Share of the losses at a bottleneck that it has not had yet, in datagrams.
+    /// The path's share of the losses at a shared bottleneck that it still has to take, in
+    /// datagrams.
     owed: f64,
 }
 
@@ -46,7 +48,8 @@ impl Road {
         self.begun + self.trip_ms
     }
 
-    /// The round ends, and the next one begins; `lossy`: something of it is lost, whatever the count says.
+    /// Ends the current round and begins the next one. If `lossy` is true, the round loses at least
+    /// one datagram.
     fn round(&mut self, lossy: bool) {
         let (window, end, bytes) = (self.window(), self.ends(), u64::from(DATAGRAM));
         for _ in 0..window {
@@ -75,14 +78,15 @@ impl Road {
     }
 }
 
-/// Creates the paths of a connection from their RTTs in milliseconds and their losses: one of that many datagrams.
+/// Creates the paths of a connection. For each path, the arguments are the RTT in milliseconds and
+/// the number of datagrams of which one is lost.
 fn connection(algorithm: Algorithm, roads: &[(u64, u64)]) -> Vec<Road> {
     let factory = algorithm.for_connection().unwrap_or_else(|| Arc::new(algorithm));
     roads.iter().map(|(trip_ms, one_of)| Road::new(&*factory, *trip_ms, *one_of)).collect()
 }
 
-/// Plays rounds as they end until `until`, in milliseconds; datagrams a second that each road gets through after the
-/// first tenth, and its mean window.
+/// Plays the rounds of all paths until the time `until`, in milliseconds. Returns the throughput of
+/// each path in datagrams per second and its mean window, both without the first tenth of the time.
 fn play(roads: &mut [Road], until: u64) -> Vec<(f64, f64)> {
     let mut totals = vec![(0, 0, 0); roads.len()];
     while let Some((index, road)) = roads
@@ -109,8 +113,9 @@ fn rate(algorithm: Algorithm, roads: &[(u64, u64)]) -> f64 {
     play(&mut connection(algorithm, roads), 200_000).iter().map(|(rate, _)| rate).sum()
 }
 
-/// Mean windows of connections at one bottleneck that takes `room` datagrams a round: where there are more, one road
-/// loses, each as often as its windows are large.
+/// Returns the mean windows of connections at one bottleneck that carries `room` datagrams in a
+/// round. If there are more, one path loses a datagram. The frequency of a path's losses is
+/// proportional to its window.
 fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
     const ROUNDS: u64 = 4_000;
     let mut sums = vec![0; connections.len()];
@@ -131,7 +136,7 @@ fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
                 }
                 let loses = full && road.owed >= most;
                 if loses {
-                    // At most one.
+                    // Only one path loses a datagram in a round.
                     (road.owed, most) = (road.owed - 1.0, f64::MAX);
                 }
                 road.round(loses);
@@ -141,7 +146,8 @@ fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
     sums.into_iter().map(|sum| sum as f64 / (ROUNDS * 9 / 10) as f64).collect()
 }
 
-/// RFC 6356 s.2, goal 2: paths that share a bottleneck take no more of it than one TCP would.
+/// RFC 6356 s.2, goal 2: paths that share a bottleneck must not take more of it than one TCP
+/// connection.
 #[test]
 fn coupled_paths_take_one_share_of_a_shared_bottleneck() {
     let against_newreno = |algorithm, paths: &[(u64, u64)]| {
@@ -151,20 +157,21 @@ fn coupled_paths_take_one_share_of_a_shared_bottleneck() {
     };
     const PATH: (u64, u64) = (100, u64::MAX);
     let alone = against_newreno(Algorithm::NewReno, &[PATH]);
-    assert!((0.9..1.1).contains(&alone), "one against one: {alone}");
+    assert!((0.9..1.1).contains(&alone), "one path against one path: {alone}");
     let uncoupled = against_newreno(Algorithm::NewReno, &[PATH; 2]);
-    assert!(uncoupled > 1.7, "two uncoupled paths are two: {uncoupled}");
+    assert!(uncoupled > 1.7, "two uncoupled paths take two shares: {uncoupled}");
     for algorithm in COUPLED {
         for paths in 2..=4 {
             let share = against_newreno(algorithm, &[PATH; 4][..paths]);
-            // One, but for what it makes that windows are whole datagrams and lose in turns.
+            // The share is not exactly 1, because windows are whole datagrams and paths take turns
+            // at losing.
             assert!((0.7..1.25).contains(&share), "{algorithm}, {paths} paths: {share}");
         }
     }
 }
 
-/// RFC 6356 s.2, goal 1: no less than one TCP on the best of the paths. With the fair share that goal 2 leaves, the
-/// total is about that of the best.
+/// RFC 6356 s.2, goal 1: the paths together must not be slower than one TCP connection on the best
+/// path. Goal 2 limits them to a fair share, so the total is about that of the best path.
 #[test]
 fn coupled_paths_are_no_slower_than_the_best_path() {
     let cases: [&[(u64, u64)]; 5] = [
@@ -186,8 +193,8 @@ fn coupled_paths_are_no_slower_than_the_best_path() {
     }
 }
 
-/// Khalili et al. s.III: where LIA keeps sending on the path that loses more, OLIA leaves next to nothing there, and
-/// the connection has as much.
+/// Khalili et al. s.III: LIA continues to send on the path with more losses. OLIA must send almost
+/// nothing there, and the connection must have the same throughput.
 #[test]
 fn coupled_olia_leaves_the_congested_path() {
     let paths = [(100, 4_000), (100, 800)];
@@ -201,7 +208,8 @@ fn coupled_olia_leaves_the_congested_path() {
     assert!(olia.0 + olia.1 > 0.9 * (lia.0 + lia.1), "OLIA: {olia:?}, LIA: {lia:?}");
 }
 
-/// Khalili et al. s.IV, responsiveness: when the other path becomes the good one, OLIA is there.
+/// Khalili et al. s.IV, responsiveness: when the other path becomes the better one, OLIA must move
+/// to it.
 #[test]
 fn coupled_olia_returns_when_the_paths_change_places() {
     let mut roads = connection(Algorithm::Olia, &[(100, 4_000), (100, 200)]);
@@ -214,7 +222,7 @@ fn coupled_olia_returns_when_the_paths_change_places() {
     assert!(after[1] > 4 * after[0], "{after:?}");
 }
 
-/// A path that nothing is sent on takes nothing from the other's growth.
+/// A path on which nothing is sent must not slow down the growth of the other path.
 #[test]
 fn coupled_idle_path_has_no_effect() {
     for algorithm in COUPLED {
@@ -230,18 +238,20 @@ fn coupled_idle_path_has_no_effect() {
     }
 }
 
-/// Slow start, the reaction to loss and its undoing are NewReno's; on one path the increase is that of TCP's.
+/// Slow start, the reaction to loss and its undoing must be those of NewReno. With a single path,
+/// the growth must be that of TCP's NewReno.
 #[test]
 fn coupled_decrease_is_that_of_newreno() {
     for algorithm in COUPLED {
-        let factory = algorithm.for_connection().expect("its controllers know of each other");
+        let factory =
+            algorithm.for_connection().expect("the algorithm has a factory for each connection");
         let (mut coupled, mut alone) =
             (factory.start(DATAGRAM, 0), Algorithm::NewReno.start(DATAGRAM, 0));
         alone.for_tcp();
         let mut both = |step: &dyn Fn(&mut dyn Controller)| {
             step(&mut *coupled);
             step(&mut *alone);
-            // But for the part of a byte.
+            // The windows may differ by a fraction of a byte.
             let apart = coupled.window().abs_diff(alone.window());
             assert!(apart <= 1, "{algorithm}: {} and {}", coupled.window(), alone.window());
             assert_eq!(coupled.slow_start_threshold(), alone.slow_start_threshold());
@@ -276,7 +286,7 @@ fn coupled_decrease_is_that_of_newreno() {
     }
 }
 
-/// Connections have nothing in common: each has a group of its own.
+/// Each connection has its own group, so connections must not affect each other.
 #[test]
 fn coupled_connections_are_independent() {
     for algorithm in COUPLED {

@@ -1,4 +1,5 @@
-//! The order of handshake messages: the flights of TLS 1.3 (RFC 8446 s.2), in the configured sizes.
+//! The order of handshake messages. The flights are those of TLS 1.3 (RFC 8446 s.2), with the
+//! configured sizes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::{InsecureNullCrypto, NullSession};
 use crate::crypto::session::KeyChange;
 use crate::violation::{Failure, Violation};
 
-/// Message that the peer has to send next.
+/// The message that the peer must send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     ClientHello,
     ServerHello,
     Answer,
     Finished,
-    /// The handshake is over; a client takes tickets.
+    /// The handshake is complete. A client still accepts tickets.
     Nothing,
 }
 
-/// Item that [`Handshake::write`] has to give out next.
+/// An item that [`Handshake::write`] must return next.
 enum Step {
     Data(Vec<u8>),
     HandshakeKeys,
@@ -34,12 +35,12 @@ enum Step {
 pub(crate) struct Handshake {
     side: Side,
     config: Arc<InsecureNullCrypto>,
-    /// Our transport parameters.
+    /// Transport parameters of this end.
     parameters: Vec<u8>,
-    /// Digest of our transport parameters that stands in tickets.
+    /// Digest of a server's transport parameters, which its tickets contain.
     promises: [u8; 16],
     awaited: Awaited,
-    /// The beginning of a message: at most one of them.
+    /// The beginning of an incomplete message. At most one message is buffered.
     incoming: Vec<u8>,
     outgoing: VecDeque<Step>,
     peer_parameters: Option<Vec<u8>>,
@@ -74,7 +75,8 @@ impl Handshake {
         handshake
     }
 
-    /// `promised` are the parameters that clients may rely on in 0-RTT.
+    /// Creates a server's handshake. `promised` are the transport parameters that clients may rely
+    /// on in 0-RTT.
     pub(crate) fn server(
         config: Arc<InsecureNullCrypto>,
         parameters: Vec<u8>,
@@ -113,7 +115,7 @@ impl Handshake {
         let incoming = std::mem::take(&mut self.incoming);
         let mut rest = &incoming[..];
         while let Some((message, length)) = Message::read(rest)
-            .map_err(|_| refused(alert::DECODE_ERROR, "a message that cannot be read"))?
+            .map_err(|_| refused(alert::DECODE_ERROR, "malformed handshake message"))?
         {
             self.take(&message)?;
             rest = rest.get(length..).unwrap_or_default();
@@ -146,7 +148,7 @@ impl Handshake {
                 let parameters = self.peer_parameters.clone().unwrap_or_default();
                 self.session = early_data.then_some(NullSession { parameters, ticket: *ticket });
             }
-            _ => return Err(refused(alert::UNEXPECTED_MESSAGE, "a message out of turn")),
+            _ => return Err(refused(alert::UNEXPECTED_MESSAGE, "unexpected handshake message")),
         }
         Ok(())
     }
@@ -157,7 +159,7 @@ impl Handshake {
         self.outgoing.push_back(Step::Data(data));
     }
 
-    /// A server's whole flight.
+    /// Queues a server's whole flight in answer to a ClientHello.
     fn answer(&mut self, hello: &Hello<'_>) -> Result<(), Failure> {
         let config = self.config.clone();
         let ours = &config.alpn_protocols;
@@ -189,17 +191,17 @@ impl Handshake {
         }
     }
 
-    /// A client takes in the server's answer.
+    /// Processes the server's answer on a client.
     fn learn(&mut self, answer: &Answer<'_>) -> Result<(), Failure> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {
-            let reason = "an application protocol that was not asked for";
+            let reason = "the server selected a protocol that was not offered";
             return Err(refused(alert::ILLEGAL_PARAMETER, reason));
         }
         if answer.early_data && self.config.session.is_none() {
             return Err(refused(
                 alert::ILLEGAL_PARAMETER,
-                "early data accepted although none was sent",
+                "the server accepted early data that was not sent",
             ));
         }
         self.alpn = answer.alpn.to_vec();
@@ -253,7 +255,8 @@ impl Handshake {
         (!self.alpn.is_empty()).then_some(&self.alpn[..])
     }
 
-    /// Returns the session for the client's next connection, or `None` if the server gave none.
+    /// Returns the session for the client's next connection, or `None` if the server sent no
+    /// ticket.
     pub(crate) fn session(&self) -> Option<&NullSession> {
         self.session.as_ref()
     }

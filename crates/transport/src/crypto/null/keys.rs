@@ -1,7 +1,9 @@
-//! Keys that protect nothing: a checksum instead of the AEAD tag, and no header protection.
+//! Keys that protect nothing. A checksum takes the place of the AEAD tag, and there is no header
+//! protection.
 //!
-//! Without attackers they behave like an AEAD: they reject a corrupted packet, a packet with another packet number,
-//! level, direction or key phase, and an Initial packet to another connection ID.
+//! Without an attacker, they behave like an AEAD. They reject a corrupted packet, a packet with
+//! another packet number, level, direction or key phase, and an Initial packet to another
+//! connection ID.
 
 use std::sync::Arc;
 
@@ -11,32 +13,32 @@ use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, Packet
 
 use crate::crypto::OpenTo;
 
-/// Bytes of the checksum, as of every AEAD tag in QUIC (RFC 9001 s.5.3).
+/// Length of the checksum in bytes, the same as for every AEAD tag in QUIC (RFC 9001 s.5.3).
 pub(super) const TAG_LEN: usize = 16;
 
-/// Those of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated when they would be.
+/// The limits of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated as often as with it.
 const CONFIDENTIALITY_LIMIT: u64 = 1 << 23;
 const INTEGRITY_LIMIT: u64 = 1 << 52;
 
-/// Kind of packets that a key is for.
+/// The kind of packets that a key protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Initial packets of a client that sends to this ID.
+    /// Initial packets. The ID is the Destination Connection ID of the client's first packet.
     Initial(ConnectionId),
-    /// Early data.
+    /// 0-RTT packets.
     ZeroRtt,
-    /// The rest of the handshake.
+    /// Handshake packets.
     Handshake,
     /// 1-RTT packets after this many key updates.
     OneRtt(u64),
 }
 
-/// Key of the checksum on the packets of one sender at one level. It is not secret.
+/// The key of the checksum for the packets of one sender at one level. It is not secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NullKey(u64);
 
 impl NullKey {
-    /// The key for packets of this sender at this level.
+    /// Returns the key for packets of this sender at this level.
     pub fn new(level: Level, sender: Side) -> NullKey {
         let (kind, detail) = match level {
             Level::Initial(id) => {
@@ -50,18 +52,20 @@ impl NullKey {
         NullKey(mix(detail ^ P0, P1 ^ kind << 1 ^ u64::from(sender == Side::Server)))
     }
 
-    /// The key that these bytes make.
+    /// Returns the key that is derived from `bytes`.
     pub(super) fn of(bytes: &[u8]) -> NullKey {
         let [a, b] = sum(P3, &[], bytes);
         NullKey(a ^ b)
     }
 
-    /// The key for packets of a path other than path 0 (RFC 10069 s.2.4). On path 0 the path ID changes nothing.
+    /// Returns the key for packets of another path (RFC 10069 s.2.4). On path 0 the key stays the
+    /// same.
     fn for_path(self, path: u32) -> NullKey {
         if path == 0 { self } else { NullKey(mix(self.0 ^ u64::from(path), P3)) }
     }
 
-    /// Checksum at the end of the packet with this number, header and payload.
+    /// Returns the checksum for the packet with this number, header and payload. The packet ends
+    /// with it.
     pub fn tag(self, number: u64, header: &[u8], payload: &[u8]) -> [u8; TAG_LEN] {
         let sums = sum(mix(self.0 ^ number, P2), header, payload);
         let mut tag = [0; TAG_LEN];
@@ -72,19 +76,21 @@ impl NullKey {
     }
 }
 
-/// Odd numbers without pattern: digits of the fractions of the square roots of 2, 3, 5 and 7.
+/// Odd numbers without a pattern: digits of the fractional parts of the square roots of 2, 3, 5 and
+/// 7.
 const P0: u64 = 0x6a09_e667_f3bc_c909;
 const P1: u64 = 0xbb67_ae85_84ca_a73b;
 const P2: u64 = 0x3c6e_f372_fe94_f82b;
 const P3: u64 = 0xa54f_f53a_5f1d_36f1;
 
-/// Both halves of a product, folded.
+/// Returns the XOR of both halves of a product.
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Two sums of which every byte of both counts in one at least, and their lengths in both.
+/// Returns two sums of the header and the payload. Every byte affects at least one of them, and the
+/// lengths affect both.
 fn sum(seed: u64, header: &[u8], payload: &[u8]) -> [u64; 2] {
     let lengths = (header.len() as u64) << 32 | payload.len() as u64;
     let mut sums = [seed ^ P0, seed.rotate_left(32) ^ P1];
@@ -94,15 +100,15 @@ fn sum(seed: u64, header: &[u8], payload: &[u8]) -> [u64; 2] {
     [mix(a ^ lengths, b ^ P2), mix(b ^ lengths, a ^ P3)]
 }
 
-/// Digest of `bytes`.
+/// Returns a digest of `bytes`.
 pub(super) fn digest(bytes: &[u8]) -> [u8; TAG_LEN] {
     NullKey(0).tag(0, &[], bytes)
 }
 
-/// Bytes of what [`keyed`] gives.
+/// Length of the result of [`keyed`], in bytes.
 pub(super) const KEYED_LEN: usize = 2 * TAG_LEN;
 
-/// Digest of a message that depends on a key as well.
+/// Returns a digest of a message that also depends on a key.
 pub(super) fn keyed(key: &[u8], message: &[u8]) -> [u8; KEYED_LEN] {
     let mut digest = [0; KEYED_LEN];
     for (number, half) in digest.chunks_exact_mut(TAG_LEN).enumerate() {
@@ -123,7 +129,8 @@ fn absorb(sums: &mut [u64; 2], bytes: &[u8]) {
     }
 }
 
-/// Two products that do not wait for each other.
+/// Adds a block to both sums. The two products do not depend on each other, so the CPU can compute
+/// them in parallel.
 fn step([a, b]: &mut [u64; 2], block: &[u8; 32]) {
     let [w0, w1, w2, w3] = block.as_chunks::<8>().0 else { return };
     let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
@@ -186,7 +193,8 @@ impl PacketKey for NullKey {
     }
 }
 
-/// As keys of AEAD do it, so that simulations and fuzzers go the ways that connections go.
+/// The key supports decryption into another buffer, as AEAD keys do. So simulations and fuzzers run
+/// the same code as real connections.
 impl OpenTo for NullKey {
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
         let Some((plain, tag)) = sealed.split_last_chunk::<TAG_LEN>() else { return false };
@@ -199,7 +207,7 @@ impl OpenTo for NullKey {
     }
 }
 
-/// Headers as they are.
+/// Leaves headers unprotected.
 pub(super) struct Bare;
 
 impl HeaderProtectionKey for Bare {
@@ -216,7 +224,7 @@ impl HeaderProtectionKey for Bare {
     }
 }
 
-/// Those of packets that `sender` sends.
+/// Returns the keys for packets that `sender` sends.
 pub(super) fn directional(level: Level, sender: Side) -> DirectionalKeys {
     DirectionalKeys { header: Box::new(Bare), packet: Box::new(NullKey::new(level, sender)) }
 }
@@ -225,12 +233,13 @@ pub(super) fn pair(level: Level, side: Side) -> Keys {
     Keys { local: directional(level, side), remote: directional(level, !side) }
 }
 
-/// Keys of Initial packets to or from a client that sends to `dcid`.
+/// Returns the keys of Initial packets. `dcid` is the Destination Connection ID of the client's
+/// first packet.
 pub(crate) fn initial_keys(side: Side, dcid: ConnectionId) -> Keys {
     pair(Level::Initial(dcid), side)
 }
 
-/// Makes the keys of 1-RTT packets, one generation after the other.
+/// Creates the keys of 1-RTT packets for each key update.
 #[derive(Debug)]
 pub(crate) struct Generations {
     side: Side,
@@ -239,7 +248,7 @@ pub(crate) struct Generations {
 
 impl Generations {
     pub(super) fn new(side: Side) -> Generations {
-        // The first are the handshake's to give.
+        // The handshake itself creates generation 0.
         Generations { side, next: 1 }
     }
 

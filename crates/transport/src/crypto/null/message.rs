@@ -1,35 +1,38 @@
-//! Messages of the handshake: as TLS frames them (RFC 8446 s.4), a type, a length of three bytes and a
-//! body. In the body what there is to say, then zeros.
+//! The messages of the handshake. TLS defines their framing (RFC 8446 s.4): a type, a length of
+//! three bytes and a body. The body contains the fields of the message, padded with zeros.
 
 use equic_wire::{Reader, UnexpectedEnd};
 
-/// Bytes of a message's body, at most.
+/// Largest length of a message's body, in bytes.
 pub(super) const MAX_BODY: usize = 1 << 16;
 
-/// Type and length.
+/// Length of the type and the length field, in bytes.
 const HEAD: usize = 4;
 
-/// One message. The numbers of the types are those of TLS.
+/// A message of the handshake. The numbers of the types are those of TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// The client's first word.
+    /// The client's first message.
     ClientHello(Hello<'a>),
-    /// The server's; it says nothing.
+    /// The server's first message, which has no content.
     ServerHello,
-    /// For a later connection: whether it may send early data, and what to say then.
+    /// A ticket for a later connection: whether the client may send early data, and the ticket that
+    /// it then sends.
     NewSessionTicket(bool, [u8; 16]),
-    /// In the place of EncryptedExtensions, Certificate and CertificateVerify.
+    /// The server's transport parameters and choices. This message replaces EncryptedExtensions,
+    /// Certificate and CertificateVerify.
     Answer(Answer<'a>),
-    /// Either side's last.
+    /// The last message of the handshake from either side.
     Finished,
 }
 
-/// A client's offer, in the place of ClientHello.
+/// A client's offer, which replaces the content of ClientHello.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hello<'a> {
-    /// Its transport parameters.
+    /// The client's transport parameters.
     pub parameters: &'a [u8],
-    /// It sends early data, with this of a NewSessionTicket.
+    /// The ticket of an earlier connection (NewSessionTicket) if the client sends early data;
+    /// otherwise `None`.
     pub ticket: Option<[u8; 16]>,
     /// Application protocols, of 1 to 255 bytes each.
     pub alpn: Vec<&'a [u8]>,
@@ -38,15 +41,15 @@ pub struct Hello<'a> {
 /// A server's answer to a [`Hello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answer<'a> {
-    /// Its transport parameters.
+    /// The server's transport parameters.
     pub parameters: &'a [u8],
     /// True if the server accepts early data.
     pub early_data: bool,
-    /// The application protocol. Empty without a protocol.
+    /// The selected application protocol. It is empty if none was selected.
     pub alpn: &'a [u8],
 }
 
-/// Error: the bytes are no message of this handshake.
+/// The bytes are not a valid message of this handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -63,7 +66,7 @@ const ENCRYPTED_EXTENSIONS: u8 = 8;
 const FINISHED: u8 = 20;
 
 impl<'a> Message<'a> {
-    /// Appends it, with zeros up to `size` bytes in all.
+    /// Appends the message to `out`, padded with zeros to at least `size` bytes.
     pub fn write(&self, size: usize, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; HEAD]);
@@ -101,10 +104,11 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads the first message in `bytes`. Returns it and its length, or `None` if it is incomplete.
+    /// Reads the first message in `bytes`. Returns the message and its length, or `None` if the
+    /// message is incomplete.
     ///
     /// # Errors
-    /// The message is unknown or too long.
+    /// Fails if the message is unknown or too long.
     pub fn read(bytes: &'a [u8]) -> Result<Option<(Message<'a>, usize)>, Malformed> {
         let Some(([kind, a, b, c], rest)) = bytes.split_first_chunk::<HEAD>() else {
             return Ok(None);
@@ -148,7 +152,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// With a length of two bytes; what is longer is cut, which no transport parameters of ours are.
+/// Appends `bytes` after a length field of two bytes. Longer input is truncated, but transport
+/// parameters never are that long.
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());

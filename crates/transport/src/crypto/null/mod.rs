@@ -1,13 +1,15 @@
-//! No protection at all, for simulations: packets and round trips of the sizes and numbers that TLS
-//! has, without its cost and without its randomness. Only with the feature `null-crypto`, and only for
-//! a configuration with an [`InsecureNullCrypto`]. Any observer can read and forge the packets.
+//! Connections without any protection, for simulations. Packets and round trips have the sizes and
+//! numbers that they have with TLS, without its cost and its randomness. This needs the feature
+//! `null-crypto` and a configuration with an [`InsecureNullCrypto`]. Any observer can read and
+//! forge the packets.
 //!
-//! * `keys.rs`: a checksum instead of the AEAD tag;
+//! * `keys.rs`: a checksum in place of the AEAD tag;
 //! * `suite.rs`: the same for tokens, so that no crypto provider is needed;
 //! * `handshake.rs`: the order of the messages; `message.rs`: their encoding.
 //!
-//! A version, a cargo feature and a configuration type have to come together: a flag in the usual
-//! configuration could turn protection off by mistake. No shipped program enables the feature.
+//! A separate QUIC version, a cargo feature and a separate configuration type are all required. A
+//! flag in the usual configuration could disable protection by mistake. No released program enables
+//! the feature.
 
 mod handshake;
 mod keys;
@@ -24,28 +26,33 @@ pub(crate) use keys::initial_keys;
 pub use keys::{Level, NullKey};
 pub use message::{Answer, Hello, Malformed, Message};
 
-/// A handshake that protects nothing: for simulations, measurements and fuzzers.
+/// A handshake that protects nothing, for simulations, measurements and fuzzers.
 ///
-/// There are no secrets and no authentication: every datagram can be read and forged. The only version is
-/// `equic_wire::Version::NULL_CRYPTO`, so that no QUIC endpoint accepts it by mistake. The only constructor is
-/// [`InsecureNullCrypto::for_simulation_only`], so that its name is visible in the code that uses it.
+/// There are no secrets and no authentication: every datagram can be read and forged. The only
+/// version is `equic_wire::Version::NULL_CRYPTO`, so that no QUIC endpoint accepts it by mistake.
+/// The only constructor is [`InsecureNullCrypto::for_simulation_only`], so that its name is visible
+/// in the code that uses it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct InsecureNullCrypto {
-    /// Application protocols (ALPN), best first; a server takes the first that the client has, too.
+    /// Application protocols (ALPN) in order of preference. A server selects its first protocol
+    /// that the client also offers.
     pub alpn_protocols: Vec<Vec<u8>>,
-    /// Bytes of the messages.
+    /// Sizes of the handshake messages in bytes.
     pub sizes: HandshakeSizes,
-    /// A server's: whether it gives clients sessions and takes early data (0-RTT).
+    /// True if a server issues sessions to clients and accepts early data (0-RTT). Clients ignore
+    /// it.
     pub early_data: bool,
-    /// A client's: what an earlier connection left behind
-    /// ([`crate::Connection::insecure_null_session`]); with it early data can be sent.
+    /// A client's session from an earlier connection
+    /// ([`crate::Connection::insecure_null_session`]), which permits early data. If `None`, the
+    /// client sends no early data.
     pub session: Option<NullSession>,
 }
 
 impl InsecureNullCrypto {
-    /// One without protocols, and sizes as usual. It needs no crypto provider: stateless reset tokens and those of
-    /// Retry packets are checksums, too.
+    /// Creates a configuration without application protocols and with the usual message sizes. It
+    /// needs no crypto provider, because stateless reset tokens and Retry tokens are checksums,
+    /// too.
     pub fn for_simulation_only() -> InsecureNullCrypto {
         InsecureNullCrypto {
             alpn_protocols: Vec::new(),
@@ -55,32 +62,34 @@ impl InsecureNullCrypto {
         }
     }
 
-    /// The suite that tokens are made with.
+    /// Returns the cipher suite for tokens.
     pub(crate) fn suite(&self) -> Suite {
         suite::suite()
     }
 }
 
-/// Bytes that messages of the handshake have at least; each is filled up with zeros. Those that must be
-/// longer for what they say are longer.
+/// Smallest sizes of the handshake messages, in bytes. Messages are padded with zeros to these
+/// sizes. A message is larger if its content requires that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeSizes {
-    /// The ClientHello; above some 1,100 it takes two datagrams.
+    /// Size of the ClientHello. If it is larger than about 1,100 bytes, it takes two datagrams.
     pub client_hello: u16,
-    /// The ServerHello.
+    /// Size of the ServerHello.
     pub server_hello: u16,
-    /// EncryptedExtensions, Certificate and CertificateVerify together: what an address that is not
-    /// validated gets no more of than three times what came from it (RFC 9000 s.8.1).
+    /// Total size of EncryptedExtensions, Certificate and CertificateVerify. This part of the
+    /// handshake is subject to the anti-amplification limit: a server sends at most three times the
+    /// bytes that it received from an address before it validates that address (RFC 9000 s.8.1).
     pub certificate: u16,
-    /// Each Finished.
+    /// Size of each Finished message.
     pub finished: u16,
-    /// A server's NewSessionTicket messages together; zero: none, unless there is a session to give.
+    /// Total size of a server's NewSessionTicket messages. With zero, the server sends none, unless
+    /// it issues a session.
     pub tickets: u16,
 }
 
 impl Default for HandshakeSizes {
-    /// As rustls has it with X25519, transport parameters included, and a chain of two ECDSA
-    /// certificates.
+    /// Returns the sizes that rustls produces with X25519, including transport parameters, and a
+    /// chain of two ECDSA certificates.
     fn default() -> HandshakeSizes {
         HandshakeSizes {
             client_hello: 330,
@@ -92,11 +101,12 @@ impl Default for HandshakeSizes {
     }
 }
 
-/// Session that a client remembers of a server that accepts early data.
+/// A client's record of a server that accepts early data, for a later connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullSession {
     /// The server's transport parameters, encoded.
     pub parameters: Vec<u8>,
-    /// The server knows by it that its promises are the same.
+    /// Identifies the transport parameters that the server promised. The server compares it to
+    /// check that they are unchanged.
     pub ticket: [u8; 16],
 }

@@ -1,8 +1,8 @@
-//! A cipher suite that protects nothing: checksums instead of HMAC and AEAD. With it, an endpoint without protection
-//! needs no crypto provider for its tokens.
+//! A cipher suite that protects nothing: checksums replace HMAC and AEAD. With it, an endpoint
+//! without protection needs no crypto provider for its tokens.
 //!
-//! Only `InsecureNullCrypto` uses it. TLS does not know its number, and it cannot encrypt records, so no TLS
-//! handshake can select it.
+//! Only `InsecureNullCrypto` uses it. TLS does not know its number, and it cannot encrypt records,
+//! so no TLS handshake can select it.
 
 use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::cipher::{
@@ -17,12 +17,12 @@ use rustls::{CipherSuite, ConnectionTrafficSecrets, Error, Tls13CipherSuite};
 
 use super::keys::{Bare, KEYED_LEN, NullKey, keyed};
 
-/// Bytes of a key, as AES-128 has them.
+/// Length of a key in bytes, as for AES-128.
 const KEY_LEN: usize = 16;
 
 static SUITE: Tls13CipherSuite = Tls13CipherSuite {
     common: CipherSuiteCommon {
-        // Reserved by RFC 8701, so that it will never be one.
+        // RFC 8701 reserves this number, so no real cipher suite will ever have it.
         suite: CipherSuite::Unknown(0x0a0a),
         hash_provider: &Null,
         confidentiality_limit: 0,
@@ -37,7 +37,7 @@ pub(super) fn suite() -> Suite {
     Suite { suite: &SUITE, quic: &Null }
 }
 
-/// All algorithms of the suite.
+/// Implements all algorithms of the suite.
 #[derive(Clone, Copy)]
 struct Null;
 
@@ -59,7 +59,7 @@ impl Hash for Null {
     }
 }
 
-/// Bytes that are hashed at the end.
+/// Collects bytes and hashes them at the end.
 struct Bytes(Vec<u8>);
 
 impl Context for Bytes {
@@ -98,11 +98,11 @@ impl Hkdf for Null {
     }
 }
 
-/// Makes one key of another.
+/// Derives keys from a key.
 struct Expander([u8; KEYED_LEN]);
 
 impl Expander {
-    /// The block of the output with this number.
+    /// Returns the output block with this number.
     fn block(&self, info: &[&[u8]], number: usize) -> [u8; KEYED_LEN] {
         let mut message = info.concat();
         message.extend_from_slice(&number.to_le_bytes());
@@ -142,7 +142,7 @@ impl Algorithm for Null {
     }
 }
 
-/// Rejects TLS records.
+/// The suite rejects all TLS records, because it is for tokens only.
 impl Tls13AeadAlgorithm for Null {
     fn encrypter(&self, _: AeadKey, _: Iv) -> Box<dyn MessageEncrypter> {
         Box::new(Null)
@@ -206,7 +206,7 @@ mod tests {
         }
         let signed = Null.hmac_sign(&OkmBlock::new(b"key"), b"message");
         assert_eq!(signed.as_ref(), &usual[..]);
-        assert_ne!(usual[..16], usual[16..], "both halves say something");
+        assert_ne!(usual[..16], usual[16..], "the halves of the output differ");
     }
 
     #[test]
@@ -224,10 +224,13 @@ mod tests {
             assert_eq!(opened.is_ok(), opens);
         }
         let back = keys(b"one").remote;
-        assert!(back.packet.decrypt_in_place(0, b"salt", &mut bytes).is_err(), "a way each");
+        assert!(
+            back.packet.decrypt_in_place(0, b"salt", &mut bytes).is_err(),
+            "each direction has its own key"
+        );
     }
 
-    /// Whatever TLS were configured with it, it would send nothing.
+    /// Even if TLS were configured with this suite, it must not send anything.
     #[test]
     fn null_crypto_cannot_be_used_by_tls() {
         assert!(

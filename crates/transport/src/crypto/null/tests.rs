@@ -25,7 +25,7 @@ fn null_crypto_every_bit_counts() {
         }
         let mut longer = payload.clone();
         longer.push(0);
-        assert_ne!(key.tag(7, &header, &longer), tag, "zeros count, too");
+        assert_ne!(key.tag(7, &header, &longer), tag, "additional zeros change the tag");
         assert_ne!(key.tag(8, &header, &payload), tag);
     }
 }
@@ -44,10 +44,17 @@ fn null_crypto_keys_are_of_one_path() {
         for path in 0..3 {
             let mut packet = seal(sent);
             let opened = key.decrypt_in_place_for_path(path, 5, &[1], &mut packet);
-            assert_eq!(opened.is_ok(), sent == path, "of path {sent}, as of path {path}");
+            assert_eq!(
+                opened.is_ok(),
+                sent == path,
+                "sealed for path {sent}, opened for path {path}"
+            );
         }
     }
-    assert!(key.decrypt_in_place(5, &[1], &mut seal(0)).is_ok(), "path 0 is as without paths");
+    assert!(
+        key.decrypt_in_place(5, &[1], &mut seal(0)).is_ok(),
+        "path 0 uses the same key as connections without paths"
+    );
 }
 
 #[test]
@@ -96,9 +103,9 @@ fn null_crypto_messages_round_trip_and_have_their_size() {
         }
     }
     assert_eq!(Message::read(&[3, 0, 0, 0]), Err(Malformed), "an unknown type");
-    assert_eq!(Message::read(&[1, 0, 0, 0]), Err(Malformed), "a hello without anything");
+    assert_eq!(Message::read(&[1, 0, 0, 0]), Err(Malformed), "a ClientHello without content");
     let [_, a, b, c] = (MAX_BODY as u32 + 1).to_be_bytes();
-    assert_eq!(Message::read(&[20, a, b, c]), Err(Malformed), "too long to be kept");
+    assert_eq!(Message::read(&[20, a, b, c]), Err(Malformed), "the message is too long");
 }
 
 fn crypto() -> Arc<InsecureNullCrypto> {
@@ -129,7 +136,7 @@ fn null_crypto_handshake_in_any_pieces() {
         assert!(ends.iter().all(|end| !end.is_handshaking()));
         assert_eq!(ends[0].transport_parameters(), Some(&b"server's"[..]));
         assert_eq!(ends[1].transport_parameters(), Some(&b"client's"[..]));
-        assert!(ends[0].session().is_none(), "the server takes no early data");
+        assert!(ends[0].session().is_none(), "the server accepts no early data");
     }
 }
 
@@ -152,7 +159,7 @@ fn null_crypto_messages_out_of_order_are_refused() {
     }
 }
 
-/// At most one message is kept of an endless message.
+/// The handshake must buffer at most one message, even if the peer sends an endless one.
 #[test]
 fn null_crypto_buffer_is_bounded() {
     let mut server = Handshake::server(crypto(), vec![], &[]);

@@ -42,7 +42,7 @@ fn tokens() -> [Token; 4] {
     ]
 }
 
-/// Name of the batch of a token, which only the holder of the secret can read.
+/// Returns the name of a token's batch, which only the holder of the secret can read.
 fn batch(key: &TokenSealer, token: &[u8]) -> BatchName {
     let (salt, sealed) = token.split_first_chunk::<SALT_LEN>().unwrap();
     let mut salt = *salt;
@@ -58,8 +58,8 @@ fn token_that_was_sealed_is_opened() {
         assert!(bytes.len() <= MAX_TOKEN);
         assert_eq!(key(1).open(&bytes), Some(token));
         assert_eq!(bytes[0] >= FUTURE_BIT, matches!(token, Token::Future { .. }));
-        assert_eq!(key(2).open(&bytes), None, "another server's");
-        assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "no two are alike");
+        assert_eq!(key(2).open(&bytes), None, "another secret does not open the token");
+        assert_ne!(key(1).seal(&token, &mut rng).unwrap(), bytes, "two tokens differ");
     }
 }
 
@@ -71,12 +71,12 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     let first = here.seal(&token, &mut rng).unwrap();
     let second = here.seal(&token, &mut rng).unwrap();
     assert_eq!(batch(&here, &first), batch(&there, &second));
-    assert_ne!(first[SALT_LEN..], second[SALT_LEN..], "nonces are of their own");
+    assert_ne!(first[SALT_LEN..], second[SALT_LEN..], "each token has its own nonce");
     here.own.as_mut().unwrap().left = 0;
     let later = here.seal(&token, &mut rng).unwrap();
     assert_ne!(batch(&here, &first), batch(&here, &later));
     assert_eq!(here.own.as_ref().unwrap().left, BATCH - 1);
-    // Tokens of an earlier batch, and of another endpoint.
+    // Both endpoints must open tokens of an earlier batch and of the other endpoint.
     for end in [&here, &there] {
         for bytes in [&first, &later, &second, &first] {
             assert_eq!(end.open(bytes), Some(token));
@@ -84,7 +84,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     }
     let count = |end: &TokenSealer| end.known.lock().unwrap().len();
     assert_eq!((count(&here), count(&there)), (1, 2));
-    // Invalid tokens evict no keys, and valid ones as many as necessary.
+    // Invalid tokens must evict no keys. Valid tokens may evict the least recently used keys.
     for _ in 0..3 * KNOWN {
         let mut forged = first.clone();
         rng.fill_bytes(&mut forged[NUMBER_LEN..SALT_LEN]);
@@ -96,7 +96,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
         assert_eq!(there.open(&here.seal(&token, &mut rng).unwrap()), Some(token));
     }
     assert_eq!(count(&there), KNOWN);
-    assert_eq!(there.open(&first), Some(token), "derived once more");
+    assert_eq!(there.open(&first), Some(token), "the key is derived again");
 }
 
 #[test]
@@ -117,15 +117,15 @@ fn token_is_void_if_any_bit_changes() {
     assert_eq!(key(1).open(&[0; 1200]), None);
 }
 
-/// Share of bits in which two tokens differ.
+/// Returns the share of bits in which two tokens differ.
 fn differing(one: &[u8], other: &[u8]) -> f64 {
     let bits: u32 = one.iter().zip(other).map(|(one, other)| (one ^ other).count_ones()).sum();
     f64::from(bits) / (one.len() * 8) as f64
 }
 
-/// RFC 9000 s.8.1.3: an observer cannot link a token to the connection on which it was given.
-/// Tokens for one address, made one after the other, of one batch and around the change of a batch,
-/// look like random numbers.
+/// RFC 9000 s.8.1.3: an observer must not be able to link a token to the connection on which it was
+/// issued. So tokens for one address must look like random numbers, both within a batch and across
+/// a change of the batch.
 #[test]
 fn token_shows_neither_order_nor_batch() {
     const COUNT: usize = 4096;
@@ -136,7 +136,7 @@ fn token_shows_neither_order_nor_batch() {
         if number == COUNT / 2 {
             sealer.own.as_mut().unwrap().left = 0;
         }
-        // A server seals Retry tokens in between.
+        // The server also seals Retry tokens in between.
         let [retry, ..] = tokens();
         sealer.seal(&retry, &mut rng).unwrap();
         given.push(sealer.seal(&future("192.0.2.1", KnownVersion::V1), &mut rng).unwrap());
@@ -144,14 +144,15 @@ fn token_shows_neither_order_nor_batch() {
     let length = given[0].len();
     assert!(given.iter().all(|token| token.len() == length && token[0] & FUTURE_BIT != 0));
 
-    // Each bit but the first is set in half of them. The standard deviation of the share is 1/128.
+    // Each bit except the first must be set in half of the tokens. The standard deviation of that
+    // share is 1/128.
     for bit in 1..length * 8 {
         let set = given.iter().filter(|token| token[bit / 8] & 0x80 >> (bit % 8) != 0).count();
         let share = set as f64 / COUNT as f64;
         assert!((share - 0.5).abs() < 5.0 / 128.0, "bit {bit} is set in {share}");
     }
 
-    // Neighbours differ in as many bits as tokens of different batches do: half of them.
+    // Consecutive tokens must differ in half of their bits, like tokens of different batches.
     let mean = |distance: usize| {
         let pairs = given.iter().zip(&given[distance..]);
         pairs.map(|(one, other)| differing(&one[1..], &other[1..])).sum::<f64>()
@@ -162,17 +163,18 @@ fn token_shows_neither_order_nor_batch() {
         assert!((mean - 0.5).abs() < 0.002, "{distance} apart: {mean} of the bits differ");
     }
 
-    // No word grows or shrinks from one to the next: the correlation of order and value is that of
-    // chance.
+    // No word of the tokens may increase or decrease steadily. It must rise from one token to the
+    // next in half of the cases.
     for at in 0..length - 8 {
         let word = |token: &[u8]| u64::from_be_bytes(token[at..at + 8].try_into().unwrap()) << 1;
         let rises = given.windows(2).filter(|pair| word(&pair[0]) < word(&pair[1])).count();
-        // The standard deviation is the root of COUNT / 12, 18.
+        // The standard deviation is sqrt(COUNT / 12) = 18.
         assert!(rises.abs_diff(COUNT / 2) < 100, "{rises} rises at byte {at}");
     }
 
-    // Four bytes of the salt do not repeat at a position more often than random ones: 2 pairs among 2^23, with 2^32
-    // values.
+    // Four bytes of the salt must not repeat at a position more often than random values would.
+    // 4096 tokens form 2^23 pairs, and there are 2^32 values, so random values repeat about 0.002
+    // times.
     for at in 1..=SALT_LEN - 4 {
         let words: BTreeSet<&[u8]> = given.iter().map(|token| &token[at..at + 4]).collect();
         assert!(words.len() >= COUNT - 4, "{} words at byte {at}", words.len());
@@ -187,10 +189,10 @@ fn token_validity_is_bounded_by_both_servers_and_by_skew() {
         (NOW, LIFETIME, true),
         (NOW + LIFETIME - second, LIFETIME, true),
         (NOW + LIFETIME, LIFETIME, false),
-        // A server with another setting.
+        // The other server has a longer lifetime configured.
         (NOW + LIFETIME, LIFETIME * 4, false),
         (NOW + second * 5, second * 5, false),
-        // A server whose clock is behind.
+        // The other server's clock is behind.
         (NOW - CLOCK_SKEW, LIFETIME, true),
         (NOW - CLOCK_SKEW - second, LIFETIME, false),
         (Duration::ZERO, LIFETIME, false),

@@ -1,4 +1,4 @@
-//! Connections without protection, and endpoints that know nothing of them.
+//! Tests connections without protection, and endpoints that do not support them.
 
 use super::*;
 use crate::connection::InsecureNullConfig;
@@ -23,13 +23,15 @@ fn connect(pair: &mut Pair) -> Handle {
     handle
 }
 
-/// The versions that an endpoint says it speaks when this comes.
+/// Returns the versions that an endpoint lists in its answer to this datagram.
 fn told(endpoint: &mut Endpoint, datagram: &[u8]) -> Vec<Version> {
     let mut response = Vec::new();
     let received = endpoint.handle_datagram(NOW, from(client_address()), datagram, &mut response);
     assert!(matches!(received, Received::Respond), "{received:?}");
     let mut packets = Datagram::new(&response, ParseOptions::default());
-    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else { panic!("no answer") };
+    let Some(Ok(Packet::VersionNegotiation(told))) = packets.next() else {
+        panic!("there is no Version Negotiation packet")
+    };
     told.versions().iter().filter(|version| !version.is_reserved()).collect()
 }
 
@@ -47,7 +49,7 @@ fn null_crypto_version_is_unknown_without_the_setting() {
     let datagram = first_datagram(pair.connection(0, handle));
     assert_eq!(datagram[1..5], *b"null");
     assert_eq!(told(&mut server(), &datagram), [Version::V1, Version::V2]);
-    // Not even if the version stands among those of its TLS configuration.
+    // The endpoint must not accept it even if its TLS configuration lists the version.
     let transport =
         Arc::new(TransportConfig { versions: vec![NULL, KnownVersion::V1], ..Default::default() });
     let mut careless = server();
@@ -66,7 +68,8 @@ fn null_crypto_endpoint_knows_no_other_version() {
     }
 }
 
-/// A client that has TLS is not talked into doing without it by a forged Version Negotiation packet.
+/// A forged Version Negotiation packet must not make a TLS client use a connection without
+/// protection.
 #[test]
 fn null_crypto_is_never_negotiated() {
     let (mut pair, config) = Pair::trusting();
@@ -138,7 +141,7 @@ fn null_crypto_refusals_and_tokens() {
         |event| matches!(event, Event::Closed(CloseReason::Peer(error)) if error.code == refused),
     );
     assert!(closed);
-    // A token is of one version, this one as well.
+    // A token is valid for one version only, also for this version.
     let token = endpoint_token(&mut pair.ends[1]);
     let handle = connect(&mut pair);
     assert!(pair.connection(0, handle).set_token(token));

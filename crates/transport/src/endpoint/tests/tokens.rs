@@ -1,4 +1,4 @@
-//! Tokens of endpoints that share a key, over time, and of addresses whose attempts do not
+//! Tests tokens of endpoints that share a key: their lifetimes, and addresses whose attempts do not
 //! complete.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -10,16 +10,16 @@ const EPOCH: Duration = Duration::from_secs(1_800_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A server process with a clock of its own, which began some time ago.
+/// A server process with its own clock, which started some time before the test.
 struct Process {
     endpoint: Endpoint,
-    /// Time for which the process has run when the test begins: its timestamps count from its
+    /// Time for which the process has run when the test begins. Its timestamps count from its
     /// start.
     uptime: Duration,
 }
 
 impl Process {
-    /// A process whose clock differs from the right time by `skew` seconds.
+    /// Creates a process whose clock is `skew` seconds ahead of the correct time.
     fn new(uptime: Duration, skew: i64) -> Process {
         let right = EPOCH - uptime;
         let start = right.as_secs().checked_add_signed(skew).map(Duration::from_secs).unwrap();
@@ -27,7 +27,7 @@ impl Process {
     }
 
     fn with_key(key: TokenKey, uptime: Duration) -> Process {
-        // Two with the same random numbers would make the same tokens.
+        // Two processes with the same random numbers would issue the same tokens.
         static NEXT: AtomicU8 = AtomicU8::new(0);
         let seed = [NEXT.fetch_add(1, Ordering::Relaxed); 32];
         let endpoint = seeded_server(seed, |config| config.token_key = Some(key.clone()));
@@ -38,7 +38,8 @@ impl Process {
         Timestamp::START + self.uptime + since
     }
 
-    /// Sends a Retry packet `since` the test began; returns its Source Connection ID and its token.
+    /// Sends a Retry packet at the time `since` after the test began. Returns its Source Connection
+    /// ID and its token.
     fn retry(&mut self, since: Duration) -> (ConnectionId, Vec<u8>) {
         let (now, mut response) = (self.timestamp(since), Vec::new());
         let datagram = initial(KnownVersion::V1, first_id(), &[]);
@@ -47,7 +48,7 @@ impl Process {
         assert!(self.endpoint.retry(now, incoming(received), &mut response));
         match Datagram::new(&response, ParseOptions::default()).next() {
             Some(Ok(Packet::Retry(retry))) => (retry.scid(), retry.token().to_vec()),
-            other => panic!("no Retry: {other:?}"),
+            other => panic!("the endpoint sent no Retry packet: {other:?}"),
         }
     }
 
@@ -56,8 +57,8 @@ impl Process {
         self.endpoint.new_token(now, client_address().ip(), KnownVersion::V1).unwrap()
     }
 
-    /// Whether a token validates the client's address `since` the test began. Nothing becomes of
-    /// the attempt.
+    /// Returns whether a token validates the client's address at the time `since` after the test
+    /// began. The attempt itself is dropped.
     fn validates(&mut self, since: Duration, (dcid, token): (ConnectionId, &[u8])) -> bool {
         let (now, mut response) = (self.timestamp(since), Vec::new());
         let datagram = initial(KnownVersion::V1, dcid, token);
@@ -80,7 +81,8 @@ impl Process {
 fn retry_token_holds_for_its_lifetime_at_every_process_with_the_key() {
     let old = || Process::new(30 * DAY, 0);
     let young = || Process::new(SECOND, 0);
-    // A restart and a younger sibling look alike: timestamps begin at zero.
+    // A restarted process and another process that started later look alike: their timestamps begin
+    // at zero.
     for (mut maker, mut other) in [(old(), young()), (young(), old()), (old(), old())] {
         let (dcid, token) = maker.retry(Duration::ZERO);
         for (since, valid) in
@@ -102,13 +104,14 @@ fn retry_token_tolerates_a_small_skew_and_is_never_valid_for_longer() {
         let valid: Vec<u32> =
             (0..60).filter(|since| other.validates(SECOND * *since, (dcid, &token))).collect();
         let expected: Vec<u32> = match skew {
-            // The clock is behind by more than is tolerated: the token is of the future at first.
+            // The other clock is behind by more than is tolerated, so the token's time is in the
+            // future at first.
             -3600 => vec![],
             -3..=0 => ((-2 - skew).max(0) as u32..(15 - skew) as u32).collect(),
             _ => (0..15u32.saturating_sub(skew as u32)).collect(),
         };
         assert_eq!(valid, expected, "a clock that is {skew} s ahead");
-        assert!(valid.len() <= 15 + 2, "the lifetime and the skew");
+        assert!(valid.len() <= 15 + 2, "the token is valid for at most the lifetime and the skew");
     }
 }
 
@@ -123,8 +126,11 @@ fn retry_token_is_not_extended_by_a_clock_that_is_set_back() {
     let mut process = Process::with_key(TokenKey::new([7; 32], clock), Duration::ZERO);
     let (dcid, token) = process.retry(Duration::ZERO);
     set_back.store(true, Ordering::Relaxed);
-    assert!(process.validates(14 * SECOND, (dcid, &token)), "the process does not notice");
-    // Until long after the clock has shown the time of the token once more.
+    assert!(
+        process.validates(14 * SECOND, (dcid, &token)),
+        "the process ignores a clock that is set back"
+    );
+    // Continue until long after the clock has shown the token's time again.
     for since in (15..8000).step_by(5) {
         assert!(!process.validates(SECOND * since, (dcid, &token)), "{since}");
     }
@@ -157,11 +163,14 @@ fn new_token_is_valid_for_a_day_at_every_process_with_the_key() {
             TokenKey::new([8; 32], WallClock::starting_at(EPOCH)),
             Duration::ZERO,
         );
-        assert!(!stranger.validates(SECOND, (first_id(), &tokens[2])), "another key");
+        assert!(
+            !stranger.validates(SECOND, (first_id(), &tokens[2])),
+            "a process with another key rejects the token"
+        );
     }
 }
 
-/// RFC 9000 s.8.1.3: good once, at whichever socket of a process it comes to.
+/// RFC 9000 s.8.1.3: a token is valid only once, whichever socket of a process receives it.
 #[test]
 fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
     let key = TokenKey::new([7; 32], WallClock::starting_at(EPOCH));
@@ -174,7 +183,7 @@ fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
             .filter_map(|socket| socket.validates(2 * SECOND, (first_id(), &token)).then_some(()));
         assert_eq!(validated.count(), 1);
     }
-    // Another process has a memory of its own.
+    // Another process has its own memory of used tokens.
     let token = sockets[0].new_token(SECOND);
     assert!(sockets[0].validates(2 * SECOND, (first_id(), &token)));
     let mut other = Process::new(SECOND, 0);
@@ -182,7 +191,7 @@ fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
     assert!(!other.validates(2 * SECOND, (first_id(), &token)));
 }
 
-/// An attempt that a fresh token of `address` validates, or not.
+/// Begins an attempt with a fresh token for `address`.
 fn attempt(endpoint: &mut Endpoint, address: &str, number: u64) -> Incoming {
     let remote: SocketAddr = address.parse().unwrap();
     let token = endpoint.new_token(NOW, remote.ip(), KnownVersion::V1).unwrap();
@@ -190,8 +199,8 @@ fn attempt(endpoint: &mut Endpoint, address: &str, number: u64) -> Incoming {
     incoming(endpoint.handle_datagram(NOW, from(remote), &datagram, &mut Vec::new()))
 }
 
-/// RFC 9000 s.21.3: tokens that were collected at an address do not let their holder flood it
-/// later.
+/// RFC 9000 s.21.3: an attacker who collected tokens at an address must not be able to flood that
+/// address later.
 #[test]
 fn new_token_of_an_address_whose_attempts_do_not_complete_validates_nothing() {
     let (victim, other) = ("192.0.2.1:4000", "192.0.2.2:4000");
@@ -201,14 +210,14 @@ fn new_token_of_an_address_whose_attempts_do_not_complete_validates_nothing() {
         let incoming = attempt(&mut endpoint, victim, number);
         validated += u32::from(incoming.is_validated());
         let (handle, mut connection) = endpoint.accept(NOW, incoming).unwrap();
-        // Neither closing nor forgetting it is completing it.
+        // An attempt that is closed or removed still counts as incomplete.
         if number % 2 == 0 {
             connection.close(NOW, VarInt::from_u32(0), "");
             endpoint.remove(handle);
         }
     }
     assert_eq!(validated, 16);
-    // No other address suffers, and the victim is treated as a client without a token.
+    // Other addresses are not affected, and the victim is treated as a client without a token.
     assert!(attempt(&mut endpoint, other, 1000).is_validated());
     let mut response = Vec::new();
     let incoming = attempt(&mut endpoint, victim, 1001);
@@ -244,7 +253,7 @@ fn new_token_of_attempts_to_which_nothing_is_sent_does_not_count() {
 #[test]
 fn new_token_of_a_client_that_completes_its_handshakes_stays_good() {
     let (mut pair, config) = Pair::trusting();
-    // A client without a token is counted here.
+    // Count the Retry packets that clients without a token receive.
     pair.retries = Some(0);
     let first = pair.connect(&config);
     pair.settle();

@@ -230,7 +230,8 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
     map.serialize_entry("trigger", if *application { "application" } else { "error" })
 }
 
-/// Returns the list, or `None` if it is empty, because a log must not have empty lists.
+/// Returns the list of versions. Returns `None` if it is empty, because a log must not contain
+/// empty lists.
 fn version_list(versions: Versions<'_>) -> Option<VersionList> {
     let list: Vec<Version> = versions.iter().collect();
     (!list.is_empty()).then_some(VersionList(list))

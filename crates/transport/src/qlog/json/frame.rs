@@ -1,4 +1,4 @@
-//! Headers and frames (quic-events s.8).
+//! Writes headers and frames (quic-events s.8).
 
 use equic_wire::frame::{Ack, AckRange, ConnectionClose, Frame, FrameType, NewConnectionId};
 use equic_wire::{PathId, StreamId, Version};
@@ -23,11 +23,11 @@ impl Serialize for Header<'_> {
                 map.serialize_entry("dcid", &Hex(self.dcid.as_bytes()))?;
                 map.serialize_entry("length", &length)?;
                 if !token.is_empty() {
-                    // Not the token itself: it is good for another connection.
+                    // Do not log the token itself, because it is valid for another connection.
                     map.serialize_entry("token", &One("raw", raw(token.len() as u64)))?;
                 }
             }
-            // The ID is in the last `connection_id_updated`.
+            // The connection ID is in the last `connection_id_updated` event.
             Form::Short { spin, key_phase } => {
                 map.serialize_entry("spin_bit", &spin)?;
                 map.serialize_entry("key_phase_bit", &key_phase)?;
@@ -65,7 +65,7 @@ impl Serialize for Unprotected<'_> {
     }
 }
 
-/// Length of a token, without its content.
+/// A token, of which only the length is logged.
 struct RetryToken(u64);
 
 impl Serialize for RetryToken {
@@ -90,7 +90,7 @@ impl Serialize for FrameList<'_> {
     }
 }
 
-/// A frame, and the exponent of its ACK Delay.
+/// A frame, and the exponent of its ACK Delay field.
 struct Timed<'a>(&'a Frame<'a>, u8);
 
 impl Serialize for Timed<'_> {
@@ -102,7 +102,7 @@ impl Serialize for Timed<'_> {
     }
 }
 
-/// Logs only the extent of data.
+/// Logs the range of data, but not the data itself.
 impl Serialize for Retransmitted {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -147,10 +147,11 @@ fn name(frame: &Frame<'_>) -> &'static str {
         Frame::ConnectionClose(_) => "connection_close",
         Frame::HandshakeDone => "handshake_done",
         Frame::Datagram(_) => "datagram",
-        // Of draft-ietf-quic-ack-frequency, which defines no names; `$QuicFrame` is open.
+        // draft-ietf-quic-ack-frequency defines no qlog names for its frames. `$QuicFrame` can be
+        // extended.
         Frame::AckFrequency(_) => "ack_frequency",
         Frame::ImmediateAck => "immediate_ack",
-        // Of RFC 10069, likewise.
+        // RFC 10069 defines no qlog names for its frames either.
         Frame::PathAck(_) => "path_ack",
         Frame::PathAbandon(_) => "path_abandon",
         Frame::PathStatusAvailable(_) => "path_status_available",
@@ -237,7 +238,7 @@ fn fields<M: SerializeMap>(map: &mut M, frame: &Frame<'_>, exponent: u8) -> Resu
     }
 }
 
-/// Fields of the frames of RFC 10069, as its figures name them.
+/// Writes the fields of the frames of RFC 10069, with the names in its figures.
 fn multipath<M: SerializeMap>(
     map: &mut M,
     frame: &Frame<'_>,
@@ -281,11 +282,11 @@ fn new_connection_id<M: SerializeMap>(map: &mut M, new: &NewConnectionId) -> Res
     map.serialize_entry("sequence_number", &new.sequence_number().get())?;
     map.serialize_entry("retire_prior_to", &new.retire_prior_to().get())?;
     map.serialize_entry("connection_id_length", &id.len())?;
-    // Without its reset token, which could be used to end the connection.
+    // Do not log the stateless reset token, because it could be used to end the connection.
     map.serialize_entry("connection_id", &Hex(id.as_bytes()))
 }
 
-/// The names of application errors are the application's.
+/// The names of application errors are unknown here, because the application defines them.
 fn application_error<M: SerializeMap>(map: &mut M, code: u64) -> Result<(), M::Error> {
     map.serialize_entry("error", "unknown")?;
     map.serialize_entry("error_code", &code)

@@ -1,6 +1,7 @@
-//! Events as JSON (main schema s.7, quic-events): sections named are those of the latter.
+//! Writes events as JSON (main schema s.7, quic-events). Sections without a document name refer to
+//! quic-events.
 //!
-//! * `names.rs`: enumerations as the drafts spell them;
+//! * `names.rs`: enumerations with the names of the drafts;
 //! * `frame.rs`: headers and frames (s.8);
 //! * `data.rs`, `parameters.rs`: the `data` of each event (s.3 to 6).
 
@@ -17,7 +18,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::Event;
 use crate::Timestamp;
 
-/// An event with what its `time` counts from.
+/// An event, and the point from which its `time` counts.
 pub(super) struct Record<'a> {
     pub event: &'a Event<'a>,
     pub zero: Timestamp,
@@ -37,12 +38,12 @@ impl Serialize for Record<'_> {
     }
 }
 
-/// Main schema s.1.2: times are in milliseconds.
+/// Converts a duration to milliseconds, the unit of times in a log (main schema s.1.2).
 pub(super) fn millis(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
 }
 
-/// A field, if there is something to say.
+/// Writes a field if it has a value.
 fn optional<M: SerializeMap>(
     map: &mut M,
     key: &str,
@@ -80,7 +81,7 @@ impl<T: Serialize> Serialize for One<'_, T> {
     }
 }
 
-/// `RawInfo` with only the `length` (main schema s.10).
+/// Returns a `RawInfo` that has only the `length` (main schema s.10).
 fn raw(length: u64) -> One<'static, u64> {
     One("length", length)
 }

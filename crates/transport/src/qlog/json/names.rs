@@ -1,4 +1,4 @@
-//! Enumerations as the drafts spell them.
+//! Enumerations with the names that the drafts define.
 
 use equic_wire::packet::PacketType;
 use equic_wire::{Direction, TransportErrorCode};

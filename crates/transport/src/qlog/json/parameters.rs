@@ -1,4 +1,4 @@
-//! Transport parameters (quic-events s.4.3), and what else is known of two endpoints.
+//! Writes transport parameters (quic-events s.4.3), and the addresses and IDs of endpoints.
 
 use std::net::IpAddr;
 
@@ -41,7 +41,7 @@ pub(super) fn transport_parameters<M: SerializeMap>(
     map.serialize_entry("initial_max_streams_uni", &p.initial_max_streams_uni.get())?;
     map.serialize_entry("max_datagram_frame_size", &p.max_datagram_frame_size.get())?;
     map.serialize_entry("grease_quic_bit", &p.grease_quic_bit)?;
-    // Of RFC 10069, for which the draft has no field; `QUICParametersSet` is open.
+    // A field for RFC 10069, for which the draft has none. `QUICParametersSet` can be extended.
     optional(map, "initial_max_path_id", p.initial_max_path_id.map(PathId::get))?;
     map.serialize_entry("unknown_parameters", &Unknown(p))
 }
@@ -70,7 +70,7 @@ impl Serialize for Unknown<'_> {
     }
 }
 
-/// `TupleEndpointInfo` (s.7.5): address, port, ID.
+/// `TupleEndpointInfo` (s.7.5): address, port and connection ID.
 pub(super) struct Endpoint(pub Option<IpAddr>, pub Option<u16>, pub Option<ConnectionId>);
 
 impl Serialize for Endpoint {

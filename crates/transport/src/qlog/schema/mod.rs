@@ -1,4 +1,4 @@
-//! For tests: whether a file is what the drafts define.
+//! Checks in tests that a qlog file conforms to the drafts.
 
 mod tables;
 
@@ -6,46 +6,47 @@ use serde_json::Value;
 
 use tables::{ENUMS, FRAMES, MAPS};
 
-/// The records of a file (RFC 7464 s.2), the header first.
+/// Returns the records of a file (RFC 7464 s.2), beginning with the header.
 ///
 /// # Errors
-/// It is no JSON text sequence.
+/// Fails if the file is not a JSON text sequence.
 pub(crate) fn records(file: &[u8]) -> Result<Vec<Value>, String> {
     let mut texts = file.split(|byte| *byte == 0x1e);
     if texts.next() != Some(&[]) {
-        return Err("it does not start with a record separator".into());
+        return Err("the file does not start with a record separator".into());
     }
     texts
         .map(|text| {
-            let body = text.strip_suffix(b"\n").ok_or("a record without its end")?;
+            let body = text.strip_suffix(b"\n").ok_or("a record does not end with a newline")?;
             serde_json::from_slice(body).map_err(|error| error.to_string())
         })
         .collect()
 }
 
-/// Checks a file's first record.
+/// Checks the first record of a file.
 pub(crate) fn check_header(record: &Value) -> Result<(), String> {
     check(record, "LogFile")?;
     let time = &record["trace"]["common_fields"]["reference_time"];
-    // Main schema s.7.1.
+    // Main schema s.7.1: a monotonic clock has an unknown epoch.
     if time["clock_type"] == "monotonic" && time["epoch"] != "unknown" {
-        return Err("a monotonic clock with an epoch".into());
+        return Err("a monotonic clock must have an unknown epoch".into());
     }
     Ok(())
 }
 
-/// Checks an event.
+/// Checks a record that is an event.
 pub(crate) fn check_event(record: &Value) -> Result<(), String> {
     let wrong = |why: String| format!("{why} in {record}");
     check(record, "Event").map_err(wrong)?;
     let name = record["name"].as_str().and_then(|name| name.strip_prefix("quic:"));
     let name = name.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
-    let name = name.ok_or_else(|| wrong("a name of no schema".into()))?;
+    let name = name.ok_or_else(|| wrong("the event name is in no schema".into()))?;
     check(&record["data"], name).map_err(wrong)
 }
 
 fn check(value: &Value, kind: &str) -> Result<(), String> {
-    let found = |holds: bool| if holds { Ok(()) } else { Err(format!("{value} is no {kind}")) };
+    let found =
+        |holds: bool| if holds { Ok(()) } else { Err(format!("{value} is not of type {kind}")) };
     let below = |limit: u64| found(value.as_u64().is_some_and(|number| number <= limit));
     if let Some((_, fields)) = MAPS.iter().find(|(name, _)| *name == kind) {
         return check_map(value, kind, fields);
@@ -60,7 +61,7 @@ fn check(value: &Value, kind: &str) -> Result<(), String> {
         return found(kind.split('|').any(|one| check(value, one).is_ok()));
     }
     if let Some(list) = kind.strip_prefix('[').and_then(|kind| kind.strip_suffix(']')) {
-        let items = value.as_array().ok_or_else(|| format!("{value} is no list"))?;
+        let items = value.as_array().ok_or_else(|| format!("{value} is not a list"))?;
         let (least, item) = list.strip_prefix('+').map_or((0, list), |item| (1, item));
         found(items.len() >= least)?;
         return items.iter().try_for_each(|one| check(one, item));
@@ -99,14 +100,14 @@ fn check_frame(value: &Value) -> Result<(), String> {
     let (_, fields) = FRAMES
         .iter()
         .find(|(name, _)| *name == kind)
-        .ok_or_else(|| format!("{value} is no frame"))?;
+        .ok_or_else(|| format!("{value} is not a frame"))?;
     let mut fields = fields.to_vec();
     fields.push("frame_type: text");
     if !fields.contains(&"raw: RawInfo") {
         fields.push("?raw: RawInfo");
     }
     check_map(value, kind, &fields)?;
-    // "MUST be logged in the qlog raw.length field".
+    // The draft says that the length of these frames "MUST be logged in the qlog raw.length field".
     let data = matches!(kind, "crypto" | "stream" | "datagram");
     if data && value["raw"]["length"].is_null() {
         return Err(format!("{value} has no length"));
@@ -115,7 +116,7 @@ fn check_frame(value: &Value) -> Result<(), String> {
 }
 
 fn check_map(value: &Value, kind: &str, fields: &[&str]) -> Result<(), String> {
-    let map = value.as_object().ok_or_else(|| format!("{value} is no {kind}"))?;
+    let map = value.as_object().ok_or_else(|| format!("{value} is not of type {kind}"))?;
     let mut known = Vec::new();
     for field in fields {
         let (name, kind) = field.split_once(": ").expect("a name and a type");
@@ -139,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The checker can say no.
+    /// The checker must reject events that do not conform.
     #[test]
     fn qlog_schema_finds_errors() {
         let event = |name: &str, data: Value| json!({ "time": 1.5, "name": name, "data": data });

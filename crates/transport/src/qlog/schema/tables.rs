@@ -1,7 +1,8 @@
-//! The drafts' CDDL in short form: `?` before a name is an optional field, `[T]` a list, `[+T]` a list that is
-//! not empty, `|` a choice, and words in quotation marks are literals. A file must not have other fields.
+//! The CDDL of the drafts in short form. `?` before a name is an optional field, `[T]` a list,
+//! `[+T]` a non-empty list, `|` a choice, and quoted words are literals. A file must not contain
+//! other fields.
 
-/// Named types: maps with their fields.
+/// Named types, which are maps, with their fields.
 #[rustfmt::skip]
 pub(super) const MAPS: &[(&str, &[&str])] = &[
     ("LogFile", &[
@@ -26,7 +27,8 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
     ]),
     ("ALPNIdentifier", &["?byte_value: hex", "?string_value: text"]),
     ("Token", &["?type: 'retry'|'resumption'", "?raw: RawInfo"]),
-    // The draft wants its stateless_reset_token, which has no place in a file that others may read.
+    // The draft requires the field stateless_reset_token. It is missing here, because a log must
+    // not reveal that token to its readers.
     ("PreferredAddress", &[
         "?ip_v4: text", "?port_v4: u16", "?ip_v6: text", "?port_v6: u16", "connection_id: hex",
     ]),
@@ -115,7 +117,8 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
         "?initial_rtt: float", "?max_datagram_size: u32", "?initial_congestion_window: u64",
         "?minimum_congestion_window: u64", "?loss_reduction_factor: float",
         "?persistent_congestion_threshold: u16",
-        // "any number of unspecified fields": ours.
+        // The draft permits "any number of unspecified fields". This one is specific to this
+        // project.
         "?congestion_control: text",
     ]),
     ("recovery_metrics_updated", &[
@@ -143,7 +146,8 @@ const KEY: &[&str] = &[
     "?trigger: 'tls'|'remote_update'|'local_update'",
 ];
 
-/// quic-events s.8.13, in addition to `frame_type` and `?raw: RawInfo`. A frame lists `raw` only if it is mandatory.
+/// Fields of frames (quic-events s.8.13), in addition to `frame_type` and `?raw: RawInfo`. `raw` is
+/// listed only where it is mandatory.
 #[rustfmt::skip]
 pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("padding", &[]),
@@ -178,13 +182,13 @@ pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("handshake_done", &[]),
     ("unknown", &["frame_type_bytes: u64"]),
     ("datagram", &["raw: RawInfo"]),
-    // `$QuicFrame` is open; those of draft-ietf-quic-ack-frequency.
+    // Extensions of `$QuicFrame`: the frames of draft-ietf-quic-ack-frequency.
     ("ack_frequency", &[
         "sequence_number: u64", "ack_eliciting_threshold: u64", "requested_max_ack_delay: float",
         "reordering_threshold: u64",
     ]),
     ("immediate_ack", &[]),
-    // And those of RFC 10069.
+    // Extensions of `$QuicFrame`: the frames of RFC 10069.
     ("path_ack", &[
         "path_id: u32", "?ack_delay: float", "?acked_ranges: [+AckRange]", "?ect1: u64", "?ect0: u64",
         "?ce: u64",
@@ -202,7 +206,7 @@ pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("path_cids_blocked", &["path_id: u32", "next_sequence_number: u64"]),
 ];
 
-/// Enumerations, separated by spaces.
+/// Enumerations. Their values are separated by spaces.
 #[rustfmt::skip]
 pub(super) const ENUMS: &[(&str, &str)] = &[
     ("Initiator", "local remote"),

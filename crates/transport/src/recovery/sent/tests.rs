@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where data lies: a byte in each packet.
+/// The content is a range of stream offsets, with one byte for each packet.
 impl Content for Range<u64> {
     fn take_in(&mut self, count: u16, next: &Range<u64>) -> bool {
-        assert_eq!(self.end - self.start, u64::from(count), "all of the run's");
+        assert_eq!(self.end - self.start, u64::from(count), "the content covers the whole run");
         let follows = self.end == next.start;
         if follows {
             self.end = next.end;
@@ -16,7 +16,10 @@ impl Content for Range<u64> {
     }
 
     fn part(&self, all: u16, from: u16, count: u16) -> Range<u64> {
-        assert!(self.end - self.start == u64::from(all) && from + count <= all, "all of the run's");
+        assert!(
+            self.end - self.start == u64::from(all) && from + count <= all,
+            "the content covers the whole run"
+        );
         let start = self.start + u64::from(from);
         start..start + u64::from(count)
     }
@@ -36,7 +39,7 @@ fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     }
 }
 
-/// A flight that left at one moment, without some numbers.
+/// Returns a flight of packets with these numbers, all sent at the same time.
 fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     let mut sent = SentPackets::default();
     for number in numbers {
@@ -45,8 +48,8 @@ fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     sent
 }
 
-/// Removes a range. Returns the first number and the count of each removed record, and the packets and records that
-/// are left.
+/// Removes a range. Returns the first number and the count of each removed record, and the packets
+/// and records that are left.
 fn take(
     sent: &mut SentPackets<Range<u64>>,
     range: RangeInclusive<u64>,
@@ -81,22 +84,30 @@ fn sent_packets_run_is_one_record_until_packets_differ() {
     }
     let mut gap = sent.clone();
     gap.insert(41, packet(40, 40 * 1200));
-    assert_eq!((gap.len(), gap.runs.len(), gap.span()), (41, 2, 42), "40 was left out");
+    assert_eq!((gap.len(), gap.runs.len(), gap.span()), (41, 2, 42), "number 40 was skipped");
     sent.insert(40, next.clone());
     assert_eq!((sent.len(), sent.runs.len()), (41, 1));
-    assert_eq!(sent.get(40), Some(next), "and comes out as it went in");
+    assert_eq!(sent.get(40), Some(next), "the packet is unchanged");
     let long = flight(0..200);
-    assert_eq!((long.len(), long.runs.len()), (200, 4), "64 at most");
+    assert_eq!((long.len(), long.runs.len()), (200, 4), "a run has at most 64 packets");
 }
 
 #[test]
 fn sent_packets_range_takes_the_rest_of_a_run() {
     let mut sent = flight(0..100);
-    assert_eq!(take(&mut sent, 0..=9), (vec![(0, 10)], 90, 2), "its beginning");
-    assert_eq!(take(&mut sent, 20..=29), (vec![(20, 10)], 80, 2), "its middle");
-    assert_eq!(take(&mut sent, 5..=24), (vec![(10, 10)], 70, 2), "what was taken is gone");
+    assert_eq!(take(&mut sent, 0..=9), (vec![(0, 10)], 90, 2), "the beginning of a run");
+    assert_eq!(take(&mut sent, 20..=29), (vec![(20, 10)], 80, 2), "the middle of a run");
+    assert_eq!(
+        take(&mut sent, 5..=24),
+        (vec![(10, 10)], 70, 2),
+        "removed packets are not returned again"
+    );
     assert_eq!((sent.lowest(), sent.span()), (Some(30), 70));
-    assert_eq!(take(&mut sent, 40..=69), (vec![(64, 6), (40, 24)], 40, 2), "the next one's, too");
+    assert_eq!(
+        take(&mut sent, 40..=69),
+        (vec![(64, 6), (40, 24)], 40, 2),
+        "a range can cover two runs"
+    );
     assert_eq!(take(&mut sent, 0..=64), (vec![(30, 10)], 30, 1));
     assert_eq!(take(&mut sent, 70..=99), (vec![(70, 30)], 0, 0));
     assert_eq!((sent.lowest(), sent.span(), sent.next()), (None, 0, 100));
@@ -107,7 +118,7 @@ fn sent_packets_piece_of_a_run_has_the_marks_of_its_packets() {
     let mut sent = flight(0..50);
     let mut taken = Vec::new();
     sent.remove_range(10..=19, |number, run| taken.push((number, run)));
-    let [(10, run)] = &taken[..] else { panic!("one piece: {taken:?}") };
+    let [(10, run)] = &taken[..] else { panic!("the packets are not one run: {taken:?}") };
     assert_eq!((run.count, run.bytes(), run.eliciting()), (10, 12_000, 10));
     assert_eq!((run.delivery.in_flight, run.last_delivery().in_flight), (11 * 1200, 20 * 1200));
     assert_eq!(run.last(10), 19);
@@ -121,10 +132,10 @@ fn sent_packets_range_is_removed_from_its_highest_number_down() {
     let mut sent = flight([3, 4, 6, 7, 8, 9]);
     assert_eq!(take(&mut sent, 0..=2), (vec![], 6, 2));
     assert_eq!(take(&mut sent, 4..=7), (vec![(6, 2), (4, 1)], 3, 2));
-    assert_eq!(take(&mut sent, 4..=7), (vec![], 3, 2), "once");
+    assert_eq!(take(&mut sent, 4..=7), (vec![], 3, 2), "removed packets are not returned again");
     assert_eq!(take(&mut sent, 0..=8), (vec![(8, 1), (3, 1)], 1, 1));
     assert_eq!(take(&mut sent, 10..=u64::MAX), (vec![], 1, 1));
-    #[expect(clippy::reversed_empty_ranges, reason = "it may be one")]
+    #[expect(clippy::reversed_empty_ranges, reason = "a range may be reversed")]
     let reversed = take(&mut sent, 9..=8);
     assert_eq!(reversed, (vec![], 1, 1));
     assert_eq!(take(&mut sent, 0..=u64::MAX), (vec![(9, 1)], 0, 0));
@@ -142,7 +153,7 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
     for number in [0, 1, 2] {
         sent.remove(number);
     }
-    assert_eq!(sent.runs.len(), 1, "records of acknowledged packets go");
+    assert_eq!(sent.runs.len(), 1, "records of acknowledged packets are removed");
     assert_eq!(sent.below(6).count(), 0);
     assert_eq!(sent.drain().map(|(number, _)| number).collect::<Vec<_>>(), [6]);
     assert_eq!((sent.len(), sent.next()), (0, 7));
@@ -160,14 +171,14 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Sends packets after skipping some numbers. If `moment` is true, time passes before.
+    /// Sends packets after it skips some numbers. If `moment` is true, time passes before that.
     Send {
         count: u64,
         skip: u64,
         moment: bool,
         size: u16,
     },
-    /// A range of what was sent, from its end, is taken out.
+    /// Removes a range of packets, counted from the last one sent.
     Take {
         back: u64,
         length: u64,
@@ -185,8 +196,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is sent and taken out, each packet comes out once and as it went in, as if each had a record of its
-    /// own.
+    /// Sends and removes random packets. Each packet must be removed exactly once and unchanged, as
+    /// if each had its own record.
     #[test]
     fn sent_packets_runs_equal_single_packets(steps in prop::collection::vec(step(), 1..60)) {
         let mut sent = SentPackets::default();

@@ -12,8 +12,8 @@ use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
 impl Streams {
-    /// Opens a stream. Returns `None` if the peer's limit is reached; [`StreamEvent::Available`] follows when it is
-    /// raised.
+    /// Opens a stream. Returns `None` if the peer's limit is reached. When the peer raises the
+    /// limit, [`StreamEvent::Available`] follows.
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {
@@ -26,7 +26,7 @@ impl Streams {
         Some(id)
     }
 
-    /// The next stream that the peer opened.
+    /// Returns the next stream that the peer has opened, or `None`.
     pub(crate) fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.accepted[at(direction)];
         if index >= self.peer_opened[at(direction)] {
@@ -41,20 +41,21 @@ impl Streams {
         self.events.pop_first()
     }
 
-    /// Writes as much of `data` as there is room for.
+    /// Writes as much of `data` as there is room for. Returns the number of bytes.
     ///
     /// # Errors
-    /// Reason for which nothing was written; after [`WriteError::Blocked`] comes [`StreamEvent::Writable`].
+    /// [`StreamError`], with the reason why nothing was written. After [`WriteError::Blocked`],
+    /// [`StreamEvent::Writable`] follows.
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         self.write_with(id, |half, room| half.write(&data[..data.len().min(room)]))
     }
 
-    /// As [`Streams::write`], without copying; what was written is taken off `data`.
+    /// Like [`Streams::write`], without copying. Removes the written bytes from `data`.
     ///
     /// # Errors
-    /// As [`Streams::write`].
+    /// Fails like [`Streams::write`].
     pub fn write_bytes(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, StreamError> {
-        // All of the part: it is no longer than the room.
+        // The part is not longer than the room, so all of it is written.
         self.write_with(id, |half, room| half.write_bytes(&mut data.split_to(data.len().min(room))))
     }
 
@@ -84,18 +85,22 @@ impl Streams {
         Ok(written)
     }
 
-    /// Returns the bytes that the application has written since the last call.
+    /// Returns the number of bytes that the application has written since the last call.
     pub(crate) fn take_written(&mut self) -> u64 {
         std::mem::take(&mut self.written)
     }
 
-    /// Returns how many bytes, up to `want`, can be written and sent within the peer's limits. In addition, `ahead`
-    /// bytes of all streams together may be written in advance. A caller uses this to avoid producing data that would
-    /// only wait. At most `most` bytes wait in all streams together, within the limits of
-    /// [`StreamConfig`](super::StreamConfig).
+    /// Returns how many bytes, up to `want`, can be written now so that they do not wait long. A
+    /// caller uses this to avoid producing data that would only wait.
+    ///
+    /// * Bytes that the peer's limits permit can be written.
+    /// * Beyond these limits, `ahead` bytes of all streams together can be written in advance.
+    /// * At most `most` bytes wait in all streams together. The limits of
+    ///   [`StreamConfig`](super::StreamConfig) also apply.
     ///
     /// # Errors
-    /// The reason for which nothing can be written. [`StreamEvent::Writable`] follows [`WriteError::Blocked`].
+    /// [`StreamError`], with the reason why nothing can be written. After [`WriteError::Blocked`],
+    /// [`StreamEvent::Writable`] follows.
     pub fn sendable(
         &mut self,
         id: StreamId,
@@ -113,12 +118,14 @@ impl Streams {
         let credit = half.credit();
         let room = most.saturating_sub(self.buffered);
         let open = self.send_window.room();
-        // Summed up over all streams only where it may matter: never more than what waits.
+        // Sum up all streams only if the result can matter. The sum is never more than the number
+        // of waiting bytes.
         let is_open = credit.min(open.saturating_sub(self.buffered)) >= want;
         let (unsent, claimed) = if is_open { (0, 0) } else { self.unsent() };
         let credit = credit.min(open.saturating_sub(claimed));
         let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
-        // Buffers empty by a packet at a time, of which each would be a piece to make.
+        // A buffer drains by one packet at a time. Without this check, the application would
+        // produce a small piece of data for each packet.
         let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
         if is_full || sendable == 0 {
             self.waiting.insert(id);
@@ -131,16 +138,18 @@ impl Streams {
         Ok(sendable)
     }
 
-    /// Bytes that were written and never sent, of all streams; and those of them that only the connection's
-    /// limit can hold back. What a stream's own limit holds back takes nothing from the others.
+    /// Returns the number of bytes of all streams that were written and never sent, and how many of
+    /// these only the connection's limit can block. Bytes that a stream's own limit blocks do not
+    /// reduce the room for other streams.
     fn unsent(&self) -> (u64, u64) {
         let halves = self.streams.values().filter_map(|stream| stream.send.as_ref());
         halves.fold((0, 0), |(all, free), half| (all + half.unsent(), free + half.unsent_free()))
     }
 
-    /// Bytes that were written and never sent, of all streams that have something to send.
+    /// Returns the number of bytes that were written and never sent, in all streams that have
+    /// something to send.
     pub(crate) fn bytes_unsent(&self) -> u64 {
-        debug_assert_eq!(self.unsent, self.sum_unsent(), "each change is counted");
+        debug_assert_eq!(self.unsent, self.sum_unsent(), "the stored sum is correct");
         self.unsent
     }
 
@@ -149,32 +158,32 @@ impl Streams {
         waiting.filter_map(|id| self.bytes_unsent_of(*id)).sum()
     }
 
-    /// Number of streams that [`Streams::wants_to_send`] may look at.
+    /// Returns the number of streams that [`Streams::wants_to_send`] may have to check.
     pub(crate) fn looked_at_to_send(&self) -> usize {
-        // With room, the first stream has something to send, because it is in the queue.
+        // If the connection's limit has room, the first stream in the queue can send.
         if self.send_window.room() > 0 { 1 } else { self.queue.values().map(VecDeque::len).sum() }
     }
 
-    /// Returns the bytes of this stream that were written and never sent. `None` if there is no such stream, or if
-    /// this end does not send on it.
+    /// Returns the number of bytes of this stream that were written and never sent. Returns `None`
+    /// if there is no such stream, or if this end does not send on it.
     pub(crate) fn bytes_unsent_of(&self, id: StreamId) -> Option<u64> {
         self.streams.get(&id)?.send.as_ref().map(SendHalf::unsent)
     }
 
-    /// The application has written all.
+    /// Finishes the stream: the application has written all data.
     ///
     /// # Errors
-    /// If the stream was finished or reset before, or the peer wants no more.
+    /// Fails if the stream was finished or reset before, or if the peer wants no more data.
     pub fn finish(&mut self, id: StreamId) -> Result<(), StreamError> {
         self.send_half(id)?.finish()?;
         self.enqueue(id);
         Ok(())
     }
 
-    /// Gives up sending, with an application error code.
+    /// Resets the sending part of a stream with an application error code.
     ///
     /// # Errors
-    /// If the sending part is over already.
+    /// Fails if there is no such stream, or if its sending part has already ended.
     pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), StreamError> {
         if !self.with_send_half(id, |half| half.reset(code))? {
             return Err(StreamError::Write(WriteError::Closed));
@@ -183,10 +192,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Sets the order of sending: streams of higher priority first; 0 is the default.
+    /// Sets a stream's priority. Streams with higher priority are sent first; the default is 0.
     ///
     /// # Errors
-    /// If there is no such stream.
+    /// Fails if there is no such stream.
     pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), StreamError> {
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
         let before = Reverse(std::mem::replace(&mut stream.priority, priority));
@@ -200,10 +209,10 @@ impl Streams {
         Ok(())
     }
 
-    /// The stream's priority.
+    /// Returns the priority of a stream.
     ///
     /// # Errors
-    /// If there is no such stream.
+    /// Fails if there is no such stream.
     pub fn priority(&self, id: StreamId) -> Result<i32, StreamError> {
         self.streams.get(&id).map(|stream| stream.priority).ok_or(StreamError::Unknown)
     }
@@ -211,7 +220,7 @@ impl Streams {
     /// Reads into `buffer`.
     ///
     /// # Errors
-    /// If there is no such stream.
+    /// Fails if there is no such stream.
     pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
         let (half, pages) = self.receive_half_with_pages(id)?;
         let outcome = half.read(pages, buffer);
@@ -219,10 +228,10 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Appends up to `limit` bytes to `buffer`, which takes room for no more than have arrived.
+    /// Appends up to `limit` bytes to `buffer`. It reserves room only for bytes that have arrived.
     ///
     /// # Errors
-    /// If there is no such stream.
+    /// Fails if there is no such stream.
     pub fn read_to(
         &mut self,
         id: StreamId,
@@ -235,12 +244,13 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Reads up to `limit` bytes without a copy: moves their pages to `to`. Return the pages with
-    /// [`Streams::take_back`] when the data is no longer needed. May return less than `limit` although more data is
-    /// there; the next read then begins with a page.
+    /// Reads up to `limit` bytes without a copy, by moving their pages to `to`. When the data is no
+    /// longer needed, return the pages with [`Streams::take_back`]. This may return fewer than
+    /// `limit` bytes although more data is available. The next read then begins at the start of a
+    /// page.
     ///
     /// # Errors
-    /// If there is no such stream.
+    /// Fails if there is no such stream.
     pub fn read_pieces(
         &mut self,
         id: StreamId,
@@ -253,16 +263,17 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Takes back the pages of data from [`Streams::read_pieces`], for data that is received later; `pieces` is empty
-    /// then.
+    /// Takes back the pages of data from [`Streams::read_pieces`], to use them for data that
+    /// arrives later. Afterwards, `pieces` is empty.
     pub fn take_back(&mut self, pieces: &mut Pieces) {
         pieces.give_back(&mut self.pages);
     }
 
-    /// The application wants no more, with an application error code.
+    /// Stops receiving on a stream, because the application wants no more data. The peer gets the
+    /// application error code in a STOP_SENDING frame.
     ///
     /// # Errors
-    /// If there is no such stream.
+    /// Fails if there is no such stream.
     pub fn stop(&mut self, id: StreamId, code: u64) -> Result<(), StreamError> {
         let (half, pages) = self.receive_half_with_pages(id)?;
         if half.stop(pages, code) {
@@ -273,7 +284,7 @@ impl Streams {
     }
 
     fn after_outcome(&mut self, id: StreamId, outcome: ReadOutcome) {
-        // Where there was nothing to read, nothing has changed.
+        // If there was nothing to read, nothing has changed.
         if outcome != ReadOutcome::Blocked {
             self.after_reading(id);
         }

@@ -1,4 +1,4 @@
-//! Events of streams that were not reported to the application yet.
+//! Events of streams that have not been reported to the application yet.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) enum Events {
 }
 
 impl Events {
-    /// Adds an event, unless it is there.
+    /// Adds an event, unless the set already contains it.
     pub(super) fn insert(&mut self, event: StreamEvent) {
         match self {
             Events::None => *self = Events::Only(event),
@@ -43,7 +43,7 @@ impl Events {
         }
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     pub(super) fn len(&self) -> usize {
         match self {
             Events::None => 0,

@@ -1,9 +1,10 @@
-//! All streams of a connection: opening, limits, flow control of the connection, and the order of sending (RFC 9000
-//! s.2.1, s.4).
+//! All streams of a connection: opening them, their limits, flow control of the connection, and the
+//! order of sending (RFC 9000 s.2.1, s.4).
 //!
 //! * `application.rs`: the application's calls;
 //! * `events.rs`: events for the application;
-//! * `peer.rs`: received frames; `placed.rs`: packets that are decrypted into the stream's buffer;
+//! * `peer.rs`: received frames; `placed.rs`: packets that are decrypted directly into a stream's
+//!   buffer;
 //! * `sending.rs`: sent frames, and their acknowledgment and loss.
 
 mod application;
@@ -34,7 +35,7 @@ use super::send::{SendHalf, WriteError};
 use crate::connection::TransportConfig;
 use crate::violation::Violation;
 
-/// A place for each direction.
+/// One value for each direction.
 type PerDirection<T> = [T; 2];
 
 const DIRECTIONS: [Direction; 2] = [Direction::Bidirectional, Direction::Unidirectional];
@@ -46,33 +47,36 @@ fn at(direction: Direction) -> usize {
     }
 }
 
-/// Limits that this endpoint sets for streams; the initial values go into its transport parameters.
+/// Limits that this end sets for streams. Its transport parameters contain the initial values.
 #[derive(Debug, Clone)]
 pub struct StreamConfig {
-    /// Bidirectional streams the peer may have open at a time.
+    /// Number of bidirectional streams that the peer may have open at the same time. Default: 100.
     pub max_streams_bidi: u64,
-    /// Unidirectional streams the peer may have open at a time.
+    /// Number of unidirectional streams that the peer may have open at the same time. Default: 100.
     pub max_streams_uni: u64,
-    /// The first receive window of a stream, in bytes. Default: 256 KiB.
+    /// Initial receive window of a stream, in bytes. Default: 256 KiB.
     pub stream_window: u64,
-    /// The largest receive window that a stream's may grow to, in bytes. A window grows with the rate at which the
-    /// application reads. Default: 64 MiB, which carries 1 Gb/s over a round trip of 300 ms: while a higher limit is
-    /// under way to the sender, it needs three quarters of the window.
+    /// Largest receive window of a stream, in bytes. A window grows with the rate at which the
+    /// application reads. Default: 64 MiB, which is enough for 1 Gb/s with a round-trip time of 300
+    /// ms. While a higher limit is on its way to the sender, the sender uses up to three quarters
+    /// of the window.
     pub max_stream_window: u64,
-    /// The first receive window of the connection, in bytes. Default: 512 KiB.
+    /// Initial receive window of the connection, in bytes. Default: 512 KiB.
     pub connection_window: u64,
-    /// Limit up to which the connection's receive window may grow, in bytes. A peer cannot make this end keep more.
-    /// Only a peer whose data is read at a high rate gets this much. Default: 64 MiB.
+    /// Largest receive window of the connection, in bytes. A peer cannot make this end store more
+    /// received data. The window only becomes this large if the application reads at a high rate.
+    /// Default: 64 MiB.
     pub max_connection_window: u64,
-    /// Bytes that may wait in a stream to be sent or acknowledged. Default: 1 MiB.
+    /// Number of bytes that may wait in a stream to be sent or acknowledged. Default: 1 MiB.
     pub send_buffer: u64,
-    /// The most that `send_buffer` grows to where the path holds more, since a stream can send no more than its
-    /// buffer in a round trip. Up to this much is also kept where acknowledged data follows lost data. Default: 64
-    /// MiB.
+    /// Upper limit for the growth of `send_buffer`, in bytes. The buffer grows if the path holds
+    /// more, because a stream cannot send more than its buffer in a round trip. The same limit
+    /// applies to acknowledged data that is kept because earlier data is lost. Default: 64 MiB.
     pub max_send_buffer: u64,
-    /// Bytes that may wait so in all streams of the connection together, but that a stream with fewer
-    /// than 16 KiB may always have those: a peer that does not read some of its streams holds up the
-    /// others no more than that. No less than `send_buffer`.
+    /// Number of bytes that may wait in all streams of the connection together to be sent or
+    /// acknowledged. A stream may always hold 16 KiB, even beyond this limit. So if a peer does not
+    /// read some of its streams, the other streams still make progress. The effective limit is at
+    /// least `send_buffer`. Default: 64 MiB.
     pub connection_send_buffer: u64,
 }
 
@@ -93,20 +97,20 @@ impl Default for StreamConfig {
 }
 
 impl StreamConfig {
-    /// The most bytes that a stream may keep for the network, whatever the path holds.
+    /// Returns the largest number of bytes that may wait in a stream, however much the path holds.
     fn most_of_a_stream(&self) -> u64 {
         self.max_send_buffer.min(self.connection_send_buffer).max(self.send_buffer)
     }
 }
 
-/// Limits that the peer sets for streams, from its transport parameters (RFC 9000 s.18.2).
+/// The peer's limits for streams, from its transport parameters (RFC 9000 s.18.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PeerLimits {
     /// `initial_max_data`.
     pub max_data: u64,
-    /// `initial_max_stream_data_bidi_local`: on bidirectional streams that the peer opens.
+    /// `initial_max_stream_data_bidi_local`: limit of bidirectional streams that the peer opens.
     pub max_stream_data_bidi_local: u64,
-    /// `initial_max_stream_data_bidi_remote`: on bidirectional streams that we open.
+    /// `initial_max_stream_data_bidi_remote`: limit of bidirectional streams that this end opens.
     pub max_stream_data_bidi_remote: u64,
     /// `initial_max_stream_data_uni`.
     pub max_stream_data_uni: u64,
@@ -116,29 +120,29 @@ pub(crate) struct PeerLimits {
     pub max_streams_uni: u64,
 }
 
-/// Something the application may want to know.
+/// An event of streams for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamEvent {
-    /// The peer opened a stream; [`Connection::accept`](crate::Connection::accept) gives it.
+    /// The peer has opened a stream. [`Connection::accept`](crate::Connection::accept) returns it.
     Opened(Direction),
-    /// There is something to read, or its end.
+    /// The stream has data to read, or it has ended.
     Readable(StreamId),
-    /// There is room to write again.
+    /// The stream has room for data again.
     Writable(StreamId),
-    /// The peer has all that was written, and the end.
+    /// The peer has acknowledged all data of the stream and its end.
     Finished(StreamId),
-    /// The peer wants no more, with this application error code.
+    /// The peer wants no more data on the stream, with this application error code.
     Stopped(StreamId, u64),
-    /// More streams can be opened.
+    /// More streams of this direction can be opened.
     Available(Direction),
 }
 
-/// Reason for which a stream cannot be used as asked.
+/// The reason why an operation on a stream failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// It is over, was never opened, or has no such part.
+    /// The stream has ended, was never opened, or does not have this direction.
     Unknown,
-    /// See [`WriteError`].
+    /// The application cannot write now.
     Write(WriteError),
 }
 
@@ -146,7 +150,7 @@ impl std::fmt::Display for StreamError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StreamError::Unknown => {
-                f.write_str("the stream is over, was never opened, or has no such direction")
+                f.write_str("the stream has ended, was never opened, or has no such direction")
             }
             StreamError::Write(error) => error.fmt(f),
         }
@@ -161,12 +165,13 @@ impl From<WriteError> for StreamError {
     }
 }
 
-/// Error of the peer in a frame: the error to close with, or a packet to be treated as lost.
+/// A received frame cannot be accepted: the connection must be closed, or the packet must be
+/// treated as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// A connection error.
+    /// The frame is a connection error.
     Close(Violation),
-    /// See [`ReceiveError::TooFragmented`].
+    /// The packet must be treated as lost: see [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
 
@@ -180,12 +185,12 @@ impl From<ReceiveError> for FrameError {
     }
 }
 
-/// A frame of a stream other than STREAM, which waits to be sent.
+/// A frame of streams that waits to be sent and is not a STREAM frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Control {
-    /// RESET_STREAM with code and final size.
+    /// RESET_STREAM with the error code and the final size.
     Reset(StreamId, u64, u64),
-    /// STOP_SENDING with a code.
+    /// STOP_SENDING with the error code.
     Stop(StreamId, u64),
     /// MAX_DATA.
     MaxData(u64),
@@ -205,17 +210,17 @@ pub(crate) enum Control {
 struct Stream {
     send: Option<SendHalf>,
     receive: Option<ReceiveHalf>,
-    /// Higher goes first; those of the same priority take turns.
+    /// Streams with higher priority are sent first. Streams with the same priority take turns.
     priority: i32,
-    /// In the queue of those that want to send.
+    /// True if the stream is in the queue of streams that have something to send.
     queued: bool,
-    /// Bytes of the stream in [`Streams::unsent`].
+    /// Number of this stream's bytes that are included in [`Streams::unsent`].
     unsent: u64,
     /// True if a write was blocked, so that the application must be notified when it can write.
     wants_room: bool,
 }
 
-/// Most streams that are looked through when their connection comes to rest.
+/// Largest number of streams whose memory is shrunk when their connection becomes idle.
 const MOST_RESTING: usize = 16;
 
 /// The streams of a connection.
@@ -226,16 +231,18 @@ pub struct Streams {
     /// Pages for received data.
     pages: Pages,
     peer: PeerLimits,
-    /// Each in a box: a node of the tree has room for eleven, even of a connection with one stream, and moves those
-    /// behind one that goes.
+    /// Streams are boxed, because a node of the tree has room for eleven entries even if the
+    /// connection has only one stream. Boxes are also cheap to move when an earlier entry is
+    /// removed.
     streams: BTreeMap<StreamId, Box<Stream>>,
-    /// Streams that we have opened, and that we may open.
+    /// Number of streams that this end has opened, and number that it may open.
     opened: PerDirection<u64>,
     may_open: PerDirection<u64>,
     told_blocked: PerDirection<Option<u64>>,
-    /// STREAMS_BLOCKED to send: at most one for each limit that the peer has set.
+    /// STREAMS_BLOCKED frames to send: at most one for each limit that the peer has set.
     wanted: Vec<Control>,
-    /// Streams that the peer has opened, that it may open, and of those it opened how many ended.
+    /// Number of streams that the peer has opened, that it may open, and that it has opened and
+    /// that have ended.
     peer_opened: PerDirection<u64>,
     peer_may_open: PerDirection<u64>,
     peer_ended: PerDirection<u64>,
@@ -246,26 +253,28 @@ pub struct Streams {
     /// The expected form of the next packet.
     expected: Expected,
     send_window: SendWindow,
-    /// Bytes that may wait in a stream: at least `send_buffer` of the config.
+    /// Number of bytes that may wait in a stream: at least `send_buffer` of the configuration.
     send_capacity: u64,
-    /// Bytes that wait in all streams to be sent or acknowledged.
+    /// Number of bytes that wait in all streams to be sent or acknowledged.
     buffered: u64,
-    /// Bytes that the application has written since [`Streams::take_written`] was called last.
+    /// Number of bytes that the application has written since the last call of
+    /// [`Streams::take_written`].
     written: u64,
-    /// Streams whose application waits until something can be sent: see [`Streams::sendable`].
+    /// Streams whose application waits until data can be sent: see [`Streams::sendable`].
     waiting: BTreeSet<StreamId>,
-    /// Waiting streams are notified when at most this many bytes wait.
+    /// The waiting streams are notified when at most this number of bytes waits in all streams.
     waiting_for: u64,
-    /// Those that want to send, by priority, the highest first, taking turns.
+    /// Streams that have something to send, by priority, the highest first. Streams with the same
+    /// priority take turns.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
-    /// Bytes of the streams in the queue that were written and never sent. The sum is kept, because
-    /// plugins may read it many times for each packet.
+    /// Number of bytes in the queued streams that were written and never sent. The sum is stored,
+    /// because plugins may read it many times for each packet.
     unsent: u64,
-    /// The stream that has sent last, and bytes that it may send until it is another's turn.
+    /// The stream that sent last, and the number of bytes that it may still send in its turn.
     turn: Option<(StreamId, u64)>,
-    /// Bytes that may be in flight on the path, as far as that is known.
+    /// Number of bytes that may be in flight on the path, or 0 if it is unknown.
     in_flight_room: u64,
-    /// Streams with a control frame to send.
+    /// Streams with a control frame to send, for each kind of frame.
     resets: BTreeSet<StreamId>,
     stops: BTreeSet<StreamId>,
     updates: BTreeSet<StreamId>,
@@ -276,17 +285,18 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Streams have their memory from this pool from now on.
+    /// Sets the pool from which the streams take their memory from now on.
     pub(crate) fn set_pages(&mut self, pages: Pages) {
         self.pages = pages;
     }
 
-    /// Takes out the pages of these streams, for streams that take their place.
+    /// Takes out the pages of these streams, for streams that replace them.
     pub(crate) fn take_pages(&mut self) -> Pages {
         std::mem::take(&mut self.pages)
     }
 
-    /// Without any; the peer's limits come with its transport parameters.
+    /// Creates the state without any streams. The peer's limits follow with its transport
+    /// parameters.
     pub(crate) fn new(side: Side, transport: Arc<TransportConfig>) -> Streams {
         let config = &transport.streams;
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
@@ -327,8 +337,9 @@ impl Streams {
         }
     }
 
-    /// The peer's transport parameters are known, those remembered for 0-RTT or its real ones, which
-    /// are never less (RFC 9000 s.7.4.1; the caller checks).
+    /// Applies the limits in the peer's transport parameters. These are the parameters remembered
+    /// for 0-RTT, or later the actual ones, whose limits are never lower (RFC 9000 s.7.4.1). The
+    /// caller checks that.
     pub(crate) fn set_peer_limits(&mut self, limits: PeerLimits) {
         self.peer = limits;
         self.send_window.raise(limits.max_data);
@@ -366,15 +377,15 @@ impl Streams {
         Box::new(Stream { send, receive, priority: 0, queued: false, unsent: 0, wants_room: false })
     }
 
-    /// Sets how many bytes may be in flight. As many may wait in a stream, so that the path limits its rate and not the
-    /// buffer.
+    /// Sets how many bytes may be in flight. The same number of bytes may wait in a stream, so that
+    /// the path limits the stream's rate, not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
         let config = &self.config.streams;
         self.in_flight_room = bytes;
         self.send_capacity = bytes.min(config.most_of_a_stream()).max(config.send_buffer);
     }
 
-    /// Returns bytes that a stream no longer needs to the connection's window.
+    /// Releases bytes that a stream no longer needs to the connection's receive window.
     fn give_back(&mut self, released: u64) {
         self.receive_window.on_read(released);
         self.max_data_due |= self.receive_window.wants_update();
@@ -384,7 +395,7 @@ impl Streams {
         self.streams.get_mut(&id).and_then(|s| s.send.as_mut()).ok_or(StreamError::Unknown)
     }
 
-    /// As [`Streams::send_half`], for what changes how much waits there.
+    /// Like [`Streams::send_half`], for changes of the number of bytes that wait in the stream.
     fn with_send_half<O>(
         &mut self,
         id: StreamId,
@@ -402,26 +413,27 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Something has changed for those that wait until they can send.
+    /// Notifies all streams that wait until they can send.
     fn wake_waiting(&mut self) {
         while let Some(id) = self.waiting.pop_first() {
             self.events.insert(StreamEvent::Writable(id));
         }
     }
 
-    /// Returns the bytes that a stream with `waiting` bytes may add, so that others have room.
+    /// Returns how many bytes a stream that already holds `waiting` bytes may add, so that there is
+    /// room for other streams.
     fn shared_room(&self, waiting: u64) -> u64 {
         self.common_room().max(own_room(waiting))
     }
 
-    /// Bytes that any stream may add.
+    /// Returns how many bytes any stream may add.
     fn common_room(&self) -> u64 {
         let config = &self.config.streams;
         let most = config.connection_send_buffer.max(config.send_buffer);
         most.saturating_sub(self.buffered)
     }
 
-    /// Bytes that wait in all streams to be sent or acknowledged.
+    /// Returns the number of bytes that wait in all streams to be sent or acknowledged.
     pub fn buffered(&self) -> u64 {
         self.buffered
     }
@@ -430,7 +442,7 @@ impl Streams {
         Ok(self.receive_half_with_pages(id)?.0)
     }
 
-    /// The receiving part of a stream, and the pages for its data.
+    /// Returns the receiving part of a stream, and the pages for its data.
     fn receive_half_with_pages(
         &mut self,
         id: StreamId,
@@ -439,7 +451,7 @@ impl Streams {
         Ok((half.ok_or(StreamError::Unknown)?, &mut self.pages))
     }
 
-    /// Returns the states of both halves of a stream, or `None` if there is no such stream.
+    /// Returns the states of both parts of a stream, or `None` if there is no such stream.
     #[cfg(feature = "qlog")]
     pub(crate) fn states(&self, id: StreamId) -> Option<(Option<SendState>, Option<ReceiveState>)> {
         let stream = self.streams.get(&id)?;
@@ -447,8 +459,8 @@ impl Streams {
         Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
     }
 
-    /// Gives back memory that nothing is in: a tree that is empty keeps its first node. Of streams that are open, a
-    /// few.
+    /// Releases unused memory, for example the node that an empty tree keeps. Only some of the open
+    /// streams are shrunk.
     pub(crate) fn shrink(&mut self) {
         fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
             if tree.is_empty() {
@@ -473,8 +485,8 @@ impl Streams {
         }
     }
 
-    /// Bytes of memory that the peer has us hold: streams, what waits to be read, control frames and
-    /// events.
+    /// Returns the memory, in bytes, that this end holds because of the peer: streams, data that
+    /// waits to be read, control frames and events.
     pub(crate) fn memory(&self) -> usize {
         let halves = self.streams.values().filter_map(|stream| stream.receive.as_ref());
         let waiting: usize = halves.map(ReceiveHalf::memory).sum();
@@ -488,23 +500,24 @@ impl Streams {
             + self.wanted.len() * size_of::<Control>()
     }
 
-    /// Most bytes that the peer may send on all streams together.
+    /// Returns the largest number of bytes that the peer may send on all streams together.
     #[cfg(test)]
     pub fn data_limit(&self) -> u64 {
         self.receive_window.limit()
     }
 
-    /// Number of streams of a direction that the peer may open, counted from the beginning of the connection.
+    /// Returns the number of streams of a direction that the peer may open, counted from the
+    /// beginning of the connection.
     pub fn peer_limit(&self, direction: Direction) -> u64 {
         self.peer_may_open[at(direction)]
     }
 
-    /// Number of streams, opened by either side.
+    /// Returns the number of streams that either end has opened.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// True if there are no streams.
+    /// Returns true if there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
@@ -535,7 +548,9 @@ impl Streams {
     /// Checks whether the peer must get a higher stream limit.
     fn check_limit(&mut self, direction: usize) {
         let allowed = self.peer_ended[direction] + self.concurrency(direction);
-        // Half of what may be open, lest each stream's end cost a frame; one, if it has no other.
+        // Send an update only if the limit grows by half of the permitted streams, so that not each
+        // ending stream costs a frame. If the peer cannot open any stream now, growth by one is
+        // enough.
         let grown = allowed - self.peer_may_open[direction];
         let out = self.peer_opened[direction] == self.peer_may_open[direction];
         self.max_streams_due[direction] |=
@@ -547,10 +562,10 @@ impl Streams {
     }
 }
 
-/// Bytes that may always wait in a stream, however many wait in others.
+/// Number of bytes that may always wait in a stream, however many wait in other streams.
 const MIN_SHARE: u64 = 16 * 1024;
 
-/// Returns the bytes that a stream with `waiting` bytes may always add.
+/// Returns how many bytes a stream that already holds `waiting` bytes may always add.
 fn own_room(waiting: u64) -> u64 {
     MIN_SHARE.saturating_sub(waiting)
 }

@@ -1,4 +1,4 @@
-//! Received frames of streams.
+//! Processes received frames of streams.
 
 use equic_wire::{Direction, StreamId};
 
@@ -9,11 +9,12 @@ use crate::stream::send::SendHalf;
 use crate::violation::Violation;
 
 impl Streams {
-    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the stream has ended.
+    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the
+    /// stream has ended.
     fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
         let direction = at(id.direction());
         let ours = id.initiator() == self.side;
-        // RFC 9000 s.19: frames for a part that the stream does not have.
+        // RFC 9000 s.19: the stream does not have the part that the frame is for.
         if id.direction() == Direction::Unidirectional && ours == sends {
             return Err(FrameError::Close(Violation::StreamDirection));
         }
@@ -26,7 +27,7 @@ impl Streams {
         if id.index() >= self.peer_may_open[direction] {
             return Err(FrameError::Close(Violation::StreamLimit));
         }
-        // RFC 9000 s.3.2: those below are opened with it.
+        // RFC 9000 s.3.2: opening a stream also opens all streams of its type with lower IDs.
         while self.peer_opened[direction] <= id.index() {
             let index = self.peer_opened[direction];
             if let Some(new) = StreamId::new(!self.side, id.direction(), index) {
@@ -47,7 +48,7 @@ impl Streams {
     /// Processes a STREAM frame.
     ///
     /// # Errors
-    /// [`FrameError`].
+    /// [`FrameError`] if the frame cannot be accepted.
     pub(crate) fn on_stream(
         &mut self,
         id: StreamId,
@@ -72,7 +73,7 @@ impl Streams {
     /// Processes a RESET_STREAM frame.
     ///
     /// # Errors
-    /// [`FrameError`].
+    /// [`FrameError`] if the frame cannot be accepted.
     pub(crate) fn on_reset(
         &mut self,
         id: StreamId,
@@ -87,7 +88,8 @@ impl Streams {
         id: StreamId,
         take: impl FnOnce(&mut ReceiveHalf, &mut Pages, u64) -> Result<u64, ReceiveError>,
     ) -> Result<(), FrameError> {
-        // A stream that receives was checked when it was opened; each frame of it comes by here.
+        // A stream with a receiving part was checked when it was opened. This saves the check for
+        // each further frame.
         let known = self.streams.get(&id).is_some_and(|stream| stream.receive.is_some());
         if !known && !self.of_frame(id, true)? {
             return Ok(());
@@ -112,7 +114,7 @@ impl Streams {
     /// Processes a STOP_SENDING frame.
     ///
     /// # Errors
-    /// [`FrameError`].
+    /// [`FrameError`] if the frame cannot be accepted.
     pub(crate) fn on_stop(&mut self, id: StreamId, code: u64) -> Result<(), FrameError> {
         if self.of_frame(id, false)?
             && self.with_send_half(id, |half| half.on_stop(code)) == Ok(true)
@@ -126,7 +128,7 @@ impl Streams {
     /// Processes a MAX_STREAM_DATA frame.
     ///
     /// # Errors
-    /// [`FrameError`].
+    /// [`FrameError`] if the frame cannot be accepted.
     pub(crate) fn on_max_stream_data(
         &mut self,
         id: StreamId,
@@ -148,10 +150,10 @@ impl Streams {
         }
     }
 
-    /// Processes a STREAM_DATA_BLOCKED frame. Only its stream is checked.
+    /// Processes a STREAM_DATA_BLOCKED frame. Only its stream ID is checked.
     ///
     /// # Errors
-    /// [`FrameError`].
+    /// [`FrameError`] if the frame cannot be accepted.
     pub(crate) fn on_stream_data_blocked(&mut self, id: StreamId) -> Result<(), FrameError> {
         self.of_frame(id, true).map(drop)
     }

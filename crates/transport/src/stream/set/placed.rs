@@ -1,23 +1,25 @@
-//! Packets that are decrypted directly into a stream's buffer: predicts the stream of the next packet.
+//! Decrypts packets directly into a stream's buffer. This requires a prediction of the next
+//! packet's stream.
 
 use equic_wire::frame;
 
 use super::{StreamEvent, Streams};
 use crate::stream::place::{Form, Place};
 
-/// The expected form of the next packet: a single STREAM frame of the same stream as the last packets.
+/// The expected form of the next packet: a single STREAM frame, of the same stream as the last
+/// packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// Form of the last packet with a single STREAM frame.
+    /// Form of the last packet that consisted of a single STREAM frame.
     last: Option<Form>,
-    /// True if the packet before had the same form.
+    /// True if the packet before the last one had the same form.
     sure: bool,
 }
 
 impl Streams {
-    /// Returns the place for a packet with `length` bytes of frames, if it is likely to be a STREAM frame that
-    /// directly follows the received data of its stream, within the limits. Returns `None` if it must be decrypted
-    /// elsewhere.
+    /// Returns the place into which the next packet should be decrypted. `packet` is the length of
+    /// its frames in bytes. Returns `None` unless the packet is likely to be a STREAM frame that
+    /// directly follows the received data of its stream, within the limits.
     #[inline(always)]
     pub(crate) fn place_for(&mut self, packet: usize) -> Option<Place<'_>> {
         let Expected { last: Some(form), sure: true } = self.expected else { return None };
@@ -34,7 +36,7 @@ impl Streams {
         let Some(form) = self.expected.last else { return };
         let stream = self.streams.get_mut(&form.id());
         let half = stream.and_then(|stream| stream.receive.as_mut());
-        debug_assert!(half.is_some(), "it gave the packet room, and nothing happened since");
+        debug_assert!(half.is_some(), "the stream that provided the place exists");
         if let Some(half) = half {
             half.on_placed(length);
             self.received += length as u64;
@@ -42,14 +44,14 @@ impl Streams {
         }
     }
 
-    /// A packet was this STREAM frame and nothing else.
+    /// Records that a packet consisted only of this STREAM frame.
     #[inline]
     pub(crate) fn expect_more(&mut self, frame: &frame::Stream<'_>) {
         let this = Some(Form::of(frame));
         self.expected = Expected { last: this, sure: self.expected.last == this };
     }
 
-    /// A packet was not what it was expected to be.
+    /// Records that a packet did not have the expected form.
     pub(crate) fn expect_nothing(&mut self) {
         self.expected.sure = false;
     }

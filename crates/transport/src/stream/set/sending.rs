@@ -1,4 +1,4 @@
-//! Sent frames of streams: the next one, and the acknowledgment and loss of earlier ones.
+//! Frames that streams send: which is next, and the acknowledgment and loss of earlier ones.
 
 use std::cmp::Reverse;
 use std::ops::{Bound, Range};
@@ -11,29 +11,32 @@ use super::{Control, DIRECTIONS, Stream, StreamEvent, Streams, at};
 use crate::Timestamp;
 use crate::stream::send::{Piece, SendHalf};
 
-/// A piece whose STREAM frame was written, and of which stream it is.
+/// A piece of stream data, with its stream, that was written as a STREAM frame.
 pub(crate) struct WrittenPiece {
     pub id: StreamId,
     pub piece: Piece,
-    /// The frame had room; else nothing is written.
+    /// True if the frame fitted. Otherwise nothing was written.
     pub fits: bool,
     /// True if this stream has more to send.
     pub more: bool,
 }
 
-/// Most bytes that a stream sends before it is another's turn, unless that is less than a packet has room for: about
-/// as many as a TLS record holds.
+/// Largest number of bytes that a stream sends before the next stream has its turn. It is about the
+/// size of a TLS record. A stream always sends at least one packet.
 const MAX_TURN: u64 = 16 << 10;
 
-/// Bytes that a stream sends before the turn of one of `others`. Packets in a row of one stream cost both ends less
-/// than packets of a stream each. But all have their turn within a quarter of what the path has in flight, and so of
-/// a round trip: small streams must not wait for large ones on a slow path.
+/// Returns the number of bytes that a stream sends before one of `others` has its turn.
+///
+/// Consecutive packets of one stream cost both ends less than packets that alternate between
+/// streams. But all streams have their turn within a quarter of the bytes in flight on the path,
+/// and so within a quarter of a round trip. Otherwise small streams would have to wait for large
+/// ones on a slow path.
 pub(super) fn turn(in_flight_room: u64, others: u64) -> u64 {
     (in_flight_room / (4 * (others + 1))).min(MAX_TURN)
 }
 
 impl Stream {
-    /// Counts the bytes that were never sent in the sum of all streams.
+    /// Updates this stream's part in the sum of bytes that were never sent.
     #[inline]
     fn count_unsent(&mut self, sum: &mut u64) {
         let send = self.send.as_ref().filter(|_| self.queued);
@@ -45,7 +48,8 @@ impl Stream {
 
 impl Streams {
     pub(super) fn enqueue(&mut self, id: StreamId) {
-        // Not by the connection's room: it may come while the stream waits.
+        // Do not consider the connection's limit here, because it may be raised while the stream is
+        // in the queue.
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
         if half.is_blocked_untold() {
@@ -58,27 +62,28 @@ impl Streams {
         stream.count_unsent(&mut self.unsent);
     }
 
-    /// Updates the count of a stream's bytes that were never sent.
+    /// Updates a stream's part in the sum of bytes that were never sent.
     pub(super) fn count_unsent(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.count_unsent(&mut self.unsent);
         }
     }
 
-    /// True if a stream has data to send that the peer's limits allow.
+    /// Returns true if a stream has data to send that the peer's limits permit.
     pub(crate) fn wants_to_send(&self) -> bool {
         let room = self.send_window.room();
         let wants = |id: &StreamId| {
             let half = self.streams.get(id).and_then(|stream| stream.send.as_ref());
             half.is_some_and(|half| half.wants_to_send(room))
         };
-        // Mostly the first does, and no other need be looked for.
+        // The first stream can usually send, so that no other stream must be checked.
         let first = self.queue.first_key_value().and_then(|(_, queue)| queue.front());
         first.is_some_and(wants) || self.queue.values().flatten().any(wants)
     }
 
-    /// The next piece of data to send, of the stream whose turn it is; `max` says how many bytes of
-    /// data have room in a frame of that stream at that offset. The piece counts as sent.
+    /// Takes the next piece of data to send, from the stream whose turn it is. `max` returns the
+    /// number of data bytes that fit into a frame of a stream at an offset. The piece then counts
+    /// as sent.
     pub(crate) fn next_piece(
         &mut self,
         max: impl Fn(StreamId, u64) -> usize,
@@ -86,7 +91,7 @@ impl Streams {
         self.next_piece_and(max, |_, _, _| ()).map(|(id, piece, ())| (id, piece))
     }
 
-    /// As [`Streams::next_piece`], and writes the STREAM frame of the piece.
+    /// Like [`Streams::next_piece`], but also writes the piece as a STREAM frame.
     #[inline]
     pub(crate) fn write_piece(
         &mut self,
@@ -103,14 +108,14 @@ impl Streams {
                 return (false, more);
             };
             let copied = half.copy_next(start, bytes);
-            debug_assert_eq!(copied, len, "what is sent is there");
+            debug_assert_eq!(copied, len, "sent data is in the buffer");
             (true, more)
         });
         let (id, piece, (fits, more)) = written?;
         Some(WrittenPiece { id, piece, fits, more })
     }
 
-    /// As [`Streams::next_piece`]; `and` is shown the piece and whose it is.
+    /// Like [`Streams::next_piece`], but also passes the piece and its stream to `and`.
     #[inline(always)]
     fn next_piece_and<T>(
         &mut self,
@@ -121,7 +126,8 @@ impl Streams {
         let mut tried: Option<Reverse<i32>> = None;
         loop {
             let next = match tried {
-                // Mostly that is enough: to look for a place in the middle takes longer.
+                // The first queue is usually enough, and a lookup from the middle of the tree takes
+                // longer.
                 None => self.queue.iter_mut().next(),
                 Some(last) => {
                     self.queue.range_mut((Bound::Excluded(last), Bound::Unbounded)).next()
@@ -136,7 +142,8 @@ impl Streams {
                 let piece = if space > 0 { half.next(space, room) } else { None };
                 stream.queued = half.wants_to_send(u64::MAX);
                 if stream.queued {
-                    // It is first again until its turn is over; who had nothing that may go is behind the others.
+                    // A stream stays first until its turn is over. A stream that had nothing to
+                    // send moves to the end of the queue.
                     let sent = piece.as_ref().map(|piece| piece.range.end - piece.range.start);
                     let others = queue.len() as u64;
                     let keeps = sent.is_some_and(|sent| {
@@ -172,7 +179,8 @@ impl Streams {
         }
     }
 
-    /// Like [`Streams::next_piece`], for this stream. Returns `None` if it has nothing that can be sent.
+    /// Like [`Streams::next_piece`], for this stream. Returns `None` if it has nothing that can be
+    /// sent.
     pub(crate) fn next_piece_of(
         &mut self,
         id: StreamId,
@@ -184,11 +192,13 @@ impl Streams {
         let piece = if space > 0 { half.next(space, room)? } else { return None };
         self.send_window.on_sent(piece.fresh);
         self.count_unsent(id);
-        // It keeps its place among those that wait; an empty one is passed over there.
+        // The stream keeps its place in the queue. If it has nothing more to send, it is skipped
+        // there.
         Some((id, piece))
     }
 
-    /// Lets the peer send more than its window would: on a stream, or on all together.
+    /// Raises the limit of a stream, or of the connection, above the value that its window would
+    /// permit. Returns the frame for it.
     pub(crate) fn raise_limit(&mut self, stream: Option<StreamId>, limit: u64) -> Control {
         match stream {
             None => Control::MaxData(self.receive_window.raise(limit)),
@@ -205,7 +215,8 @@ impl Streams {
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
-    /// Returns the part of a sent piece that was not acknowledged. `None` if all was, or if the stream has ended.
+    /// Returns the part of a sent piece that was not acknowledged. Returns `None` if all of it was,
+    /// or if the stream has ended.
     pub(crate) fn unacked(
         &self,
         id: StreamId,
@@ -215,7 +226,7 @@ impl Streams {
         self.streams.get(&id)?.send.as_ref()?.unacked(range, fin)
     }
 
-    /// True if a control frame may be due.
+    /// Returns true if a control frame may be due.
     #[inline(always)]
     pub fn has_control(&self) -> bool {
         !self.resets.is_empty()
@@ -228,7 +239,7 @@ impl Streams {
             || !self.queue.is_empty() && self.send_window.is_blocked_untold()
     }
 
-    /// A control frame to send, if one is due. It counts as sent.
+    /// Takes a control frame to send, if one is due. It then counts as sent.
     pub(crate) fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
         if let Some(wanted) = self.wanted.pop() {
             return Some(wanted);
@@ -251,8 +262,8 @@ impl Streams {
                 && half.wants_update()
             {
                 let limit = half.update(now, rtt);
-                // A stream that is not read must not take the whole window of the connection, because the others would
-                // never continue.
+                // The connection's window must be larger than a stream's. Otherwise a stream that
+                // is not read could fill it, and the other streams could not continue.
                 let size = half.window_size();
                 self.max_data_due |= self.receive_window.ensure(2 * size);
                 return Some(Control::MaxStreamData(id, limit));
@@ -285,7 +296,8 @@ impl Streams {
         None
     }
 
-    /// The application could not open a stream: STREAMS_BLOCKED, once a limit.
+    /// Queues a STREAMS_BLOCKED frame because the application could not open a stream. This is done
+    /// once for each limit.
     pub(crate) fn want_streams(&mut self, direction: Direction) {
         let index = at(direction);
         let limit = self.may_open[index];
@@ -295,7 +307,7 @@ impl Streams {
         }
     }
 
-    /// The peer has a piece.
+    /// Records that the peer has acknowledged a piece.
     pub(crate) fn on_piece_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
@@ -305,7 +317,8 @@ impl Streams {
         let (is_done, waiting) = (half.is_done(), half.buffered());
         let wanted = stream.wants_room && half.writable().is_ok();
         self.buffered = (self.buffered + waiting).saturating_sub(before);
-        // A stream that the others leave no room has its own to wait for: see `shared_room`.
+        // Even if other streams use all shared room, a stream may use its own share: see
+        // `shared_room`.
         if wanted && self.shared_room(waiting) > 0 {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.wants_room = false;
@@ -321,7 +334,7 @@ impl Streams {
         }
     }
 
-    /// A piece did not get there.
+    /// Records that a piece was lost.
     pub(crate) fn on_piece_lost(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         if let Ok(half) = self.send_half(id) {
             half.on_lost(range, fin);
@@ -329,7 +342,7 @@ impl Streams {
         }
     }
 
-    /// The peer has a control frame.
+    /// Records that the peer has acknowledged a control frame.
     pub(crate) fn on_control_acked(&mut self, control: Control) {
         if let Control::Reset(id, ..) = control
             && let Ok(half) = self.send_half(id)
@@ -339,7 +352,8 @@ impl Streams {
         }
     }
 
-    /// A control frame did not get there: what is still true is sent again (RFC 9000 s.13.3).
+    /// Records that a control frame was lost. If its content still applies, it is sent again (RFC
+    /// 9000 s.13.3).
     pub(crate) fn on_control_lost(&mut self, control: Control) {
         match control {
             Control::Reset(id, ..) => drop(self.resets.insert(id)),

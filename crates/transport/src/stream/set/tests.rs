@@ -39,7 +39,7 @@ fn limits(config: &StreamConfig) -> PeerLimits {
     }
 }
 
-/// A client's streams and a server's.
+/// Returns the streams of a client and of a server.
 fn pair() -> (Streams, Streams) {
     let mut ends = [Side::Client, Side::Server].map(|side| streams_of(side, config()));
     for end in &mut ends {
@@ -48,7 +48,7 @@ fn pair() -> (Streams, Streams) {
     ends.into()
 }
 
-/// Something in flight.
+/// A frame in flight.
 #[derive(Debug)]
 enum Frame {
     Piece(StreamId, Piece, Vec<u8>),
@@ -104,8 +104,8 @@ fn byte(id: StreamId, offset: usize) -> u8 {
     (id.index() as usize * 31 + offset * 7) as u8
 }
 
-/// Echoes many streams over a network that loses and reorders: all arrives, nothing is left, and no
-/// limit is broken (the other side would say so).
+/// Echoes many streams over a network that loses and reorders frames. All data must arrive, no
+/// stream may be left, and no limit may be exceeded (the receiver would report that).
 #[test]
 fn stream_all_end_whatever_is_lost() {
     for seed in 0..20 {
@@ -134,7 +134,7 @@ fn stream_all_end_whatever_is_lost() {
                     flight.extend(send(end).map(|frame| (from_client, frame)));
                 }
             }
-            // In a build without debug assertions, too.
+            // Check this explicitly, because builds without debug assertions do not.
             assert_eq!(client.bytes_unsent(), client.sum_unsent(), "seed {seed}, step {step}");
             while flight.len() > rng.random_range(0..12) {
                 let (from_client, frame) = flight.swap_remove(rng.random_range(0..flight.len()));
@@ -153,7 +153,7 @@ fn stream_all_end_whatever_is_lost() {
     }
 }
 
-/// The sum of unsent bytes is kept for reads that cost the same whatever the number of streams is.
+/// The stored sum of unsent bytes must always equal the sum over all streams.
 #[test]
 fn stream_unsent_bytes_are_counted() {
     for seed in 0..50 {
@@ -162,7 +162,7 @@ fn stream_unsent_bytes_are_counted() {
         let mut pieces = Vec::new();
         for step in 0..400 {
             let id = ids[rng.random_range(0..ids.len())];
-            // A call that fails changes nothing, and is counted as well.
+            // A call that fails must change nothing.
             match rng.random_range(0..9) {
                 0..3 => drop(streams.write(id, &[0; 900])),
                 3 => drop(streams.set_priority(id, rng.random_range(0..3))),
@@ -182,7 +182,7 @@ fn stream_unsent_bytes_are_counted() {
     }
 }
 
-/// Stream to (written, length, read).
+/// For each stream: the number of bytes written, its length, and the number of bytes read.
 type Open = BTreeMap<StreamId, (usize, usize, usize)>;
 
 fn write_some(client: &mut Streams, open: &mut Open) {
@@ -194,7 +194,7 @@ fn write_some(client: &mut Streams, open: &mut Open) {
             }
         }
         if *written == *length {
-            // The second time it is ended already.
+            // This fails from the second time on, because the stream is already finished.
             let _ = client.finish(*id);
         }
     }
@@ -224,7 +224,7 @@ fn read_some(client: &mut Streams, open: &mut Open) -> usize {
     finished.len()
 }
 
-/// Writes back what it reads, as far as there is room.
+/// Writes back the data that it reads, as far as there is room.
 fn echo(server: &mut Streams) {
     while server.accept(Direction::Bidirectional).is_some() {}
     let ids: Vec<StreamId> = server.streams.keys().copied().collect();
@@ -271,13 +271,13 @@ fn stream_violations_of_the_peer() {
         let error = server.on_stream(id, offset, &vec![0; length], false).unwrap_err();
         assert_eq!(close(error), violation, "{id:?} {offset}");
     }
-    // Each stream within its window, together beyond the connection's.
+    // Each stream stays within its window. Together they exceed the window of the connection.
     for index in 0..2 {
         server.on_stream(id(Side::Client, Bidi, index), 0, &[0; 1000], false).unwrap();
     }
     let error = server.on_stream(id(Side::Client, Bidi, 2), 0, &[0; 501], false).unwrap_err();
     assert_eq!(close(error), Violation::FlowControl);
-    // MAX_STREAM_DATA for a stream on which we do not send (RFC 9000 s.19.10).
+    // MAX_STREAM_DATA for a stream on which the server does not send (RFC 9000 s.19.10).
     let error = server.on_max_stream_data(id(Side::Client, Uni, 0), 9).unwrap_err();
     assert_eq!(close(error), Violation::StreamDirection);
 }
@@ -304,12 +304,12 @@ fn stream_priority_and_round_robin() {
         client.want_streams(Direction::Bidirectional);
         let blocked = Control::StreamsBlocked(Direction::Bidirectional, 4);
         let next = client.next_control(Timestamp::START, Duration::ZERO);
-        assert_eq!(next == Some(blocked), told, "once a limit: {next:?}");
+        assert_eq!(next == Some(blocked), told, "once for each limit: {next:?}");
     }
 }
 
-/// Where the path holds much a stream sends several packets in its turn; all have theirs within a quarter of a round
-/// trip.
+/// If the path holds many bytes, a stream must send several packets in its turn. All streams must
+/// have their turn within a quarter of a round trip.
 #[test]
 fn stream_turn_length() {
     let mut client = streams_of(Side::Client, config());
@@ -338,7 +338,7 @@ fn stream_turn_length() {
         let round = (0..streams).flat_map(|stream| vec![stream; turn]);
         round.collect::<Vec<_>>().repeat(6 / turn)
     };
-    // Packets in a turn, streams, bytes in flight.
+    // The columns are: packets in a turn, number of streams, bytes in flight.
     for (turn, streams, in_flight) in [
         (1, 2, 0),
         (1, 2, 100 * 8),
@@ -359,7 +359,7 @@ fn flow_control_reset_streams_leave_no_hole_in_the_window() {
     for round in 0..50 {
         let id = client.open(Direction::Bidirectional).unwrap();
         client.write(id, &[0; 900]).unwrap();
-        // The first piece is lost for good, the second arrives.
+        // The first piece is lost and never repeated. The second piece arrives.
         client.next_piece(|_, _| 300).unwrap();
         let (_, second) = client.next_piece(|_, _| 300).unwrap();
         server.on_stream(id, second.range.start, &[0; 300], false).unwrap();
@@ -382,8 +382,8 @@ fn flow_control_reset_streams_leave_no_hole_in_the_window() {
     }
 }
 
-/// Three streams that stay and one that comes and goes: each end makes room, though it is less than
-/// half of what may be open.
+/// Three streams stay open while a fourth one opens and ends repeatedly. The server must raise the
+/// limit each time the fourth ends, although that is less than half of the permitted streams.
 #[test]
 fn stream_that_ends_makes_room_for_one() {
     let (mut client, mut server) = pair();
@@ -397,20 +397,20 @@ fn stream_that_ends_makes_room_for_one() {
         server.read(last, &mut [0]).unwrap();
         server.reset(last, 0).unwrap();
         let mut room = false;
-        // The stream's reset, and once that is acknowledged the new limit.
+        // The server sends the stream's reset and, when that is acknowledged, the new limit.
         while let Some(Frame::Control(control)) = send(&mut server) {
             room |= matches!(control, Control::MaxStreams(..));
             receive(&mut client, &Frame::Control(control)).unwrap();
             server.on_control_acked(control);
         }
         assert!(room, "round {round}");
-        last = open(&mut client).expect("there is room");
-        assert!(open(&mut client).is_none(), "for one");
+        last = open(&mut client).expect("the limit was raised");
+        assert!(open(&mut client).is_none(), "the limit permits only one stream");
     }
 }
 
-/// For a peer that reads nothing of many streams, this end keeps the limit of the connection and 16 KiB of each
-/// stream. A stream that it reads continues.
+/// If a peer does not read many streams, this end must store at most the limit of the connection
+/// and 16 KiB of each stream. A stream that the peer reads must make progress.
 #[test]
 fn stream_send_buffers_are_bounded_together() {
     let ours = StreamConfig {
@@ -419,7 +419,7 @@ fn stream_send_buffers_are_bounded_together() {
         ..StreamConfig::default()
     };
     let mut server = streams_of(Side::Server, ours);
-    // It takes a little of each stream, and says nothing more.
+    // The peer permits 100 bytes of each stream and sends no further limits.
     let theirs = StreamConfig { stream_window: 100, max_streams_uni: 100, ..config() };
     server.set_peer_limits(PeerLimits { max_data: 1 << 40, ..limits(&theirs) });
     let mut ids = Vec::new();
@@ -446,7 +446,8 @@ fn stream_send_buffers_are_bounded_together() {
     assert_eq!(server.buffered(), waiting(&server));
     assert_eq!(server.buffered(), (3 << 20) + 97 * MIN_SHARE);
 
-    // The last has all it may, and gets more whenever the peer has taken some.
+    // The last stream already holds all that it may. It must be able to write more whenever the
+    // peer has read some of its data.
     let last = ids[99];
     let mut taken = 0;
     for _ in 0..1000 {
@@ -465,14 +466,15 @@ fn stream_send_buffers_are_bounded_together() {
         assert!(server.buffered() <= (3 << 20) + 97 * MIN_SHARE);
     }
     assert!(taken > 1_000_000, "{taken}");
-    // Given up, all goes.
+    // When all streams are reset, nothing may be left.
     for id in ids {
         server.reset(id, 1).unwrap();
     }
     assert_eq!((server.buffered(), waiting(&server)), (0, 0));
 }
 
-/// The send buffer's limit follows the path within its bounds, also when the path gets slower.
+/// The limit of the send buffer must follow the path's capacity within its bounds, also when that
+/// capacity decreases.
 #[test]
 fn stream_send_buffer_grows_with_the_path() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
@@ -486,19 +488,21 @@ fn stream_send_buffer_grows_with_the_path() {
         assert_eq!(client.sendable(id, 1000, 1 << 20, 1 << 20).ok(), more, "{room}");
         assert_eq!(client.write(id, &[0; 1000]).ok(), more.map(|count| count as usize), "{room}");
     }
-    // The path holds less: nothing is written until no more waits than may.
+    // The path holds less than before. No data may be written until fewer bytes wait than the lower
+    // limit permits.
     let (_, piece) = client.next_piece(|_, _| 350).unwrap();
     client.on_piece_acked(id, 0..299, false);
     assert_eq!((piece.range, client.write(id, &[0])), (0..350, full));
     client.on_piece_acked(id, 299..350, false);
     assert_eq!(client.write(id, &[0; 1000]), Ok(50));
-    // Another has as much from its beginning on.
+    // A new stream must have the current limit from the start.
     client.set_in_flight_room(200);
     let other = client.open(Direction::Bidirectional).unwrap();
     assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
-/// New data does not wait for lost data: acknowledged data behind it takes no room, up to the largest buffer.
+/// New data must not wait for lost data: acknowledged data after it does not count against the
+/// limit, up to the size of the largest buffer.
 #[test]
 fn flow_control_data_behind_a_loss_takes_no_room() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
@@ -515,12 +519,12 @@ fn flow_control_data_behind_a_loss_takes_no_room() {
     client.on_piece_acked(id, 50..100, false);
     assert_eq!((client.write(id, &[0; 1000]), client.write(id, &[0])), (Ok(20), full));
     assert_eq!(client.buffered(), 150);
-    // The lost data arrives: everything before it is released.
+    // The lost data arrives, so all acknowledged data is released.
     client.on_piece_acked(id, 0..20, false);
     assert_eq!((client.buffered(), client.write(id, &[0; 1000])), (50, Ok(50)));
 }
 
-/// Streams of a client with these windows, all opened.
+/// Opens `count` streams of a client, with these limits for the connection and for each stream.
 fn opened(count: u64, max_data: u64, window: u64) -> (Streams, Vec<StreamId>) {
     let config = StreamConfig { send_buffer: 1 << 20, connection_send_buffer: 8 << 20, ..config() };
     let mut streams = streams_of(Side::Client, config);
@@ -549,13 +553,14 @@ fn fill(streams: &mut Streams, ids: &[StreamId], most: u64) {
 fn stream_receive_half_that_is_not_needed_is_not_allocated() {
     let (mut streams, ids) = opened(100, 1 << 30, 0);
     fill(&mut streams, &ids, 8 << 20);
-    assert_eq!(streams.buffered(), AHEAD, "for all of them together");
+    assert_eq!(streams.buffered(), AHEAD, "all streams share this room");
     assert!(streams.sendable(ids[1], 1, 8 << 20, 0).is_err());
     let last = ids[99];
     streams.on_max_stream_data(last, 100_000).unwrap();
     assert_eq!(streams.poll_event(), Some(StreamEvent::Writable(last)));
     assert_eq!(streams.sendable(last, 65_536, 8 << 20, AHEAD), Ok(65_536));
-    // The connection's limit holds them up just the same, and wakes all of them.
+    // The connection's limit must block the streams in the same way. When it is raised, all streams
+    // must be notified.
     let (mut streams, ids) = opened(3, 0, 1 << 30);
     fill(&mut streams, &ids, 8 << 20);
     assert_eq!(streams.buffered(), AHEAD);
@@ -572,7 +577,7 @@ fn stream_send_buffer_limit_of_the_application() {
     let full = streams.buffered();
     assert!(full <= MOST && full > MOST - MIN_SHARE, "{full}");
     while streams.poll_event().is_some() {}
-    // All are notified when a fourth of the buffer is free.
+    // All streams must be notified when a fourth of the buffer is free.
     let mut acked = 0;
     while acked * 4 <= MOST {
         assert!(streams.poll_event().is_none_or(|event| event == StreamEvent::Writable(ids[0])));
@@ -583,15 +588,15 @@ fn stream_send_buffer_limit_of_the_application() {
     let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
     assert!(woken.contains(&StreamEvent::Writable(ids[2])), "{woken:?}");
     assert!(streams.sendable(ids[2], 65_536, MOST, AHEAD).is_ok());
-    // A reset makes room as well.
+    // A reset must also release room.
     fill(&mut streams, &ids, MOST);
     while streams.poll_event().is_some() {}
     streams.reset(ids[0], 0).unwrap();
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
 
-/// When a stream's window grows, the connection's grows, too. So a stream that is no longer read leaves room for the
-/// others.
+/// When a stream's window grows, the connection's window must grow, too. So a stream that is no
+/// longer read leaves room for other streams.
 #[test]
 fn flow_control_connection_window_is_above_those_of_streams() {
     let (mut client, mut server) = pair();
@@ -609,10 +614,11 @@ fn flow_control_connection_window_is_above_those_of_streams() {
         let stream = server.receive_half(id).unwrap().window_size();
         assert!(server.receive_window.size() >= (2 * stream).min(10_000), "{stream}");
     }
-    assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "it grew");
+    assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "the window has grown");
 }
 
-/// Further writes to a stream at its limit cause no frames, because the limit was already reported as blocked.
+/// Further writes to a blocked stream must cause no frames, because the limit was already reported
+/// as blocked.
 #[test]
 fn flow_control_blocked_is_not_repeated() {
     let (mut client, _) = pair();
@@ -624,19 +630,20 @@ fn flow_control_blocked_is_not_repeated() {
     assert_eq!(client.write(id, &[0; 100]), Ok(100));
     assert!(!client.has_control() && !client.wants_to_send());
     assert!(send(&mut client).is_none());
-    // Until that is lost.
+    // If the frame is lost, it must be sent again.
     client.on_control_lost(Control::StreamDataBlocked(id, 1000));
     assert!(client.has_control());
     assert!(matches!(send(&mut client), Some(Frame::Control(Control::StreamDataBlocked(..)))));
 }
 
-/// A response that its own limit holds up, ready as it is, leaves the connection's limit to others.
+/// If a stream is blocked by its own limit, its data must not use up the connection's limit, which
+/// other streams need.
 #[test]
 fn flow_control_blocked_stream_does_not_stop_others() {
     let (mut streams, ids) = opened(2, 200_000, 100_000);
     fill(&mut streams, &ids[..1], 8 << 20);
     while streams.next_piece(|_, _| 1200).is_some() {}
-    assert!(streams.buffered() > 100_000, "some of it waits for the stream's limit");
+    assert!(streams.buffered() > 100_000, "the stream's limit blocks some data");
     let half = AHEAD - 31_072;
     assert_eq!(streams.write(ids[0], &vec![0; half as usize]), Ok(half as usize));
     assert_eq!(streams.sendable(ids[1], 10_000, 8 << 20, AHEAD), Ok(10_000));
