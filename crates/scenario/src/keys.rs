@@ -1,7 +1,8 @@
-//! All keys of a description. The reader accepts only these, and docs/simulator.md lists them.
+//! All keys of a description. The reader accepts only these keys, and docs/simulator.md lists them.
 //! `applications.rs` has the keys of applications.
 
-/// Defines a table of keys. Each line has a name, accepted values, default, and meaning.
+/// Defines a table of keys. Each line has a name, the accepted values, the default, and the
+/// meaning.
 macro_rules! section {
     ($constant:ident, $shown:literal { $($name:literal: $value:literal, $default:literal, $meaning:literal;)* }) => {
         pub(crate) const $constant: crate::keys::Section = crate::keys::Section {
@@ -36,7 +37,7 @@ pub struct Key {
 /// The keys of one kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Name of the table or tables, as written.
+    /// Name of the table or tables, as written in a description.
     pub name: &'static str,
     /// Its keys.
     pub keys: &'static [Key],
@@ -190,7 +191,7 @@ section! { TRAFFIC, "`[[traffic]]`" {
     "shape": "number", "1.2", "`short-flows`: shape of that distribution";
 }}
 
-/// All keys, table by table.
+/// Returns all keys, table by table.
 pub fn sections() -> &'static [Section] {
     &[
         TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, REQUESTS, STREAMS, PAGE, OBJECT, VIDEO, CALL,
@@ -198,7 +199,7 @@ pub fn sections() -> &'static [Section] {
     ]
 }
 
-/// Returns the list in the form of docs/simulator.md.
+/// Returns the list of keys as Markdown, as in docs/simulator.md.
 pub fn markdown() -> String {
     let mut text = String::new();
     for section in sections() {

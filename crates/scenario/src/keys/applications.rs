@@ -1,4 +1,4 @@
-//! Keys of the application of a flow, if it is not a single transfer.
+//! Keys for applications of a flow other than a single transfer.
 
 section! { REQUESTS, "`[flow.requests]`, with `application = \"requests\"`" {
     "count": "number from 1", "100", "requests of each connection";

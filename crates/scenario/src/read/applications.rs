@@ -1,4 +1,4 @@
-//! Reads the application of a flow: `application`, and the table of that name.
+//! Reads the application of a flow: the key `application`, and the table of that name.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::problem::instead;
 /// Largest number of objects of a page.
 const MAX_OBJECTS: usize = 10_000;
 
-/// Largest size of a request or a response, in bytes. A larger one would not complete.
+/// Largest size of a request or a response, in bytes. A larger one would never complete.
 const MAX_BYTES: u64 = 1 << 50;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -35,8 +35,8 @@ const KINDS: [(&str, Kind); 6] = [
     ("call", Kind::Call),
 ];
 
-/// Returns the application of a flow. Returns `None` for a single transfer, or after a mistake,
-/// which is recorded.
+/// Returns the application of a flow. Returns `None` for a single transfer, or after it has
+/// recorded a mistake.
 pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<Application> {
     let kind = flow.choice(reader, "application", &KINDS).unwrap_or(Kind::Bulk);
     for (key, of) in &KINDS[1..] {
@@ -158,7 +158,8 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
     Some(Page { request, objects })
 }
 
-/// Returns an object that would never be requested, because its dependencies form a cycle.
+/// Returns an object that would never be requested, because its dependencies form a cycle. Returns
+/// `None` if there is no such object.
 fn circle(after: &[Vec<usize>]) -> Option<usize> {
     let mut missing: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];
