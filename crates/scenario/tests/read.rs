@@ -1,4 +1,4 @@
-//! Parsing of descriptions: each mistake is reported with its line before anything runs.
+//! Tests of the parser: each mistake must be reported with its line, before anything runs.
 
 use equic_scenario::{Grid, Scenario, ScenarioError, sections};
 
@@ -110,7 +110,7 @@ fn contradictions_are_told_before_anything_runs() {
         assert_eq!((told.0, &*told.1), (line, key), "{text}: {told:?}");
         assert!(told.2.contains(message), "{text}: {told:?}");
     }
-    // Hosts do not forward.
+    // Hosts do not forward packets, so these two nodes have no route to each other.
     let graph = r#"[network]
         topology = "graph"
         node = [{ name = "a" }, { name = "b" }, { name = "c" }]
@@ -143,7 +143,7 @@ fn text_that_is_no_toml_is_told_with_its_line() {
     assert!(error.contains("cannot read /nonexistent/x.toml"), "{error}");
 }
 
-/// Descriptions that together have every key. This one has all keys except those of a graph.
+/// A description with every key except those of graphs and of two paths. Other tests add these.
 const ALL: &str = r#"
         description = "all"
         seeds = [1, 2]
@@ -230,7 +230,7 @@ const ALL: &str = r#"
         shape = 1.5
     "#;
 
-/// Each key is accepted with a value that its entry in the list names.
+/// Each key must be accepted with a value that the list of keys names.
 #[test]
 fn every_key_of_the_list_is_known() {
     let graph = r#"
@@ -258,7 +258,8 @@ fn every_key_of_the_list_is_known() {
     for text in [ALL, graph, two] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     }
-    // Each key of the list is in one of them. It is rejected with a value of a wrong type.
+    // Together, these texts have each key of the list. Each key must be rejected with a value of a
+    // wrong type.
     let all = format!("{ALL}{graph}{two}");
     for key in sections().iter().flat_map(|section| section.keys) {
         assert!(
@@ -272,8 +273,8 @@ fn every_key_of_the_list_is_known() {
     }
 }
 
-/// docs/simulator.md contains the list of keys. `cargo run -p equic-scenario --example keys` prints
-/// it.
+/// docs/simulator.md must contain the list of keys that `cargo run -p equic-scenario --example
+/// keys` prints.
 #[test]
 fn the_list_of_keys_is_documented() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
@@ -284,7 +285,7 @@ fn the_list_of_keys_is_documented() {
     );
 }
 
-/// The grids in experiments/ have no mistakes.
+/// The grids in experiments/ must not have mistakes.
 #[test]
 fn published_grids_can_be_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");

@@ -434,7 +434,8 @@ impl BulkReceiver {
         self.end.stats()
     }
 
-    /// Reason why a hook of the server was detached, or `None` if all are still attached.
+    /// Returns the reason why a hook of the server was detached, or `None` if all hooks are
+    /// attached.
     pub fn failed_hook(&self) -> Option<&str> {
         self.end.failed_hook()
     }
