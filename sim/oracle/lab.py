@@ -15,7 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# How far medians may be apart, and how late 99 % of the packets may be.
+# Largest relative difference of the medians, and largest delay in seconds of the 99th percentile of
+# packets.
 TOLERANCE = 0.10
 LATE = 0.002
 

@@ -19,7 +19,7 @@ import sys
 import time
 
 
-# Seconds after which a run is given up, and milliseconds to which its end is told.
+# Virtual seconds after which a run is stopped, and the resolution of its end in milliseconds.
 LIMIT = 10_000.0
 STEP_MS = 20
 
@@ -34,11 +34,11 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     config.SetDefault("ns3::TcpSocket::SegmentSize", ns.UintegerValue(536 if old else 1448))
     config.SetDefault("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(1 if old else 10))
     config.SetDefault("ns3::TcpSocketBase::Sack", ns.BooleanValue(not old))
-    # Its defaults of 128 KiB would be the limit.
+    # The default buffers of 128 KiB would limit the transfer.
     config.SetDefault("ns3::TcpSocket::SndBufSize", ns.UintegerValue(1 << 25))
     config.SetDefault("ns3::TcpSocket::RcvBufSize", ns.UintegerValue(1 << 25))
-    # Its least retransmission timeout stays a second: with 200 ms its backoff is not taken back, and runs take
-    # twenty times as long.
+    # The minimum retransmission timeout stays at one second. With 200 ms, ns-3 does not reset the
+    # backoff, and runs take twenty times as long.
     nodes = ns.NodeContainer()
     nodes.Create(2)
     link = ns.PointToPointHelper()
@@ -55,7 +55,7 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     addresses = ns.Ipv4AddressHelper()
     addresses.SetBase(ns.Ipv4Address("10.0.0.0"), ns.Ipv4Mask("255.255.255.0"))
     interfaces = addresses.Assign(devices)
-    # Assigning addresses has put FqCoDel before the device's queue.
+    # Assigning addresses has added an FqCoDel queue in front of the device's queue.
     ns.TrafficControlHelper().Uninstall(devices)
     to = ns.InetSocketAddress(interfaces.GetAddress(1), 9).ConvertTo()
     source = ns.BulkSendHelper("ns3::TcpSocketFactory", to)
@@ -67,11 +67,12 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     sink = sink_apps.Get(0)
     start, cpu = time.perf_counter(), time.process_time()
     if begun:
-        # The socket is made when the application starts.
+        # The socket is created when the application starts.
         ns.Simulator.Stop(ns.MilliSeconds(1))
         ns.Simulator.Run()
         begun()
-    # In steps: the last packet that a monitor sees is a FIN, which comes minutes later if it is lost.
+    # The simulation runs in steps, to stop soon after the last byte. If the FIN is lost, it arrives
+    # only minutes later.
     while sink.GetTotalRx() < size and ns.Simulator.Now().GetSeconds() < LIMIT:
         ns.Simulator.Stop(ns.MilliSeconds(STEP_MS))
         ns.Simulator.Run()
@@ -87,7 +88,7 @@ def main():
     words = [word for word in sys.argv[1:] if word not in ("--old", "--one")]
     if len(words) < 2:
         sys.exit(__doc__)
-    # It compiles headers for ten seconds or more, once.
+    # The import compiles headers for ten seconds or more, so it is done once.
     from ns import ns
 
     old = "--old" in sys.argv
@@ -96,7 +97,7 @@ def main():
     types, losses = words[0].split(","), [float(text) for text in words[1].split(",")]
     first = seeds if "--one" in sys.argv else 1
     for tcp, loss, seed in itertools.product(types, losses, range(first, seeds + 1)):
-        # ns-3's globals do not survive one run unchanged: a process for each.
+        # A run changes global state of ns-3, so each run has a separate process.
         child = os.fork()
         if child == 0:
             print(json.dumps(play(ns, tcp, loss, seed, size, rate, delay, queue, old)), flush=True)
