@@ -96,4 +96,4 @@ for controller in $controllers; do
 	tr -d '\r' <"$own" | grep -q '^@@ end$' || late="$late $controller"
 done
 sim/oracle/linux.py "$cache/oracle.points" "$said" "$sim"
-[ -z "$late" ] || fail "the transfers of$late did not come to their end within $deadline s each ($folder/oracle.*.log)"
+[ -z "$late" ] || fail "the transfers of$late did not complete within $deadline s ($folder/oracle.*.log)"

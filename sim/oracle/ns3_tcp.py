@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Transfers by ns-3's TCP, for the simulator to be compared with: prints one line of JSON for each run.
+"""Makes transfers with the TCP of ns-3, to be compared with the simulator. Prints one line of JSON for each run.
 
-A program of its own beside the simulator: it needs ns-3's Python packages (`pip install ns3==3.44.post0`),
-takes nothing from this tree and gives it only numbers.
+This program is separate from the simulator: it uses no code of this tree, and the tree uses only its numbers.
+It needs the Python packages of ns-3 (`pip install ns3==3.44.post0`).
 
     ns3_tcp.py [--old] [--one] TYPES LOSSES [SEEDS [BYTES [BITS_PER_SECOND [DELAY_MS [QUEUE_PACKETS]]]]]
 
-TYPES are TcpNewReno, TcpLinuxReno, TcpCubic, TcpBbr and so on, with commas between; LOSSES are the shares of data
-packets that are lost, with commas between. With --old segments have 536 bytes, the initial window is one of them, and
-there is no SACK. With --one, SEEDS is the only seed. `wall` and `cpu` are seconds of the simulation without its preparation, `events` its events.
+TYPES is a list of TcpNewReno, TcpLinuxReno, TcpCubic, TcpBbr and so on, separated by commas. LOSSES is a list of the
+shares of data packets that are lost. SEEDS is the number of seeds, or the only seed with --one. With --old, segments
+have 536 bytes, the initial window is one segment, and there is no SACK. In the output, `wall` and `cpu` are seconds of
+the simulation without its preparation, and `events` is the number of its events.
 """
 
 import itertools
@@ -25,7 +26,7 @@ STEP_MS = 20
 
 
 def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=1000, old=False, begun=None):
-    """One transfer: the time at which the last byte came, in seconds, and what the run took."""
+    """Makes one transfer. Returns its results: the time of the last byte in seconds, and the cost of the run."""
     ns.RngSeedManager.SetSeed(1)
     ns.RngSeedManager.SetRun(seed)
     types = ns.TypeId.LookupByName("ns3::" + tcp)

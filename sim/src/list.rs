@@ -42,7 +42,7 @@ pub(crate) fn find(name: &str) -> Done<BuiltIn> {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
             Some(near) => format!("did you mean {near}?"),
-            None => "`equic-lab sim list` has them".to_owned(),
+            None => "`equic-lab sim list` prints all scenarios".to_owned(),
         };
         Failure::Usage(format!("there is no scenario called {name}, and no such file; {hint}"))
     })

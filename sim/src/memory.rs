@@ -24,13 +24,13 @@ pub(crate) fn threads<'a>(
     let fit = usize::try_from(available / most).unwrap_or(usize::MAX);
     if fit == 0 {
         return Err(Failure::new(format!(
-            "a run takes some {needed} of memory, and {there} are available: take fewer connections, a smaller `size`, \
+            "a run needs about {needed} of memory, but only {there} is available: use fewer connections, a smaller `size`, \
              or a smaller `window` in `[flow.quic]` or `[flow.tcp]`"
         )));
     }
     if fit < wanted {
         output::notice(format_args!(
-            "{fit} of {wanted} runs go on at a time: each takes some {needed} of memory, and {there} are available"
+            "only {fit} of {wanted} runs run in parallel: each needs about {needed} of memory, and {there} is available"
         ));
     }
     Ok(wanted.min(fit))

@@ -48,7 +48,7 @@ fn check_ports(args: &Run, scenario: &Scenario) -> Done {
     {
         let names = ports.join("`, `");
         return Err(Failure::Usage(format!(
-            "--plot-port: no port is called `{wanted}`; there are `{names}`"
+            "--plot-port: no port is called `{wanted}`; the ports are `{names}`"
         )));
     }
     let count =

@@ -154,7 +154,7 @@ fn parts_merge_to_the_same_bytes() {
     ok(sim(&["merge", &out, &three, &one, &two]));
     assert_eq!(scene.files("merged"), scene.files("whole"));
     failed(sim(&["merge", &scene.shown("x"), &one, &two]), 1, &["part 3/3 is missing"]);
-    failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 is there twice"]);
+    failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 was given twice"]);
     // Merging must reject a part of another grid, and a part that is incomplete.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
     ok(other.sweep("2-3", &["--shard", "2/3"]));
@@ -226,7 +226,7 @@ fn a_sweep_that_was_killed_goes_on() {
     let kept = whole.split_inclusive(|byte| *byte == b'\n').take(3).collect::<Vec<_>>().concat();
     std::fs::write(&runs, [&kept[..], b"{\"run\":5,\"rows\":[\"x"].concat()).unwrap();
     let resumed = scene.sweep("killed", &[]);
-    assert!(text(&resumed.stderr).contains("3 of 24 runs are there already"), "{resumed:?}");
+    assert!(text(&resumed.stderr).contains("3 of 24 runs are already complete"), "{resumed:?}");
     ok(resumed);
     assert_eq!(scene.files("killed"), scene.files("whole"));
     // The directory must not be continued with another grid, or as another part.
@@ -278,9 +278,12 @@ fn a_sweep_goes_on_when_there_is_room_again() {
     unshare.args(["--mount", "--propagation", "private", "sh", "-eu", "-c", script, EQUIC_SIM]);
     ok(unshare.args([&scene.grid, &small, &said, &resumed]).output().expect("unshare starts"));
     let said = std::fs::read_to_string(said).unwrap();
-    for word in
-        ["No space left", "the same command continues", "\n4096\n", "of 80 runs are there already"]
-    {
+    for word in [
+        "No space left",
+        "the same command continues",
+        "\n4096\n",
+        "of 80 runs are already complete",
+    ] {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert_eq!(scene.files("resumed"), scene.files("whole"));

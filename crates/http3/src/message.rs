@@ -52,8 +52,8 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), Violation> {
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Violation::MultipleHosts);
     }
-    // RFC 9114 s.4.3.1: no user information. `h3` takes the authority from :authority, or from Host
-    // if there is none.
+    // RFC 9114 s.4.3.1: no user information. `h3` takes the authority from :authority. If
+    // that is missing, it takes the authority from Host.
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(Violation::UserInformation);
     }

@@ -180,7 +180,7 @@ impl Place {
             }
             let two = matches!(scenario.network.topology, Topology::TwoPath(_));
             if flow.quic.paths > 1 && !two {
-                let message = "a flow with two paths is in the topology `two-path`".to_owned();
+                let message = "a flow with two paths needs the topology `two-path`".to_owned();
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
             if let Some(message) = too_large(flow, datagram) {
@@ -220,8 +220,9 @@ fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let usual = if flow.quic.mtu_discovery { LEAST_DATAGRAM } else { datagram };
     let mtu = flow.quic.mtu.map_or(usual, |mtu| u32::from(mtu).min(usual));
     let most = mtu.saturating_sub(AROUND_MESSAGE);
-    let told =
-        format!("a message of this call has at most {most} bytes, which is what a packet takes");
+    let told = format!(
+        "a message of this call can have at most {most} bytes, which is what fits into a packet"
+    );
     (call.message > most).then_some(told)
 }
 
@@ -235,7 +236,9 @@ fn between(
     let find =
         |name: &str| topology.find(name).ok_or_else(|| format!("there is no node called {name}"));
     match route {
-        Route::Nodes { from, to } if from == to => Err(format!("it leads from {from} to itself")),
+        Route::Nodes { from, to } if from == to => {
+            Err(format!("both its ends are the node {from}"))
+        }
         Route::Nodes { from, to } => Ok((find(from)?, find(to)?)),
         Route::Pair(pair) => pairs.get(*pair).copied().ok_or_else(|| {
             format!("there is no pair {}: the network has {}", pair + 1, pairs.len())

@@ -97,7 +97,7 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("svg" | "png") => Ok(path),
-        _ => Err("the file's name ends with .svg or .png".to_owned()),
+        _ => Err("the file's name must end with .svg or .png".to_owned()),
     }
 }
 

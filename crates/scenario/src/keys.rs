@@ -80,7 +80,7 @@ section! { LINK, "`[network.link]`, `[network.access]`, `[[network.links]]`, and
     "duplicate": "percentage", "0 %", "packets that arrive twice";
     "reorder": "percentage", "0 %", "packets that are delayed by `reorder_by`";
     "reorder_by": "time", "0 s", "delay of reordered packets";
-    "corrupt": "percentage", "0 %", "packets that arrive with one changed byte";
+    "corrupt": "percentage", "0 %", "packets that arrive with one corrupted byte";
     "back": "table", "same", "settings for the other direction; keys that are not given are those of the link";
     "from": "text", "", "`graph`: node at one end";
     "to": "text", "", "`graph`: node at the other end";
@@ -184,11 +184,11 @@ section! { TRAFFIC, "`[[traffic]]`" {
     "stop": "time", "never", "time of the end";
     "on": "time", "1 s", "`on-off`: duration of each sending period";
     "off": "time", "0 s", "`on-off`: duration of each pause";
-    "random": "true, false", "false", "`on-off`: these durations are means of exponential distributions; `short-flows`: `size` is such a mean";
+    "random": "true, false", "false", "`on-off`: `on` and `off` are means of exponential distributions; `short-flows`: `size` is such a mean";
     "per_second": "number", "", "`short-flows`: flows that start in each second, on average";
     "size": "size", "", "`short-flows`: size of a flow; the mean with `random`, the smallest with `most`";
     "most": "size", "none", "`short-flows`: largest size; sizes then have a Pareto distribution";
-    "shape": "number", "1.2", "`short-flows`: shape of that distribution";
+    "shape": "number", "1.2", "`short-flows`: shape of the Pareto distribution";
 }}
 
 /// Returns all keys, table by table.

@@ -10,7 +10,7 @@ pub struct Problem {
     pub line: usize,
     /// The key, such as `network.link.rate`. Empty if the mistake does not concern a key.
     pub key: String,
-    /// What is wrong, and what would be correct.
+    /// Describes the mistake, and what would be correct.
     pub message: String,
 }
 

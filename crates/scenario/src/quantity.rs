@@ -73,9 +73,9 @@ pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
         None if !number.bytes().all(|byte| byte.is_ascii_digit()) || number.is_empty() => {
             Err(format!("`{text}` is not a number of packets, such as \"100 packets\""))
         }
-        _ => number
-            .parse()
-            .map_err(|_| format!("`{text}` is too much: a queue has at most {} packets", u32::MAX)),
+        _ => number.parse().map_err(|_| {
+            format!("`{text}` is too much: a queue can have at most {} packets", u32::MAX)
+        }),
     })
 }
 
@@ -97,7 +97,7 @@ fn wrong(text: &str, expected: &str, mistake: Mistake) -> String {
         Mistake::Form if text.starts_with('-') => format!("`{text}` is below 0: write {expected}"),
         Mistake::Form => format!("`{text}` is not {expected}"),
         Mistake::TooLarge(most) => format!("`{text}` is too much: at most {most} {}", unit()),
-        Mistake::TooFine => format!("`{text}` is no whole number of the smallest unit"),
+        Mistake::TooFine => format!("`{text}` is not a whole number of the smallest unit"),
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
             (duration("99999999999999999999999 ms").unwrap_err(), "at most 18446744073709 ms"),
             (bytes("99999999999 GB").unwrap_err(), "at most 18446744073 GB"),
             (rate("99999999999 Gb/s").unwrap_err(), "at most 18446744073 Gb/s"),
-            (rate("0.5 b/s").unwrap_err(), "no whole number"),
+            (rate("0.5 b/s").unwrap_err(), "not a whole number"),
             (duration("-20 ms").unwrap_err(), "below 0"),
             (packets("99999999999 packets").unwrap().unwrap_err(), "at most 4294967295 packets"),
         ] {

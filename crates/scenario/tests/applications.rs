@@ -200,7 +200,7 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     let call = "application = \"call\"\ncall = { length = \"20 s\", deadline = \"50 ms\" }";
     let quic = flow(&lossy, "quic", call);
     let messages = application(&quic).messages.unwrap();
-    // Of a thousand messages, some are lost. A message that arrives takes 20 ms, so none is late.
+    // Some of the thousand messages are lost. A message that arrives takes 20 ms, so none is late.
     assert!((10..60).contains(&messages.lost) && messages.late == 0, "{messages:?}");
     near(application(&quic).latency.unwrap().max, 0.0203, 0.002);
     let tcp = flow(&lossy, "tcp", call);

@@ -142,7 +142,7 @@ fn what_cannot_be_is_refused() {
         (with("paths = 2, sheduler = \"backup\""), "`scheduler`"),
         (
             TWO.replace("quic = { paths = 2 }", "protocol = \"tcp\"\ncontroller = \"olia\""),
-            "TCP has one path",
+            "TCP has only one path",
         ),
     ];
     for (text, words) in cases {

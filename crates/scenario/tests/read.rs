@@ -64,7 +64,7 @@ fn contradictions_are_told_before_anything_runs() {
     let link =
         |more: &str| GOOD.replace("delay = \"50 ms\"", &format!("delay = \"50 ms\", {more}"));
     for (text, line, key, message) in [
-        (GOOD.replace("10 Mb/s", "0 Mb/s"), 3, "network.link.rate", "nothing leaves"),
+        (GOOD.replace("10 Mb/s", "0 Mb/s"), 3, "network.link.rate", "no packet would be sent"),
         (link("queue = \"1499 B\""), 3, "network.link.queue", "smaller than one packet"),
         (link("queue = \"0 packets\""), 3, "network.link.queue", "smaller than one packet"),
         (link("queue = { kind = \"red\", min_threshold = 20 }"), 3, "network.link.queue", "min_threshold"),
@@ -77,14 +77,14 @@ fn contradictions_are_told_before_anything_runs() {
         (GOOD.replace("dumbbell\"", "dumbbell\"\nlinks = []"), 3, "network.links", "not of dumbbell"),
         (format!("{GOOD}pair = 3"), 4, "flow", "no pair 3"),
         (format!("{GOOD}from = \"client 1\"\nto = \"client 9\""), 4, "flow", "client 9"),
-        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "itself"),
+        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "both its ends are the node client 1"),
         (format!("{GOOD}from = \"client 1\""), 4, "flow[1].to", "missing"),
         (format!("{GOOD}[[flow]]\nsize = \"1 B\""), 6, "flow[2].name", "two flows"),
         (GOOD.replace("size = \"1 MB\"", ""), 1, "limit", "never end"),
         (GOOD.replace("1 MB", "0 B"), 5, "flow[1].size", "1 B or more"),
         (format!("seeds = [3, 3]\n{GOOD}"), 1, "seeds", "twice"),
-        (format!("seeds = 0\n{GOOD}"), 1, "seeds", "from 1"),
-        (format!("limit = \"0 s\"\n{GOOD}"), 1, "limit", "longer than 0 s"),
+        (format!("seeds = 0\n{GOOD}"), 1, "seeds", "1 to"),
+        (format!("limit = \"0 s\"\n{GOOD}"), 1, "limit", "above 0 s"),
         (link("mtu = 100"), 1, "network", "QUIC (RFC 9000 s.14) needs an MTU of 1228 bytes, and a link has 100"),
         (link("mtu = 100").replace("[[flow]]", "[[flow]]\nprotocol = \"tcp\""), 1, "network", "TCP needs an MTU of 168 bytes, and a link has 100"),
         (link("queue = \"99999999999 packets\""), 3, "network.link.queue", "at most 4294967295 packets"),
@@ -96,7 +96,7 @@ fn contradictions_are_told_before_anything_runs() {
         (format!("limit = \"10 s\"\n{GOOD}count = 5\nstart = \"2 s\"\nstagger = \"2 s\""), 9, "flow[1].stagger", "its last connection would begin at 10 s"),
         (format!("limit = \"10 s\"\n{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"1 b/s\"\nstart = \"11 s\""), 10, "traffic[1].start", "begin at 11 s"),
         (format!("{GOOD}quic = {{ mtu = 1473 }}"), 4, "flow", "1472"),
-        (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow is quic"),
+        (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow uses quic"),
         (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ mss = 1461 }}"), 4, "flow", "1460"),
         (format!("{GOOD}quic = {{ early_data = true }}"), 6, "flow[1].quic.early_data", "resumption"),
         (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ tls = {{ version = \"1.1\" }} }}"), 7, "flow[1].tcp.tls.version", "`1.2`"),
@@ -125,7 +125,7 @@ fn contradictions_are_told_before_anything_runs() {
     let (line, _, message) = one(graph);
     assert_eq!(
         (line, &*message),
-        (8, "no route leads from a to c: link them over routers (hosts do not forward)")
+        (8, "no route leads from a to c: connect them through routers (hosts do not forward)")
     );
     assert!(Scenario::parse(&graph.replace("\"b\" }", "\"b\", router = true }")).is_ok());
     let (line, key, _) = one(&graph.replace("to = \"b\"", "to = \"x\""));
@@ -326,7 +326,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             flow("application = \"requests\"\nrequests = { response = \"0 B\" }"),
             6,
             "flow[1].requests.response",
-            "a byte",
+            "from 1 B",
         ),
         (
             flow("size = \"1 B\"\nstreams = { count = 3, size = \"1 B\" }"),
@@ -360,7 +360,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             ),
             6,
             "flow[1].page.object[1].after",
-            "circle",
+            "cycle",
         ),
         (page(""), 6, "flow[1].page.object", "from 1"),
         (
@@ -375,7 +375,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             ),
             6,
             "flow[1].video.ahead",
-            "no less",
+            "`segment` or `buffer`",
         ),
         (
             flow("application = \"call\"\ncall = { length = \"1 s\", message = \"15 B\" }"),
@@ -387,7 +387,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             flow("application = \"call\"\ncall = { length = \"1 s\", every = \"0 s\" }"),
             6,
             "flow[1].call.every",
-            "some time",
+            "above 0 s",
         ),
         (
             flow("application = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }"),

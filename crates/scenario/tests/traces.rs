@@ -83,7 +83,7 @@ fn what_is_wrong_with_a_trace_is_told_with_its_line() {
     assert!(both.contains("either a rate or a trace"), "{both}");
     let none = wrong("trace = \"own.trace\", ", "");
     assert!(
-        none.contains("network.link.rate: this key is missing: write it, or `trace`"),
+        none.contains("network.link.rate: this key is missing: set `rate` or `trace`"),
         "{none}"
     );
     assert!(
@@ -121,5 +121,5 @@ fn cells_of_a_grid_have_traces_of_their_own() {
     let mut lacking = texts;
     lacking.remove("slow");
     let error = Grid::parse_with(&text, lacking).unwrap_err().to_string();
-    assert!(error.contains("was not kept"), "{error}");
+    assert!(error.contains("not among the stored texts"), "{error}");
 }

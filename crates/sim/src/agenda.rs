@@ -69,7 +69,7 @@ impl Agenda {
     /// caller must call [`Agenda::set`] for that source before the next call.
     pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
-        debug_assert!(self.firing.is_none(), "a source has fired and was not set again");
+        debug_assert!(self.firing.is_none(), "`set` was not called for the source that fired");
         self.firing = Some(first.source);
         Some((first.at, first.source))
     }

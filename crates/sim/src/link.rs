@@ -124,11 +124,11 @@ pub enum DirectionError {
 impl std::fmt::Display for DirectionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            DirectionError::Rate => f.write_str("at 0 bits per second nothing leaves"),
+            DirectionError::Rate => f.write_str("the rate is 0, so no packet would be sent"),
             DirectionError::SaidTwice => f.write_str(
-                "rate, queue and overhead are the direction's own: leave those of `wire` unset",
+                "the direction sets rate, queue and overhead: leave those of `wire` unset",
             ),
-            DirectionError::Mtu => write!(f, "an MTU is from 68 to {MAX_MTU} bytes"),
+            DirectionError::Mtu => write!(f, "an MTU must be from 68 to {MAX_MTU} bytes"),
             DirectionError::Wire(error) => error.fmt(f),
             DirectionError::Queue(error) => error.fmt(f),
         }

@@ -26,7 +26,7 @@ impl FlowId {
 /// The ECN field of the IP header (RFC 3168 s.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// Not ECN-capable.
+    /// The packet is not ECN-capable.
     #[default]
     NotEct,
     /// ECT(1).

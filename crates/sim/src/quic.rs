@@ -160,11 +160,11 @@ impl std::fmt::Display for QuicError {
         match self {
             QuicError::Topology(error) => error.fmt(f),
             QuicError::Start(error) => error.fmt(f),
-            QuicError::NoSession => f.write_str("the server gives no session for early data"),
-            QuicError::NoTls => f.write_str("TLS takes a build with the feature `tls`"),
+            QuicError::NoSession => f.write_str("the server issued no session for early data"),
+            QuicError::NoTls => f.write_str("TLS needs a build with the feature `tls`"),
             QuicError::Tls(reason) => f.write_str(reason),
             QuicError::TooFewInterfaces(paths) => {
-                write!(f, "{paths} paths take two nodes with as many interfaces")
+                write!(f, "{paths} paths need {paths} interfaces at both nodes")
             }
         }
     }

@@ -34,8 +34,10 @@ pub enum RecordError {
 impl std::fmt::Display for RecordError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            RecordError::Interval => "the interval of a recording is above zero",
-            RecordError::Unknown => "a port or an agent to record is not in this run",
+            RecordError::Interval => "the interval of a recording must be above zero",
+            RecordError::Unknown => {
+                "a port or an agent of the recording does not belong to this run"
+            }
         })
     }
 }

@@ -52,8 +52,8 @@ impl std::fmt::Display for Stuck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "time stands still at {}: an agent's next_timer is never later than the moment it is called \
-             at, or its poll_transmit always gives one more",
+            "virtual time does not advance at {}: an agent's next_timer is never later than the current \
+             time, or its poll_transmit never returns None",
             self.at
         )
     }

@@ -151,9 +151,7 @@ pub struct Malformed;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "no TCP header: it is shorter than it says, or an option is longer than its room",
-        )
+        f.write_str("not a TCP header: the header or one of its options is truncated")
     }
 }
 

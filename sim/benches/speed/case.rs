@@ -29,7 +29,9 @@ impl Stack {
 
     pub(crate) fn find(name: &str) -> Result<Stack, String> {
         let all = [Stack::Quic, Stack::Tcp, Stack::Ns3];
-        all.into_iter().find(|one| one.name() == name).ok_or_else(|| format!("no stack is {name}"))
+        all.into_iter()
+            .find(|one| one.name() == name)
+            .ok_or_else(|| format!("unknown stack {name}"))
     }
 }
 
@@ -123,7 +125,7 @@ impl Case {
         let (before, begun) = (memory("VmRSS"), cpu());
         let outcome = play(&scenario, seed, Part::All)?;
         if self.size.is_some() && outcome.flows.iter().any(|flow| flow.completion.is_none()) {
-            return Err("it did not complete".into());
+            return Err("a flow did not complete".into());
         }
         let memory =
             memory("VmHWM").zip(before).map(|(after, before)| after.saturating_sub(before));

@@ -82,8 +82,8 @@ fn main() -> ExitCode {
 fn work(args: &Args) -> Done {
     let cases = cases(args.quick);
     if let Some([name, seed]) = args.only.as_deref() {
-        let (name, stack) = name.rsplit_once('/').ok_or("a case is NAME/STACK")?;
-        let case = cases.iter().find(|case| case.name == name).ok_or("there is no such case")?;
+        let (name, stack) = name.rsplit_once('/').ok_or("a case must have the form NAME/STACK")?;
+        let case = cases.iter().find(|case| case.name == name).ok_or("unknown case")?;
         println!("{}", serde_json::to_string(&case.play(Stack::find(stack)?, seed.parse()?)?)?);
         return Ok(());
     }
@@ -91,8 +91,8 @@ fn work(args: &Args) -> Done {
     let ns3 = has_ns3(&args.python);
     if !ns3 {
         eprintln!(
-            "bench-sim: {} has no ns-3: its columns stay empty; `pip install ns3==3.44.post0` in a virtual \
-             environment, and NS3_PYTHON names its python",
+            "bench-sim: {} has no ns-3, so its columns stay empty: run `pip install ns3==3.44.post0` in a virtual \
+             environment, and set NS3_PYTHON to its python",
             args.python.display()
         );
     }

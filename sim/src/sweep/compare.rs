@@ -67,7 +67,9 @@ struct Comparison<'a> {
 
 pub(crate) fn run(args: &Compare) -> Done {
     if !(args.p > 0.0 && args.p < 1.0 && args.effect >= 0.0) {
-        return Err(Failure::Usage("--p is between 0 and 1, and --effect 0 or more".to_owned()));
+        return Err(Failure::Usage(
+            "--p must be between 0 and 1, and --effect must be 0 or more".to_owned(),
+        ));
     }
     let (old, new) = (Loaded::read(&args.old)?, Loaded::read(&args.new)?);
     let mut compared: Vec<Compared> = old
@@ -121,7 +123,7 @@ pub(crate) fn run(args: &Compare) -> Done {
     }
     if few > 0 {
         return Err(Failure::Undecided(format!(
-            "{few} of {all} have too few seeds to be called worse: p < {} takes {seeds} or more seeds in both results",
+            "{few} of {all} have too few seeds for a verdict: p < {} needs {seeds} or more seeds in both results",
             args.p
         )));
     }
@@ -185,7 +187,7 @@ fn compare(
     let (old, new) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
     let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
     let differences: Vec<f64> = pairs.iter().map(|(one, other)| other - one).collect();
-    let none = pairs.is_empty().then(|| "no seed has figures in both".to_owned());
+    let none = pairs.is_empty().then(|| "no seed has figures in both sweeps".to_owned());
     let why = obstacle.or(none).unwrap_or_default();
     Compared {
         cell: cell.clone(),

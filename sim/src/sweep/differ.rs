@@ -73,7 +73,7 @@ pub(super) fn differences(old: &Grid, new: &Grid) -> Vec<Difference> {
     found.into_values().collect()
 }
 
-/// Returns a table of the differences, or `None` if there are none.
+/// Returns a table of the differences, or `None` if there is no difference.
 pub(super) fn table(differences: &[Difference]) -> Option<Table> {
     let columns =
         [Column::text("key"), Column::text("old"), Column::text("new"), Column::number("cells")];

@@ -88,7 +88,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     let missing: Vec<usize> =
         (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
     if !runs.is_empty() {
-        output::notice(format_args!("{} of {own} runs are there already", runs.len()));
+        output::notice(format_args!("{} of {own} runs are already complete", runs.len()));
     }
     play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
     finish::finish(&args.out, &grid, &runs)?;
@@ -180,7 +180,7 @@ pub(crate) fn merge(args: &Merge) -> Done {
                 let grids = other.text() == grid.text() && other.traces() == grid.traces();
                 if !grids || !same {
                     return Err(Failure::new(format!(
-                        "{shown} and {} are not parts of one sweep: other grids, releases or numbers of parts",
+                        "{shown} and {} are not parts of one sweep: their grids, releases or numbers of parts differ",
                         args.parts[0].display()
                     )));
                 }
@@ -188,7 +188,7 @@ pub(crate) fn merge(args: &Merge) -> Done {
         }
         if seen.contains(&about.shard) {
             return Err(Failure::new(format!(
-                "{shown}: part {}/{} is there twice",
+                "{shown}: part {}/{} was given twice",
                 about.shard, about.shards
             )));
         }
@@ -203,7 +203,7 @@ pub(crate) fn merge(args: &Merge) -> Done {
     let (_store, there) = Store::open(&args.out, &grid, &whole)?;
     if !there.is_empty() && there != all {
         return Err(Failure::new(format!(
-            "{} has other results: take another directory",
+            "{} has other results: use another directory",
             args.out.display()
         )));
     }

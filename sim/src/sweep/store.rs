@@ -89,13 +89,13 @@ impl Store {
             let (text, traces, there) = read_about(folder)?;
             if text != grid.text() || traces != *grid.traces() {
                 return Err(Failure::new(format!(
-                    "{} has results of another grid: take another directory",
+                    "{} has results of another grid: use another directory",
                     folder.display()
                 )));
             }
             if there != *about {
                 return Err(Failure::new(format!(
-                    "{} has part {}/{} of release {}, not part {}/{} of release {}: take another directory",
+                    "{} has part {}/{} of release {}, not part {}/{} of release {}: use another directory",
                     folder.display(),
                     there.shard,
                     there.shards,
@@ -157,7 +157,10 @@ fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
             Failure::new(format!("{place}: this is no line of a sweep: {error}"))
         })?;
         if !about.has(line.run) || line.run >= about.runs {
-            return Err(Failure::new(format!("{place}: run {} is not of this part", line.run)));
+            return Err(Failure::new(format!(
+                "{place}: run {} does not belong to this part",
+                line.run
+            )));
         }
         runs.insert(line.run, line.rows);
     }
@@ -194,7 +197,7 @@ pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
     let wanted = (0..about.runs).filter(|run| about.has(*run)).count();
     if runs.len() < wanted {
         return Err(Failure::new(format!(
-            "{} has {} of {wanted} runs: sweep it to its end first",
+            "{} has only {} of {wanted} runs: complete its sweep first",
             folder.display(),
             runs.len()
         )));

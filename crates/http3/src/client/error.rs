@@ -17,7 +17,7 @@ pub enum ClientError {
     Url {
         /// The URL as given.
         url: String,
-        /// What is wrong with the URL, for people.
+        /// The mistake in the URL, for people.
         reason: String,
     },
     /// The path of a request cannot be used.
@@ -25,7 +25,7 @@ pub enum ClientError {
     Path {
         /// The path as given.
         path: String,
-        /// What is wrong with the path, for people.
+        /// The mistake in the path, for people.
         reason: String,
     },
     /// The host has no address that can be reached.

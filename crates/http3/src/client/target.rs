@@ -29,7 +29,7 @@ impl Target {
         }
         let Some(authority) = uri.authority() else { return Err(wrong("it has no host")) };
         if authority.as_str().contains('@') {
-            return Err(wrong("it must not hold a user name"));
+            return Err(wrong("it must not contain a user name"));
         }
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);

@@ -52,7 +52,7 @@ async fn serve(
                 // The panic has already dropped the connection's streams and its value in the
                 // admission.
                 if ended.is_err_and(|error| error.is_panic()) {
-                    tracing::error!("a panic ended the task of a connection; others go on");
+                    tracing::error!("a panic ended the task of a connection; other connections continue");
                 }
             }
             incoming = server.endpoint.accept() => {

@@ -24,7 +24,8 @@ pub(super) struct Answer {
 /// safe, because they only read.
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
-    (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
+    (early && !safe)
+        .then(|| text(StatusCode::TOO_EARLY, "send the request again after the handshake\n"))
 }
 
 /// Returns the response to a request whose header fields are larger than the limit (RFC 9114
@@ -148,7 +149,10 @@ fn part(
             (StatusCode::PARTIAL_CONTENT, part, Some(value))
         }
         Wanted::Beyond => {
-            let mut answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such part\n");
+            let mut answer = text(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "the requested range is outside of the resource\n",
+            );
             insert(&mut answer.head, &format!("bytes */{length}"));
             return Err(Box::new(answer));
         }

@@ -127,6 +127,6 @@ async fn reopen(
             Ok(OpenFile::new(file, context, permit))
         }
         FileLookup::Failed(error) => Err(error),
-        _ => Err(io::Error::other("the file has changed meanwhile")),
+        _ => Err(io::Error::other("the file has changed during the response")),
     }
 }

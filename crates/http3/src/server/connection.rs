@@ -267,7 +267,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                 }
                 let too_many = match done {
                     Err(error) if error.is_panic() => {
-                        tracing::error!("a panic ended the task of a request; others go on");
+                        tracing::error!("a panic ended the task of a request; other requests continue");
                         None
                     }
                     Ok(Outcome::Malformed) => {

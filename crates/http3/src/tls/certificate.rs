@@ -90,7 +90,7 @@ pub enum CertificateError {
         what: &'static str,
         /// The file without usable PEM.
         path: PathBuf,
-        /// What is wrong with the file, for people.
+        /// The mistake in the file, for people.
         reason: String,
     },
     /// A name or address cannot be put into a certificate.
@@ -100,7 +100,7 @@ pub enum CertificateError {
     Generate {
         /// The requested names.
         names: Vec<String>,
-        /// What is wrong with the names, for people.
+        /// The mistake in the names, for people.
         reason: String,
     },
     /// The key and the certificate do not match, or TLS cannot use them.
@@ -214,7 +214,7 @@ impl Identity {
     }
 }
 
-/// Reads all certificates of a PEM file. Fails if there is none.
+/// Reads all certificates of a PEM file. Fails if the file has no certificate.
 pub(super) fn read_certificates(
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

@@ -123,7 +123,7 @@ async fn early_data_has_safe_requests_only_and_each_once() {
     assert_eq!((stats.requests, stats.opened), (5, 2), "{stats:?}");
 }
 
-/// A store of sessions that can be told to forget all of them.
+/// A store of sessions. The test can make it forget all of them.
 #[derive(Debug)]
 struct Sessions {
     kept: Arc<dyn StoresServerSessions>,

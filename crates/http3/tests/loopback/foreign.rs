@@ -102,7 +102,12 @@ async fn range_requests_by_another_client() {
     for (range, status, content_range, body) in [
         ("bytes=0-3", StatusCode::PARTIAL_CONTENT, Some("bytes 0-3/10"), "0123"),
         ("bytes=-2", StatusCode::PARTIAL_CONTENT, Some("bytes 8-9/10"), "89"),
-        ("bytes=10-", StatusCode::RANGE_NOT_SATISFIABLE, Some("bytes */10"), "no such part\n"),
+        (
+            "bytes=10-",
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            Some("bytes */10"),
+            "the requested range is outside of the resource\n",
+        ),
         ("bytes=1-2,4-5", StatusCode::OK, None, "0123456789"),
     ] {
         let asked = Request::get("https://localhost/file.txt").header(header::RANGE, range);

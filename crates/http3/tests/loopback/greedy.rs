@@ -188,7 +188,7 @@ async fn first_datagram() -> Vec<u8> {
     let url = format!("https://{address}/");
     tokio::select! {
         length = socket.recv(&mut buffer) => buffer.truncate(length.unwrap()),
-        _ = client.connect(&url) => panic!("nobody answers there"),
+        _ = client.connect(&url) => panic!("no server answers there"),
     }
     buffer
 }

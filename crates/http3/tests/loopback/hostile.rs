@@ -100,15 +100,15 @@ async fn garbage_does_not_affect_other_clients() {
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
         &[0x01, 0x00],                         // HEADERS without fields
-        &[0x01, 0x02, 0x00, 0x00],             // an empty field section: no pseudo-headers
-        &[0x01, 0x04, 0xff, 0xff, 0xff, 0xff], // QPACK that refers to a table that is not there
-        &[0x01, 0x05, 0x00, 0x00, 0xd1],       // cut short
-        &[0x00, 0x01, 0x61],                   // DATA first
-        &[0x04, 0x00],                         // SETTINGS on a request stream
-        &[0x05, 0x01, 0x00],                   // PUSH_PROMISE
-        &[0x02, 0x00],                         // a frame type of HTTP/2
-        &[0x40, 0x41, 0x00],                   // a WebTransport stream
-        // HEADERS with an endless length
+        &[0x01, 0x02, 0x00, 0x00], // an empty field section, without pseudo-header fields
+        &[0x01, 0x04, 0xff, 0xff, 0xff, 0xff], // QPACK with a reference to the empty dynamic table
+        &[0x01, 0x05, 0x00, 0x00, 0xd1], // a truncated frame
+        &[0x00, 0x01, 0x61],       // DATA before HEADERS
+        &[0x04, 0x00],             // SETTINGS on a request stream
+        &[0x05, 0x01, 0x00],       // PUSH_PROMISE
+        &[0x02, 0x00],             // a frame type of HTTP/2
+        &[0x40, 0x41, 0x00],       // a WebTransport stream
+        // HEADERS with the largest possible length
         &[0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00],
     ];
     for round in 0..fixed.len() + 60 {

@@ -120,7 +120,9 @@ async fn field_section_without_end_is_ended() {
             ClientConfig { trust, bind, timeout: timeout_after, ..ClientConfig::default() };
         let client = Client::new(config).unwrap();
         let body = async { client.get(&url).await?.drain().await };
-        assert!(timeout(PATIENCE, body).await.expect("it goes on for ever").is_err());
+        assert!(
+            timeout(PATIENCE, body).await.expect("the client does not stop the response").is_err()
+        );
         let sent = timeout(PATIENCE, serving).await.unwrap().unwrap();
         // The client accepts only as much as its limit of bytes without effect and its flow control
         // windows permit.

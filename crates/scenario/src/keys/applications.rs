@@ -15,7 +15,7 @@ section! { STREAMS, "`[flow.streams]`, with `application = \"streams\"`" {
 
 section! { PAGE, "`[flow.page]`, with `application = \"page\"`" {
     "request": "size", "500 B", "bytes of each request";
-    "object": "list of tables", "", "what the page consists of";
+    "object": "list of tables", "", "objects of the page";
 }}
 
 section! { OBJECT, "`[[flow.page.object]]`" {

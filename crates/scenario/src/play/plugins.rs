@@ -33,7 +33,7 @@ pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
 pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     match options.client_plugins.first().or(options.server_plugins.first()) {
         None => Ok(HooksOfEnds::default()),
-        Some(one) => Err(format!("{}: plugins take a build with the feature `plugins`", one.name)),
+        Some(one) => Err(format!("{}: plugins need a build with the feature `plugins`", one.name)),
     }
 }
 

@@ -219,7 +219,7 @@ impl Grid {
 
 fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
     let Some(grid) = document.get("grid") else {
-        reader.complain(0, "grid", "this table is missing: write [grid] with what varies");
+        reader.complain(0, "grid", "this table is missing: write [grid] with the keys that vary");
         return Vec::new();
     };
     let DeValue::Table(table) = grid.get_ref() else {
@@ -235,11 +235,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         let list = match values.get_ref() {
             DeValue::Array(list) if !list.is_empty() => list,
             _ => {
-                reader.complain(
-                    values.span().start,
-                    &shown,
-                    "this must be a list of the values it takes",
-                );
+                reader.complain(values.span().start, &shown, "this must be a list of values");
                 continue;
             }
         };
@@ -247,7 +243,11 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         for value in list.iter() {
             match label(value) {
                 Ok(label) if labels.contains(&label) => {
-                    reader.complain(value.span().start, &shown, format!("{label} is there twice"));
+                    reader.complain(
+                        value.span().start,
+                        &shown,
+                        format!("the value {label} is listed twice"),
+                    );
                 }
                 Ok(label) => labels.push(label),
                 Err(message) => reader.complain(value.span().start, &shown, message),
@@ -274,8 +274,10 @@ fn label(value: &Value<'_>) -> Result<String, String> {
             let name = table.get("name").ok_or("several keys that vary together need a `name`")?;
             Ok(text(name.get_ref())?.into_owned())
         }
-        _ => Err("a value is a text, a number, true or false, or a table of keys with a `name`"
-            .to_owned()),
+        _ => {
+            Err("a value must be a text, a number, true or false, or a table of keys with a `name`"
+                .to_owned())
+        }
     }
 }
 
@@ -310,7 +312,7 @@ fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Val
             });
             *list = all.collect();
         }
-        Some(_) => reader.complain(value.span().start, path, format!("{first} is no table")),
+        Some(_) => reader.complain(value.span().start, path, format!("{first} is not a table")),
         None => {
             let mut inner = DeTable::new();
             put(reader, &mut inner, rest, value);
@@ -450,7 +452,7 @@ mod tests {
             "{wrong}"
         );
         let twice = told(&GRID.replace("1300, ", "1500, "));
-        assert!(twice.contains("1500 is there twice"), "{twice}");
+        assert!(twice.contains("the value 1500 is listed twice"), "{twice}");
         let unnamed = told(&GRID.replace("name = \"quic\", ", ""));
         assert!(unnamed.starts_with("line 10") && unnamed.contains("`name`"), "{unnamed}");
         assert!(told("seeds = 1").contains("[grid]"));

@@ -82,7 +82,7 @@ fn direction(
         };
         let message = match error {
             DirectionError::Queue(QueueError::SmallerThanAPacket) => {
-                format!("{error}: no packet of {} bytes would ever get through", link.mtu())
+                format!("{error}: every packet of {} bytes would be dropped", link.mtu())
             }
             _ => error.to_string(),
         };
@@ -96,11 +96,11 @@ fn direction(
 /// after it has recorded a mistake.
 fn port_rate(reader: &mut Reader, table: &Table<'_, '_>, needed: bool) -> Option<Rate> {
     if table.has("rate") && table.has("trace") {
-        table.complain(reader, "trace", "a link has either a rate or a trace");
+        table.complain(reader, "trace", "a link can have either a rate or a trace");
     }
     let Some(name) = table.read(reader, "trace", text) else {
         if needed && !table.has("rate") && !table.has("trace") {
-            table.complain(reader, "rate", "this key is missing: write it, or `trace`");
+            table.complain(reader, "rate", "this key is missing: set `rate` or `trace`");
         }
         return table.read(reader, "rate", rate).map(Rate::BitsPerSecond);
     };
@@ -139,7 +139,11 @@ fn loss(reader: &mut Reader, table: &Table<'_, '_>, wire: &mut Wire) {
         ["to_bad", "to_good", "loss_bad", "loss_good"].into_iter().any(|key| loss.has(key));
     wire.loss = match (bits, bursts) {
         (Some(_), true) => {
-            loss.complain(reader, "bit_error_rate", "a link has either this or Gilbert-Elliott");
+            loss.complain(
+                reader,
+                "bit_error_rate",
+                "a link can have either bit errors or Gilbert-Elliott loss",
+            );
             Loss::None
         }
         (Some(rate), false) => Loss::BitErrors(rate),

@@ -89,7 +89,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     let traffic = flows::traffic(&mut reader, &top);
     let limit = top.read(&mut reader, "limit", duration);
     if limit.is_some_and(|limit| limit.is_zero()) {
-        top.complain(&mut reader, "limit", "a limit is longer than 0 s");
+        top.complain(&mut reader, "limit", "a limit must be above 0 s");
     }
     // Checked only if there are no other mistakes. Otherwise a size with an invalid value would
     // also be reported as missing.
@@ -101,7 +101,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     let interval = top.read(&mut reader, "interval", duration);
     let interval = interval.unwrap_or(Duration::from_millis(100));
     if interval < Duration::from_micros(1) {
-        top.complain(&mut reader, "interval", "an interval is 1 us or more");
+        top.complain(&mut reader, "interval", "an interval must be at least 1 us");
     }
     let description = top.read(&mut reader, "description", |value| Ok(text(value)?.into_owned()));
     let seeds = seeds(&mut reader, &top);
@@ -189,10 +189,10 @@ fn seeds(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<u64> {
     let seeds: Vec<u64> = read.unwrap_or_else(|| (1..=10).collect());
     let mut seen = HashSet::new();
     if let Some(twice) = seeds.iter().find(|seed| !seen.insert(**seed)) {
-        top.complain(reader, "seeds", format!("seed {twice} is there twice"));
+        top.complain(reader, "seeds", format!("seed {twice} is listed twice"));
     }
     if seeds.is_empty() || seeds.len() as u64 > MAX_SEEDS {
-        top.complain(reader, "seeds", format!("from 1 to {MAX_SEEDS} seeds"));
+        top.complain(reader, "seeds", format!("a scenario must have 1 to {MAX_SEEDS} seeds"));
     }
     seeds
 }

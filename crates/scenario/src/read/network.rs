@@ -99,7 +99,7 @@ fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
 fn no_ends(reader: &mut Reader, table: &Table<'_, '_>) {
     for key in ["from", "to"] {
         if table.has(key) {
-            table.complain(reader, key, "this is a key of links of a graph");
+            table.complain(reader, key, "only the links of a graph have this key");
         }
     }
 }
@@ -144,7 +144,7 @@ fn graph(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Topology> {
         };
         let (from, to) = (end("from"), end("to"));
         if from.is_some() && from == to {
-            inner.complain(reader, "to", "a link leads from a node to another, not to itself");
+            inner.complain(reader, "to", "a link must connect two different nodes");
         }
         let made = link(reader, inner);
         if let (Some(from), Some(to), Some(made)) = (from, to, made) {
@@ -152,7 +152,7 @@ fn graph(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Topology> {
         }
     }
     if inners.is_empty() {
-        table.complain(reader, "links", "a graph has links");
+        table.complain(reader, "links", "a graph needs at least one link");
     }
     Some(Topology::Graph { nodes, links })
 }

@@ -232,7 +232,9 @@ pub(crate) fn name(value: &DeValue<'_>) -> Result<String, String> {
     let text = text(value)?;
     let plain = |character: char| !character.is_control() && character != '"';
     if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
-        return Err("a name has 1 to 100 bytes, and no control character or quote".to_owned());
+        return Err(
+            "a name must have 1 to 100 bytes, without control characters and quotes".to_owned()
+        );
     }
     Ok(text.into_owned())
 }
@@ -281,22 +283,22 @@ pub(crate) fn probability(value: &DeValue<'_>) -> Result<f64, String> {
 }
 
 pub(crate) fn rate(value: &DeValue<'_>) -> Result<u64, String> {
-    let unit = "a rate has a unit: write it as \"10 Mb/s\"";
+    let unit = "a rate needs a unit: write it as \"10 Mb/s\"";
     quantity::rate(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn bytes(value: &DeValue<'_>) -> Result<u64, String> {
-    let unit = "a size has a unit: write it as \"10 MB\"";
+    let unit = "a size needs a unit: write it as \"10 MB\"";
     quantity::bytes(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
-    let unit = "a time has a unit: write it as \"50 ms\"";
+    let unit = "a time needs a unit: write it as \"50 ms\"";
     quantity::duration(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn percent(value: &DeValue<'_>) -> Result<f64, String> {
-    let unit = "a percentage is written as \"0.1 %\"";
+    let unit = "a percentage must be written as \"0.1 %\"";
     quantity::percent(&text(value).map_err(|_| unit.to_owned())?)
 }
 

@@ -74,7 +74,7 @@ impl Traces {
             return read.clone();
         }
         if self.read.len() == MOST {
-            return Err(format!("a description has at most {MOST} traces"));
+            return Err(format!("a description can have at most {MOST} traces"));
         }
         let read = self.load(name);
         self.read.insert(name.to_owned(), read.clone());
@@ -88,7 +88,7 @@ impl Traces {
             return read.clone();
         }
         if self.bundles.len() == MOST {
-            return Err(format!("a description has at most {MOST} plugins"));
+            return Err(format!("a description can have at most {MOST} plugins"));
         }
         let read = self.load_bundle(name);
         self.bundles.insert(name.to_owned(), read.clone());
@@ -100,14 +100,16 @@ impl Traces {
             Source::Folder(folder) => text_of(&folder.join(name), MOST_OF_PLUGIN)?,
             Source::Kept(texts) => {
                 let kept = texts.get(name).and_then(|kept| from_hex(kept));
-                kept.ok_or_else(|| "this plugin was not kept".to_owned())?
+                kept.ok_or_else(|| "this plugin is not among the stored texts".to_owned())?
             }
         };
         if bundle.len() > MOST_OF_PLUGIN {
-            return Err(format!("a plugin has at most {MOST_OF_PLUGIN} bytes"));
+            return Err(format!("a plugin can have at most {MOST_OF_PLUGIN} bytes"));
         }
         if bundle.len() > MAX_TRACE_TEXT - self.bytes {
-            return Err(format!("plugins of a description have at most {MAX_TRACE_TEXT} bytes"));
+            return Err(format!(
+                "the plugins of a description can have at most {MAX_TRACE_TEXT} bytes in total"
+            ));
         }
         let bundle: Arc<[u8]> = bundle.into();
         // Without the feature `plugins`, this crate cannot load plugins.
@@ -119,7 +121,7 @@ impl Traces {
         if bundle.starts_with(BUNDLE_MAGIC)
             && self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some()
         {
-            return Err("this file is a trace".to_owned());
+            return Err("this file is already used as a trace".to_owned());
         }
         self.bytes += bundle.len();
         Ok(bundle)
@@ -130,12 +132,16 @@ impl Traces {
         let text = match &self.source {
             Source::Folder(folder) => text_of(&folder.join(name), left)?,
             Source::Kept(texts) => {
-                let kept = texts.get(name).ok_or_else(|| "this trace was not kept".to_owned())?;
+                let kept = texts
+                    .get(name)
+                    .ok_or_else(|| "this trace is not among the stored texts".to_owned())?;
                 kept.clone().into_bytes()
             }
         };
         if text.len() > left {
-            return Err(format!("traces of a description have at most {MAX_TRACE_TEXT} bytes"));
+            return Err(format!(
+                "the traces of a description can have at most {MAX_TRACE_TEXT} bytes in total"
+            ));
         }
         let trace = Trace::parse(&text).map_err(|error| format!("{name}: {error}"))?;
         // Cannot fail for a valid trace: it consists of digits and line feeds.

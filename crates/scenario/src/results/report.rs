@@ -220,7 +220,8 @@ fn harm(summary: &Summary) -> Option<Table> {
         columns.push(Column::number("equal share"));
     }
     columns.extend([Column::number("harm to completion"), Column::number("95 % interval")]);
-    let mut table = Table::new(columns).title("Harm by the others: 0 none, 1 all");
+    let mut table =
+        Table::new(columns).title("Harm by the others (0: none, 1: the flow gets nothing)");
     for (name, harm) in harms() {
         let (goodput, goodput_within) = shown(harm.goodput, how);
         let (completion, completion_within) = shown(harm.completion, how);

@@ -30,11 +30,11 @@ pub enum TrafficError {
 impl std::fmt::Display for TrafficError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            TrafficError::Rate => "traffic has a rate above zero",
-            TrafficError::Datagram => "a datagram has from 1 to 65487 bytes of payload",
-            TrafficError::Period => "traffic that is on for no time sends nothing",
+            TrafficError::Rate => "the rate of traffic must be above zero",
+            TrafficError::Datagram => "a datagram must have 1 to 65487 bytes of payload",
+            TrafficError::Period => "the \"on\" period must be above zero",
             TrafficError::Sizes => {
-                "sizes of flows are from one byte up and in order, shares of them grow to 1"
+                "flow sizes must be at least one byte and increase, and their shares must increase to 1"
             }
         })
     }

@@ -84,7 +84,7 @@ impl QuicChannel {
                 Event::Stream(StreamEvent::Readable(stream)) => readable.push(stream),
                 Event::Stream(StreamEvent::Writable(stream)) => self.writable.push(stream),
                 Event::EarlyDataRejected => {
-                    failed = Some("the server took no early data".to_owned());
+                    failed = Some("the server rejected the early data".to_owned());
                 }
                 Event::Closed(reason) if self.closing || is_by_application(&reason) => {
                     self.over = true;

@@ -46,7 +46,7 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
 pub(super) enum Config {
     /// No packet protection.
     Null(InsecureNullConfig),
-    /// With TLS.
+    /// TLS 1.3.
     #[cfg(feature = "tls")]
     Tls(tls::Config),
 }
@@ -90,7 +90,10 @@ impl Config {
     }
 
     /// Creates the generator of random numbers for the handshake of this end, from its seed.
-    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone draws any"))]
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(unused_variables, reason = "only TLS draws random numbers")
+    )]
     pub(super) fn random(&self, seed: [u8; 32]) -> Random {
         match self {
             Config::Null(_) => Random::None,

@@ -99,7 +99,7 @@ impl SupportedKxGroup for X25519 {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         let mut secret = [0; 32];
         Numbers.fill(&mut secret)?;
-        let refused = || Error::General("there is no such key".to_owned());
+        let refused = || Error::General("cannot create the X25519 key".to_owned());
         let private = PrivateKey::from_private_key(&agreement::X25519, &secret);
         let private = private.map_err(|_| refused())?;
         let public = private.compute_public_key().map_err(|_| refused())?;

@@ -132,7 +132,7 @@ impl std::fmt::Display for TopologyError {
                 write!(f, "{count} links; a network has at most {MAX_LINKS}")
             }
             TopologyError::SameName(name) => write!(f, "two nodes are called {name}"),
-            TopologyError::Loop(name) => write!(f, "a link leads from {name} to itself"),
+            TopologyError::Loop(name) => write!(f, "a link connects {name} to itself"),
             TopologyError::UnknownNode(link) => {
                 write!(f, "link {} ends at a node that is not in this topology", link.0)
             }
@@ -141,10 +141,10 @@ impl std::fmt::Display for TopologyError {
             }
             TopologyError::NoRoute { from, to } => write!(
                 f,
-                "no route leads from {from} to {to}: link them over routers (hosts do not forward)"
+                "no route leads from {from} to {to}: connect them through routers (hosts do not forward)"
             ),
             TopologyError::TooManyAgents(name) => {
-                write!(f, "{name} has 65535 agents, as many as there are ports: use more nodes")
+                write!(f, "{name} has 65535 agents, which use all its port numbers: use more nodes")
             }
         }
     }
@@ -301,7 +301,7 @@ mod tests {
         let mut still = topology.clone();
         still.link_with(two, one, good(), Direction::new(0, Duration::ZERO));
         let said = still.check().unwrap_err().to_string();
-        assert_eq!(said, "the link from one to two: at 0 bits per second nothing leaves");
+        assert_eq!(said, "the link from one to two: the rate is 0, so no packet would be sent");
 
         let mut large = topology.clone();
         for index in 0..=MAX_ROUTERS {

@@ -312,7 +312,7 @@ impl Connection {
         self.sender.unacknowledged()
     }
 
-    /// Returns the next event for the application, or `None` if there is none.
+    /// Returns the next event for the application, or `None` if no event is pending.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -16,7 +16,7 @@ const FIRST_PROBE: Duration = Duration::from_secs(1);
 /// (`net.ipv4.tcp_retries2`).
 const MOST_TIMEOUTS: u32 = 15;
 
-/// What the connection must do after a timer has expired.
+/// Tells the connection what to do after a timer has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// The connection need not do anything.

@@ -66,7 +66,10 @@ fn hosts_do_not_forward() {
     topology.link(b, c, direction());
     assert_eq!(names(&topology, a, b).unwrap(), "b");
     let error = names(&topology, a, c).unwrap_err();
-    assert_eq!(error, "no route leads from a to c: link them over routers (hosts do not forward)");
+    assert_eq!(
+        error,
+        "no route leads from a to c: connect them through routers (hosts do not forward)"
+    );
     let lonely = topology.host("lonely");
     assert!(names(&topology, a, lonely).is_err());
     assert!(names(&topology, lonely, a).is_err());
