@@ -15,8 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Largest relative difference of the medians, and largest delay in seconds of the 99th percentile of
-# packets.
+# TOLERANCE is the largest relative difference of the medians. LATE is the largest 99th percentile of
+# the lateness of packets, in seconds.
 TOLERANCE = 0.10
 LATE = 0.002
 

@@ -33,7 +33,7 @@ pub use server::{
 };
 pub use tls::{CertificateError, Fingerprint, Identity, KeyLog, Trust, crypto_provider};
 
-/// Congestion control.
+/// Congestion control algorithms.
 pub use equic_transport::congestion::Algorithm as Congestion;
 
 /// HTTP/3 error codes that this crate closes connections with (RFC 9114 s.8.1).

@@ -5,7 +5,7 @@ use crate::model::Scenario;
 /// A built-in scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltIn {
-    /// The name.
+    /// Name of the scenario.
     pub name: &'static str,
     /// Its description, as in a file.
     pub text: &'static str,

@@ -32,7 +32,7 @@ pub enum Command {
     List(List),
 }
 
-/// Play a scenario in virtual time, with each of its seeds, and sum up
+/// Run a scenario in virtual time with each of its seeds, and summarise the results
 #[derive(Args)]
 #[command(after_help = "Examples:
   equic-lab sim run lossy

@@ -21,12 +21,12 @@ mod applications;
 
 pub(crate) use applications::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, VIDEO};
 
-/// One key.
+/// A key of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the key in its table.
     pub name: &'static str,
-    /// Accepted values.
+    /// Accepted values, as text.
     pub value: &'static str,
     /// Default value. Empty if the key is mandatory.
     pub default: &'static str,
@@ -39,7 +39,7 @@ pub struct Key {
 pub struct Section {
     /// Name of the table or tables, as written in a description.
     pub name: &'static str,
-    /// Its keys.
+    /// The keys of the table.
     pub keys: &'static [Key],
 }
 

@@ -94,7 +94,7 @@ pub enum Route {
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// QUIC: `equic-transport`.
+    /// QUIC, as `equic-transport` implements it.
     Quic,
     /// TCP as in Linux, with or without TLS.
     Tcp,
@@ -194,7 +194,7 @@ pub enum Protection {
 /// QUIC options of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuicOptions {
-    /// Packet protection.
+    /// Packet protection in virtual time.
     pub protection: Protection,
     /// Initial congestion window in bytes, or `None` for the default (RFC 9002 s.7.2).
     pub initial_window: Option<u64>,
@@ -262,11 +262,11 @@ pub struct TcpOptions {
     /// Maximum segment size in bytes. `None`: the largest that fits the smallest MTU of the
     /// network.
     pub mss: Option<u16>,
-    /// Selective acknowledgements.
+    /// Whether to use selective acknowledgements.
     pub sack: Option<bool>,
-    /// Timestamps.
+    /// Whether to use timestamps.
     pub timestamps: Option<bool>,
-    /// Window scaling.
+    /// Whether to use window scaling.
     pub window_scaling: Option<bool>,
     /// True if the client requests ECN. This is the default here, unlike in Linux.
     pub ecn: bool,
@@ -328,9 +328,9 @@ pub struct Tls {
 /// Version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     Tls12,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
@@ -341,7 +341,7 @@ pub struct Traffic {
     pub name: String,
     /// The hosts at the two ends.
     pub route: Route,
-    /// Its kind.
+    /// Kind of the background traffic.
     pub kind: TrafficKind,
 }
 

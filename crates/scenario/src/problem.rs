@@ -31,7 +31,7 @@ pub enum ScenarioError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,

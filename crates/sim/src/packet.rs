@@ -29,11 +29,11 @@ pub enum Ecn {
     /// The packet is not ECN-capable.
     #[default]
     NotEct,
-    /// ECT(1).
+    /// ECT(1): the packet is ECN-capable.
     Ect1,
-    /// ECT(0).
+    /// ECT(0): the packet is ECN-capable.
     Ect0,
-    /// Congestion experienced.
+    /// CE: a queue has marked the packet (congestion experienced).
     Ce,
 }
 

@@ -68,7 +68,8 @@ fn windows_hold_no_sender_back() {
 /// The handshake takes one round trip. Then the sender sends ten packets in the first round trip,
 /// and twice as many in each next one (RFC 9002 s.7.2, s.7.3.1), until the link is always busy. In
 /// the last of these round trips, the rest is paced at 1.25 windows per round trip (RFC 9002
-/// s.7.7). Of every 1,200 bytes of UDP payload, the headers of packet and frame are subtracted.
+/// s.7.7). Each datagram has 1,200 bytes of UDP payload, which include the headers of packet and
+/// frame.
 fn arithmetic(rate: u64, round_trip_ms: u64, bytes: u64) -> f64 {
     const PACKET: f64 = 1_200.0;
     const PAYLOAD: f64 = PACKET - 32.0;

@@ -108,7 +108,7 @@ pub struct Options {
     pub window_scale: Option<u8>,
     /// True if the sender accepts SACK options. Only on SYN segments (RFC 2018 s.2).
     pub sack_permitted: bool,
-    /// Timestamps.
+    /// The timestamps option.
     pub timestamps: Option<Timestamps>,
     /// Fast Open cookie of the server, on a SYN with data (RFC 7413 s.4.1.1).
     pub fast_open: Option<[u8; 8]>,
@@ -135,11 +135,11 @@ pub struct Segment {
     pub sequence: u32,
     /// The next sequence number that the sender expects. Valid only with the flag ACK.
     pub acknowledgment: u32,
-    /// Control bits.
+    /// Control bits of the header.
     pub flags: Flags,
     /// Window field as on the wire, which means before scaling.
     pub window: u16,
-    /// Options.
+    /// Options of the header.
     pub options: Options,
     /// Length of the payload in bytes.
     pub payload: u32,

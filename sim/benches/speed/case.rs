@@ -40,7 +40,7 @@ impl Stack {
 pub(crate) enum Kind {
     /// A transfer that is reported individually.
     Transfer,
-    /// Many flows.
+    /// Many flows at the same time.
     Flows,
     /// A point of the grid of the nsQUIC thesis.
     Grid,

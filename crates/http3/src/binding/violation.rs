@@ -82,9 +82,9 @@ pub enum Violation {
     HuffmanCode,
     /// An integer of more than 62 bits (RFC 9204 s.4.1.1, s.7.4).
     IntegerTooLarge,
-    /// A response that ends before its header section (RFC 9114 s.4.1).
-    MissingHeaderSection,
     /// A response that ends without header fields (RFC 9114 s.4.1).
+    MissingHeaderSection,
+    /// A trailer section that exceeds the limit of field sections.
     TrailersTooLong,
     /// An invalid name of a trailer field (RFC 9114 s.4.2).
     TrailerName,

@@ -55,16 +55,15 @@ pub enum ClientError {
     Start {
         /// The server's address.
         peer: SocketAddr,
-        /// QUIC's error.
+        /// The error that QUIC reported.
         source: ConnectError,
     },
-    /// The server did not process the request, or the request is idempotent and its connection was
-    /// lost. In both cases the request may be sent again on another connection.
+    /// The handshake failed.
     #[error("cannot connect to {peer}: {source}{}", hint(source))]
     Handshake {
         /// The server's address.
         peer: SocketAddr,
-        /// QUIC's error.
+        /// The error that QUIC reported.
         source: ConnectionError,
     },
     /// The connection was lost.
@@ -72,7 +71,7 @@ pub enum ClientError {
     Lost {
         /// The server's address.
         peer: SocketAddr,
-        /// QUIC's error.
+        /// The error that QUIC reported.
         source: ConnectionError,
     },
     /// HTTP/3 failed, on the connection or the request's stream.
@@ -80,11 +79,11 @@ pub enum ClientError {
     Http {
         /// The server's address.
         peer: SocketAddr,
-        /// HTTP/3's error.
+        /// The error of HTTP/3, for people.
         reason: String,
     },
-    /// The server did not process the request, or the request is idempotent and lost its connection.
-    /// Either way it may be sent again on another connection.
+    /// The server did not process the request, or the request is idempotent and its connection was
+    /// lost. In both cases the request may be sent again on another connection.
     #[error("{peer} did not process the request: {why}{}", attempts(*times))]
     Unprocessed {
         /// The server's address.
@@ -97,7 +96,7 @@ pub enum ClientError {
     /// The length of the body is not the announced one.
     #[error("the body has {received} bytes, but the server announced {announced}")]
     Length {
-        /// Bytes received.
+        /// Number of body bytes that were received.
         received: u64,
         /// Value of the response's `content-length`, in bytes.
         announced: u64,
@@ -113,7 +112,7 @@ pub enum ClientError {
     Timeout {
         /// "handshake", "request" or "name resolution".
         what: &'static str,
-        /// Time after which it was abandoned.
+        /// Time after which the client gave up.
         after: Duration,
     },
 }
@@ -127,7 +126,7 @@ pub enum Unprocessed {
     /// The server's GOAWAY came before the request was sent, or names it (RFC 9114 s.5.2).
     #[error("it is going away (GOAWAY)")]
     GoingAway,
-    /// Time after which the client gave up.
+    /// The request was in early data that the server rejected (RFC 8470 s.3).
     #[error("it rejected the early data")]
     EarlyData,
     /// The connection ended before the request was sent, or before its response arrived. The server

@@ -56,7 +56,7 @@ impl Target {
         &self.host
     }
 
-    /// UDP port.
+    /// Returns the UDP port.
     pub fn port(&self) -> u16 {
         self.port
     }

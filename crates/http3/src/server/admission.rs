@@ -49,7 +49,7 @@ pub enum Decision {
     Accept,
     /// Answers with CONNECTION_CLOSE and the error CONNECTION_REFUSED (RFC 9000 s.20.1).
     Refuse,
-    /// Answer nothing.
+    /// Sends no answer.
     Ignore,
     /// Answers with a Retry packet, so that the client validates its address first (RFC 9000
     /// s.8.1.2).

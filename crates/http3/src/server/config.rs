@@ -32,7 +32,7 @@ pub struct RequestRecord {
     pub connection: u64,
     /// Number of the request on its connection, from 1.
     pub request: u64,
-    /// Its method.
+    /// Method of the request.
     pub method: Method,
     /// Path and query as the client sent them. They are percent-encoded, and have at most
     /// [`Limits::max_field_section_size`] bytes.
@@ -156,11 +156,11 @@ pub enum IdentitySource {
         /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time and not stored.
         directory: Option<PathBuf>,
     },
-    /// PEM files.
+    /// A certificate and a private key in PEM files.
     Files {
         /// File with the certificate chain, leaf first.
         certificate: PathBuf,
-        /// Private key.
+        /// File with the private key.
         key: PathBuf,
     },
 }

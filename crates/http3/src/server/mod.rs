@@ -77,12 +77,12 @@ pub enum ServerError {
     Limit {
         /// Name of the setting.
         what: &'static str,
-        /// Its value.
+        /// The value that is out of range.
         value: String,
-        /// Description of the values that are allowed.
+        /// Permitted values, for people.
         range: String,
     },
-    /// Permitted values, for people.
+    /// The server's socket or runtime no longer works.
     #[error("the socket of the server failed; the log has the reason")]
     Lost,
 }

@@ -49,7 +49,7 @@ pub enum PlayError {
 /// The flows of a scenario that take part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All flows.
+    /// All flows of the scenario.
     All,
     /// Only one flow, by its index in the description, counted from 0. The network and the
     /// background traffic stay the same.

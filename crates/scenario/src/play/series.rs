@@ -80,7 +80,7 @@ pub struct PortPoint {
 pub struct SharePoint {
     /// Seconds since the start of the run.
     pub time: f64,
-    /// The protocol.
+    /// Name of the protocol.
     pub protocol: &'static str,
     /// The share, from 0 to 1. `None` if there was no goodput.
     pub share: Option<f64>,

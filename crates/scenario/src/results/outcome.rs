@@ -8,7 +8,7 @@ use crate::model::Scenario;
 /// The outcome of a run with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunOutcome {
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
     /// Virtual time at which the run ended, in seconds.
     pub ended: f64,
@@ -90,7 +90,7 @@ pub struct ApplicationOutcome {
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
     /// 95th percentile.
     pub p95: f64,
@@ -165,7 +165,7 @@ pub(super) fn kind(application: &Application) -> &'static str {
 pub struct TrafficOutcome {
     /// Name in the description.
     pub name: String,
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent: u64,
     /// Packets that arrived.
     pub delivered: u64,

@@ -15,13 +15,13 @@ const FAILURES: usize = 10;
 pub struct Document<'a, R = RunOutcome> {
     /// File or name of the scenario.
     pub scenario: String,
-    /// Its description.
+    /// Description of the scenario.
     pub description: &'a str,
     /// Seeds of the runs.
     pub seeds: &'a [u64],
     /// Summary of all runs.
     pub summary: &'a Summary,
-    /// Each run.
+    /// The outcome of each run.
     pub runs: &'a [R],
 }
 

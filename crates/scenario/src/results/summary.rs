@@ -133,7 +133,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises runs.
+    /// Summarises the runs of a scenario.
     pub fn new(scenario: &Scenario, runs: &[RunOutcome]) -> Summary {
         let mut first = 0;
         let flows = scenario.flows.iter().map(|flow| {

@@ -1,4 +1,4 @@
-//! Well-known networks.
+//! Builds well-known networks.
 
 use std::time::Duration;
 

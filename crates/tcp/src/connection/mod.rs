@@ -96,9 +96,9 @@ pub struct Stats {
     pub pacing_rate: f64,
     /// Number of segments sent, including those without payload.
     pub segments_sent: u64,
-    /// Segments accepted.
+    /// Number of received segments that were accepted.
     pub segments_received: u64,
-    /// Segments retransmitted.
+    /// Number of segments that were retransmitted.
     pub retransmissions: u64,
     /// Number of segments that were declared lost.
     pub lost: u64,

@@ -1,4 +1,4 @@
-//! Outgoing segments.
+//! Creates outgoing segments.
 
 use equic_transport::Timestamp;
 

@@ -1,4 +1,4 @@
-//! Incoming acknowledgements.
+//! Processes incoming acknowledgements.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use equic_transport::congestion::DeliveryMark;
 /// The state of a segment, as the sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// In flight.
+    /// The segment is in flight.
     InFlight,
     /// The receiver has the segment, and waits for data before it.
     Sacked,
