@@ -50,7 +50,7 @@ section! { TOP, "at the top" {
     "interval": "time", "100 ms", "interval of time series";
     "network": "table", "", "the network";
     "flow": "list of tables", "", "the connections whose figures are reported";
-    "traffic": "list of tables", "none", "other traffic";
+    "traffic": "list of tables", "none", "background traffic";
 }}
 
 section! { NETWORK, "`[network]`" {

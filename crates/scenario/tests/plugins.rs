@@ -88,9 +88,9 @@ fn a_plugin_that_fails_is_told_of() {
     let scenario = read(folder.path(), "client_plugins = [\"endless.qplug\"]").unwrap();
     let run = play(&scenario, 1, Part::All).unwrap();
     let flow = &run.flows[0];
-    assert!(flow.completion.is_some(), "the connection goes on without it");
-    let failure = flow.failure.as_deref().expect("it was taken off");
-    assert!(failure.starts_with("a hook was taken off: "), "{failure}");
+    assert!(flow.completion.is_some(), "the connection continues without the plugin");
+    let failure = flow.failure.as_deref().expect("the plugin was detached");
+    assert!(failure.starts_with("a hook was detached: "), "{failure}");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
     for (number, line) in lines.enumerate() {
         let place = format!("{}:{}", path.display(), number + 1);
         let line: Line = serde_json::from_slice(line).map_err(|error| {
-            Failure::new(format!("{place}: this is no line of a sweep: {error}"))
+            Failure::new(format!("{place}: this is not a line of a sweep: {error}"))
         })?;
         if !about.has(line.run) || line.run >= about.runs {
             return Err(Failure::new(format!(
@@ -174,12 +174,12 @@ fn read_about(folder: &Path) -> Done<(String, TraceTexts, About)> {
     };
     let about = read(ABOUT)?;
     let about = serde_json::from_str(&about).map_err(|error| {
-        Failure::new(format!("{} is no sweep: {ABOUT}: {error}", folder.display()))
+        Failure::new(format!("{} is not a sweep: {ABOUT}: {error}", folder.display()))
     })?;
     let traces = match folder.join(TRACES).exists() {
         false => TraceTexts::new(),
         true => serde_json::from_str(&read(TRACES)?).map_err(|error| {
-            Failure::new(format!("{} is no sweep: {TRACES}: {error}", folder.display()))
+            Failure::new(format!("{} is not a sweep: {TRACES}: {error}", folder.display()))
         })?,
     };
     Ok((read(GRID)?, traces, about))

@@ -72,7 +72,7 @@ impl Listeners {
                 }
             }
             Event::HookFailed(_, error) => {
-                self.failed_hook.get_or_insert_with(|| format!("a hook was taken off: {error}"));
+                self.failed_hook.get_or_insert_with(|| format!("a hook was detached: {error}"));
             }
             _ => {}
         }

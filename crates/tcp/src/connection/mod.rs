@@ -96,7 +96,7 @@ pub struct Stats {
     pub pacing_rate: f64,
     /// Number of segments sent, including those without payload.
     pub segments_sent: u64,
-    /// Number of received segments that were accepted.
+    /// Number of segments received.
     pub segments_received: u64,
     /// Number of segments that were retransmitted.
     pub retransmissions: u64,
