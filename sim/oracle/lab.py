@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds real time and virtual time together: the scenarios in sim/oracle/lab by `equic-lab net run` and by `equic-lab sim run`.
+"""Compares real time with virtual time: runs sim/oracle/lab/*.toml with `equic-lab net run` and `equic-lab sim run`.
 
-Usage: lab.py [FOLDER]       the folder of equic-lab and equic-sim; target/release otherwise. Needs root.
+Usage: lab.py [FOLDER]       FOLDER has equic-lab and equic-sim; the default is target/release. Needs root.
 
-Completion of QUIC transfers is compared by the median over seeds, and may differ by 10 %. Rates are low, so that a
-machine that has time for it is never the bottleneck; whether it had time the lab says itself: where packets were late by
-the clock the comparison says nothing, and the exit code is 3, not 1.
+The medians of the completion times over the seeds may differ by 10 %. Rates are low, so that an idle machine is never
+the bottleneck. `equic-lab net run` reports how late packets were. If a scenario differs and its packets were late, the
+machine was too busy for a comparison, and the exit code is 3 instead of 1.
 """
 
 import json
@@ -15,7 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# How far medians may be apart, and how late 99 % of the packets may be.
+# TOLERANCE is the largest relative difference of the medians. LATE is the largest 99th percentile of
+# the lateness of packets, in seconds.
 TOLERANCE = 0.10
 LATE = 0.002
 
@@ -53,7 +54,7 @@ def main():
     if worse:
         sys.exit(f"check-lab: more than {TOLERANCE:.0%} apart: {', '.join(worse)}")
     if busy:
-        print(f"check-lab: the machine was too busy to tell: {', '.join(busy)}", file=sys.stderr)
+        print(f"check-lab: the machine was too busy for a comparison: {', '.join(busy)}", file=sys.stderr)
         sys.exit(3)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of sim/oracle/linux.sh: what a kernel's TCP took, what `equic-lab sim run` takes, and their ratio.
+"""Prints the table of sim/oracle/linux.sh: the times of a kernel's TCP, those of `equic-lab sim run`, and their ratio.
 
 Usage: linux.py POINTS SAID EQUIC-SIM [SEEDS]
 """
@@ -27,7 +27,7 @@ size = "{size} B"
 
 
 def simulated(sim, point, seeds):
-    """Seconds of the transfer with each seed."""
+    """Returns the duration of the transfer with each seed, in seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(SCENARIO.format(**point))
         file.flush()

@@ -1,17 +1,24 @@
 #!/bin/bash
-# Linux' own TCP beside the simulator's: bulk transfers over netem and tbf in a virtual machine with one of Debian's
-# kernels, the same in virtual time by `equic-lab sim run`, and a table of both with their ratio.
+# Compares the TCP of Linux with that of the simulator. It makes bulk transfers over netem and tbf
+# in a virtual machine with one of Debian's kernels. `equic-lab sim run` simulates the same
+# transfers. The result is a table of both, with their ratio.
+#
 # Usage: sim/oracle/linux.sh [--quick] [META-PACKAGE]        default: linux-image-6.12-cloud-amd64
-#        CONTROLLERS=bbr sim/oracle/linux.sh                 one congestion control alone
-# Each congestion control has a machine of its own, and half an hour at most: one that is slow takes no time from the other.
-# The machine's clock counts its instructions (QEMU's icount) and jumps over idle time: what it measures does not depend
-# on how busy this machine is, nor on how fast QEMU emulates. Needs `make setup` and equic-sim, which `make build`
-# builds. What the machine said is in target/kernels.
+#        CONTROLLERS=bbr sim/oracle/linux.sh                 only one congestion control
+#
+# Each congestion control has its own virtual machine, for at most half an hour, so that a slow one
+# takes no time from the others. The clock of the virtual machine counts instructions (icount of
+# QEMU) and jumps over idle time. So the results do not depend on the load of this machine, nor on
+# the speed of QEMU.
+#
+# Needs `make setup`, and `equic-sim`, which `make build` builds. The output of the virtual machine
+# is in target/kernels.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 runs=5
-# Seconds for each machine, on a computer that has other things to do.
+# Time limit of each virtual machine, in seconds. It leaves room for a computer that is busy with
+# other work.
 deadline=1700
 if [ "${1:-}" = --quick ]; then
 	runs=1
@@ -38,15 +45,16 @@ root=$(mktemp -d "$cache/oracle.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,sbin}
 
-# points CONTROLLER: what is transferred. Each: name, congestion control, bit/s, ms one way, percent lost on the way there,
-# packets of queue, bytes, runs. Without loss all runs are alike. What it costs is instructions, and so packets: some
-# 50 MB for a machine.
+# points CONTROLLER: prints the transfers for a congestion control. Each line has a name, the
+# congestion control, bit/s, ms of delay one way, percent of data lost, packets of the queue, bytes,
+# and runs. Without loss, all runs are alike. The cost depends on the number of instructions, and so
+# on packets. A virtual machine can transfer about 50 MB in total.
 points() {
 	echo "$1-0 $1 10000000 50 0 1000 4000000 1"
 	for loss in 0.1 1; do
 		echo "$1-$loss $1 10000000 50 $loss 1000 3000000 $runs"
 	done
-	# A queue of half and of twice what is under way.
+	# Queues of half and of twice the bytes in flight.
 	for queue in 42 166; do
 		echo "$1-queue-$queue $1 10000000 50 0 $queue 4000000 1"
 	done
@@ -74,7 +82,8 @@ for controller in $controllers; do
 	: >"$own"
 	: >"$console"
 	echo "oracle-linux: $controller: $(wc -l <"$root/points") points, $runs runs of those with loss" >&2
-	# What was measured until then counts, whatever becomes of the machine.
+	# The transfers that were measured count even if the virtual machine fails or exceeds its time
+	# limit.
 	timeout -s KILL "$deadline" qemu-system-x86_64 -accel tcg,thread=single -icount shift=1,sleep=off -cpu max -smp 1 \
 		-m 512 -display none -monitor none -nic none -no-reboot \
 		-serial "file:$console" -serial "file:$own" \
@@ -87,4 +96,4 @@ for controller in $controllers; do
 	tr -d '\r' <"$own" | grep -q '^@@ end$' || late="$late $controller"
 done
 sim/oracle/linux.py "$cache/oracle.points" "$said" "$sim"
-[ -z "$late" ] || fail "the transfers of$late did not come to their end within $deadline s each ($folder/oracle.*.log)"
+[ -z "$late" ] || fail "the transfers of$late did not complete within $deadline s ($folder/oracle.*.log)"

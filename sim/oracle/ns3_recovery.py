@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What ns-3's TCP does to its window when a recovery ends: prints one line of JSON for each run.
+"""Measures the window of ns-3's TCP at the end of a loss recovery. Prints one line of JSON for each run.
 
     ns3_recovery.py TYPES LOSS [SEEDS]
 
-As ns3_tcp.py, whose scenario it plays, this is a program of its own beside the simulator. By RFC 5681 s.3.2 step 6 the
-window is the slow-start threshold then; `growth` is by how many segments of 1,448 bytes it is above that at the same
-instant, on average.
+Like ns3_tcp.py, whose scenario it uses, this program is separate from the simulator. By RFC 5681 s.3.2 step 6, the
+window must be the slow-start threshold at that time. `growth` is the average number of segments of 1,448 bytes by
+which the window is larger.
 """
 
 import json

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Transfers by ns-3's TCP, for the simulator to be compared with: prints one line of JSON for each run.
+"""Makes transfers with the TCP of ns-3, to be compared with the simulator. Prints one line of JSON for each run.
 
-A program of its own beside the simulator: it needs ns-3's Python packages (`pip install ns3==3.44.post0`),
-takes nothing from this tree and gives it only numbers.
+This program is separate from the simulator: it uses no code of this tree, and the tree uses only its numbers.
+It needs the Python packages of ns-3 (`pip install ns3==3.44.post0`).
 
     ns3_tcp.py [--old] [--one] TYPES LOSSES [SEEDS [BYTES [BITS_PER_SECOND [DELAY_MS [QUEUE_PACKETS]]]]]
 
-TYPES are TcpNewReno, TcpLinuxReno, TcpCubic, TcpBbr and so on, with commas between; LOSSES are the shares of data
-packets that are lost, with commas between. With --old segments have 536 bytes, the initial window is one of them, and
-there is no SACK. With --one, SEEDS is the only seed. `wall` and `cpu` are seconds of the simulation without its preparation, `events` its events.
+TYPES is a list of TcpNewReno, TcpLinuxReno, TcpCubic, TcpBbr and so on, separated by commas. LOSSES is a list of the
+shares of data packets that are lost. SEEDS is the number of seeds, or the only seed with --one. With --old, segments
+have 536 bytes, the initial window is one segment, and there is no SACK. In the output, `wall` and `cpu` are seconds of
+the simulation without its preparation, and `events` is the number of its events.
 """
 
 import itertools
@@ -19,13 +20,13 @@ import sys
 import time
 
 
-# Seconds after which a run is given up, and milliseconds to which its end is told.
+# Virtual seconds after which a run is stopped, and the resolution of its end in milliseconds.
 LIMIT = 10_000.0
 STEP_MS = 20
 
 
 def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=1000, old=False, begun=None):
-    """One transfer: the time at which the last byte came, in seconds, and what the run took."""
+    """Makes one transfer. Returns its results: the time of the last byte in seconds, and the cost of the run."""
     ns.RngSeedManager.SetSeed(1)
     ns.RngSeedManager.SetRun(seed)
     types = ns.TypeId.LookupByName("ns3::" + tcp)
@@ -34,11 +35,11 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     config.SetDefault("ns3::TcpSocket::SegmentSize", ns.UintegerValue(536 if old else 1448))
     config.SetDefault("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(1 if old else 10))
     config.SetDefault("ns3::TcpSocketBase::Sack", ns.BooleanValue(not old))
-    # Its defaults of 128 KiB would be the limit.
+    # The default buffers of 128 KiB would limit the transfer.
     config.SetDefault("ns3::TcpSocket::SndBufSize", ns.UintegerValue(1 << 25))
     config.SetDefault("ns3::TcpSocket::RcvBufSize", ns.UintegerValue(1 << 25))
-    # Its least retransmission timeout stays a second: with 200 ms its backoff is not taken back, and runs take
-    # twenty times as long.
+    # The minimum retransmission timeout stays at one second. With 200 ms, ns-3 does not reset the
+    # backoff, and runs take twenty times as long.
     nodes = ns.NodeContainer()
     nodes.Create(2)
     link = ns.PointToPointHelper()
@@ -55,7 +56,7 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     addresses = ns.Ipv4AddressHelper()
     addresses.SetBase(ns.Ipv4Address("10.0.0.0"), ns.Ipv4Mask("255.255.255.0"))
     interfaces = addresses.Assign(devices)
-    # Assigning addresses has put FqCoDel before the device's queue.
+    # Assigning addresses has added an FqCoDel queue in front of the device's queue.
     ns.TrafficControlHelper().Uninstall(devices)
     to = ns.InetSocketAddress(interfaces.GetAddress(1), 9).ConvertTo()
     source = ns.BulkSendHelper("ns3::TcpSocketFactory", to)
@@ -67,11 +68,12 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     sink = sink_apps.Get(0)
     start, cpu = time.perf_counter(), time.process_time()
     if begun:
-        # The socket is made when the application starts.
+        # The socket is created when the application starts.
         ns.Simulator.Stop(ns.MilliSeconds(1))
         ns.Simulator.Run()
         begun()
-    # In steps: the last packet that a monitor sees is a FIN, which comes minutes later if it is lost.
+    # The simulation runs in steps, to stop soon after the last byte. If the FIN is lost, it arrives
+    # only minutes later.
     while sink.GetTotalRx() < size and ns.Simulator.Now().GetSeconds() < LIMIT:
         ns.Simulator.Stop(ns.MilliSeconds(STEP_MS))
         ns.Simulator.Run()
@@ -87,7 +89,7 @@ def main():
     words = [word for word in sys.argv[1:] if word not in ("--old", "--one")]
     if len(words) < 2:
         sys.exit(__doc__)
-    # It compiles headers for ten seconds or more, once.
+    # The import compiles headers for ten seconds or more, so it is done once.
     from ns import ns
 
     old = "--old" in sys.argv
@@ -96,7 +98,7 @@ def main():
     types, losses = words[0].split(","), [float(text) for text in words[1].split(",")]
     first = seeds if "--one" in sys.argv else 1
     for tcp, loss, seed in itertools.product(types, losses, range(first, seeds + 1)):
-        # ns-3's globals do not survive one run unchanged: a process for each.
+        # A run changes global state of ns-3, so each run has a separate process.
         child = os.fork()
         if child == 0:
             print(json.dumps(play(ns, tcp, loss, seed, size, rate, delay, queue, old)), flush=True)

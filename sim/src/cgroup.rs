@@ -1,12 +1,13 @@
-//! The memory limit of the control groups that the process is in, such as that of a container: versions 1 and 2.
+//! The memory limit of this process's control groups (versions 1 and 2), such as the limit of a
+//! container.
 
 use std::path::{Path, PathBuf};
 
-/// Files of a memory controller.
+/// The files of a memory controller.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// Key in `memory.stat` of the bytes of files that the kernel drops before it kills a process.
+    /// Key in `memory.stat` of the page cache, which the kernel drops before it kills a process.
     cache: &'static str,
 }
 
@@ -18,19 +19,22 @@ const V1: Files = Files {
 
 const V2: Files = Files { limit: "memory.max", usage: "memory.current", cache: "inactive_file" };
 
-/// Returns the bytes that the control groups leave to this process, or `None` if no group has a limit that can be read.
+/// Returns the number of bytes that the control groups leave to this process. Returns `None` if no
+/// group has a limit that can be read.
 pub(crate) fn available() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let mounts = read(Path::new("/proc/self/mountinfo"))?;
     left(&mounts, &read(Path::new("/proc/self/cgroup"))?, &read)
 }
 
-/// The same, from the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`, and with a function that reads files.
+/// Like [`available`], but gets the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`, and a
+/// function that reads files.
 fn left(mounts: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     mounts.lines().filter_map(|mount| of_mount(mount, groups, read)).min()
 }
 
-/// The least that a group of this mount leaves, from the process' own group up to the root.
+/// Returns the smallest number of bytes that a group of this mount leaves. The groups are the
+/// process's own group and its parents, up to the root.
 fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let (before, after) = mount.split_once(" - ")?;
     let (root, point) = (before.split(' ').nth(3)?, before.split(' ').nth(4)?);
@@ -41,7 +45,7 @@ fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -
         "cgroup" if options.split(',').any(|option| option == "memory") => V1,
         _ => return None,
     };
-    // A line is `number:controllers:path`; of version 2 there are no controllers.
+    // A line has the form `number:controllers:path`. In version 2, the controllers are empty.
     let group = groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let own = match kind {
@@ -50,7 +54,8 @@ fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -
         };
         own.then_some(path)
     })?;
-    // The mount shows the groups from its root on. A container that sees another path has its own group at the root.
+    // The mount shows the groups from its root on. In a container, the paths may differ. The
+    // container's own group is then at the root.
     let within = Path::new(group).strip_prefix(unescape(root)).unwrap_or(Path::new(""));
     let point = PathBuf::from(unescape(point));
     let own = point.join(within);
@@ -62,7 +67,7 @@ fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -
 
 fn of_group(folder: &Path, files: &Files, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let number = |name: &str| read(&folder.join(name))?.trim().parse::<u64>().ok();
-    // Without a limit: `max`, or a number that is larger than any memory.
+    // Without a limit, the file has `max`, or a number that is larger than any memory.
     let limit = number(files.limit)?;
     let usage = number(files.usage).unwrap_or(0);
     let stat = read(&folder.join("memory.stat")).unwrap_or_default();
@@ -70,7 +75,7 @@ fn of_group(folder: &Path, files: &Files, read: &dyn Fn(&Path) -> Option<String>
     Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
 }
 
-/// A path of `mountinfo`, in which blanks and backslashes are written as octal numbers.
+/// Decodes a path of `mountinfo`, in which blanks and backslashes are octal numbers.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }

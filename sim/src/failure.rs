@@ -2,22 +2,22 @@
 
 use std::process::ExitCode;
 
-/// Reason that a command ended early.
+/// The reason why a command ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command could not do its work: exit code 1.
+    /// The command failed: exit code 1.
     Failed(String),
-    /// The command was called with wrong arguments: exit code 2.
+    /// The command was called with invalid arguments: exit code 2.
     Usage(String),
-    /// There was too little data to decide: exit code 3.
+    /// There was too little data for a verdict: exit code 3.
     Undecided(String),
     /// Nothing could be compared: exit code 4.
     Incomparable(String),
-    /// The reader of the output has closed it, so nothing can be reported: exit code 0.
+    /// The reader of the output has closed the pipe, so nothing can be reported: exit code 0.
     ClosedPipe,
 }
 
-/// A result of a command.
+/// The result of a command.
 pub(crate) type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -26,7 +26,7 @@ impl Failure {
         Failure::Failed(message.into())
     }
 
-    /// Writes the message to standard error and returns the exit code.
+    /// Writes the message to standard error, and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (message, code) = match self {
             Failure::ClosedPipe => return ExitCode::SUCCESS,
@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-/// The library's errors already say what failed, why, and what to do.
+/// The errors of the libraries already say what failed, why, and what to do.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())

@@ -1,4 +1,4 @@
-//! `equic-lab sim list`: scenarios that come with the simulator.
+//! `equic-lab sim list`: lists the built-in scenarios.
 
 use equic_report::table::{Column, Table};
 use equic_scenario::command::List;
@@ -36,13 +36,13 @@ pub(crate) fn run(args: &List) -> Done {
     output::table(&table)
 }
 
-/// The scenario of this name.
+/// Returns the built-in scenario of this name.
 pub(crate) fn find(name: &str) -> Done<BuiltIn> {
     BuiltIn::find(name).ok_or_else(|| {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
             Some(near) => format!("did you mean {near}?"),
-            None => "`equic-lab sim list` has them".to_owned(),
+            None => "`equic-lab sim list` prints all scenarios".to_owned(),
         };
         Failure::Usage(format!("there is no scenario called {name}, and no such file; {hint}"))
     })

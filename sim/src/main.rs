@@ -1,8 +1,12 @@
-//! `equic-sim`: simulations. `equic-lab sim` starts it; it does the same when it is started by itself.
+//! `equic-sim`, the program behind `equic-lab sim`. It can also be started directly. The command
+//! line is in `equic_scenario::command`.
 //!
-//! * `run.rs`, `list.rs`: a command each; `series.rs`: files of one run; `sweep/`: grids; `memory.rs`: what does not fit; the command line is
-//!   `equic_scenario::command`;
-//! * `output.rs`: the only place that prints; `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage, 3 undecided, 4 incomparable).
+//! * `run.rs`, `list.rs`: the commands of these names;
+//! * `sweep/`: the commands for grids;
+//! * `series.rs`: the files of one run;
+//! * `memory.rs`: rejects scenarios that do not fit into memory;
+//! * `output.rs`: the only module that prints;
+//! * `failure.rs`: exit codes (0 done, 1 failed, 2 wrong usage, 3 undecided, 4 incomparable).
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use equic_scenario::command::Command;
 
-/// Simulate networks: QUIC connections in virtual time.
+/// Simulate networks: QUIC connections in virtual time
 #[derive(Parser)]
 #[command(name = "equic-sim", bin_name = "equic-lab sim", version, max_term_width = 80)]
 struct EquicSim {

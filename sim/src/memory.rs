@@ -1,4 +1,4 @@
-//! Memory: a scenario that does not fit is refused before it is played.
+//! Memory: a scenario that does not fit into memory is rejected before it runs.
 
 use equic_report::number;
 use equic_scenario::Scenario;
@@ -7,10 +7,11 @@ use equic_scenario::play::memory;
 use crate::failure::{Done, Failure};
 use crate::{cgroup, output};
 
-/// Number of runs that may go on at a time: as many as wanted, or as fit into memory.
+/// Returns the number of runs that may run in parallel: `wanted`, or fewer if memory has no room
+/// for that many.
 ///
 /// # Errors
-/// Not even one fits.
+/// Fails if memory has no room for a single run.
 pub(crate) fn threads<'a>(
     scenarios: impl IntoIterator<Item = &'a Scenario>,
     wanted: usize,
@@ -23,20 +24,20 @@ pub(crate) fn threads<'a>(
     let fit = usize::try_from(available / most).unwrap_or(usize::MAX);
     if fit == 0 {
         return Err(Failure::new(format!(
-            "a run takes some {needed} of memory, and {there} are available: take fewer connections, a smaller `size`, \
+            "a run needs about {needed} of memory, but only {there} is available: use fewer connections, a smaller `size`, \
              or a smaller `window` in `[flow.quic]` or `[flow.tcp]`"
         )));
     }
     if fit < wanted {
         output::notice(format_args!(
-            "{fit} of {wanted} runs go on at a time: each takes some {needed} of memory, and {there} are available"
+            "only {fit} of {wanted} runs run in parallel: each needs about {needed} of memory, and {there} is available"
         ));
     }
     Ok(wanted.min(fit))
 }
 
-/// Returns the bytes that Linux can give to this process without swapping, within the limits of its control groups.
-/// Returns `None` if neither is known.
+/// Returns the number of bytes that Linux can give to this process without swapping, within the
+/// limits of its control groups. Returns `None` if neither limit is known.
 fn available() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse(&text));
     [machine, cgroup::available()].into_iter().flatten().min()
@@ -72,7 +73,7 @@ mod tests {
         let (small, large) = (scenario("1 MiB"), scenario("1 GiB"));
         assert!(memory(&large) > 1 << 30 && memory(&small) < 10 << 20);
         assert_eq!(threads([&small], 1).ok(), Some(1));
-        // No machine has room for that many at a time, and any for one.
+        // No machine has room for that many runs, but every machine has room for one.
         let Ok(most) = threads([&small], usize::MAX) else { panic!("one fits") };
         assert!((1..1 << 30).contains(&most), "{most}");
     }

@@ -1,4 +1,4 @@
-//! Everything the command writes goes through here: reports to standard output, notices to standard error.
+//! The only module that writes output: reports to standard output, and notices to standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// Writes text as it is.
+/// Writes text without changes.
 pub(crate) fn text(text: impl Display) -> Done {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.to_string().as_bytes()).and_then(|()| stdout.flush()) {
@@ -18,7 +18,7 @@ pub(crate) fn text(text: impl Display) -> Done {
     }
 }
 
-/// Writes a table, in colours where they are wanted.
+/// Writes a table. It has colours if the terminal and the user's settings permit them.
 pub(crate) fn table(table: &Table) -> Done {
     text(table.render(Style::stdout()))
 }
@@ -30,15 +30,15 @@ struct Document<'a, T> {
     data: T,
 }
 
-/// Writes a JSON document with its schema. The same data are the same bytes.
+/// Writes a JSON document with its schema. The same data always gives the same bytes.
 pub(crate) fn json<T: Serialize>(schema: &str, data: T) -> Done {
     let json = serde_json::to_string_pretty(&Document { schema, data });
     let json = json.map_err(|error| Failure::new(format!("{schema} has no JSON form: {error}")))?;
     text(format_args!("{json}\n"))
 }
 
-/// Writes a message to standard error. If standard error is closed, that is not an error. Escapes control characters, which
-/// a file may have in its keys.
+/// Writes a message to standard error. Ignores a closed standard error. Escapes control characters,
+/// because a message may quote keys of an untrusted file.
 pub(crate) fn notice(message: impl Display) {
     let mut shown = String::new();
     for character in message.to_string().chars() {

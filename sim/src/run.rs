@@ -1,4 +1,4 @@
-//! `equic-lab sim run`: one scenario with all its seeds.
+//! `equic-lab sim run`: runs one scenario with all its seeds.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -47,14 +47,14 @@ pub(crate) fn run(args: &Run) -> Done {
     print(&args.scenario, &scenario, &summary, &runs)
 }
 
-/// Loads a file, or else the scenario of this name.
+/// Loads a scenario from a file, or the built-in scenario of this name if it is not a path.
 fn load(path: &Path) -> Done<Scenario> {
     let text = path.to_string_lossy();
     let is_name = !text.contains(['/', '.']) && !path.exists();
     if is_name { Ok(list::find(&text)?.scenario()) } else { Ok(Scenario::load(path)?) }
 }
 
-/// Number of threads: as many as wanted, or as there are CPUs.
+/// Returns the number of threads: the number that the user wants, or one per CPU.
 pub(crate) fn threads(wanted: Option<u16>) -> usize {
     match wanted {
         Some(wanted) => wanted.into(),
@@ -62,7 +62,7 @@ pub(crate) fn threads(wanted: Option<u16>) -> usize {
     }
 }
 
-/// A bar on a terminal, nothing in a pipe.
+/// Returns a progress bar. It is hidden if standard error is not a terminal.
 pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
     if !std::io::stderr().is_terminal() {

@@ -1,4 +1,5 @@
-//! Files of one run: time series as CSV and JSON, plots as SVG and (feature `png`) PNG, logs.
+//! The files of one run: time series as CSV and JSON, plots as SVG and, with the feature `png`, as
+//! PNG, and logs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -18,10 +19,11 @@ use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// Maximum number of lines in a plot. More cannot be distinguished.
+/// Largest number of lines in a plot. More lines cannot be distinguished.
 const MOST_LINES: usize = 8;
 
-/// Makes directories, and sees whether plots can be made: before hours are spent.
+/// Creates the directories, and checks that plots can be written. This is done first, because the
+/// runs may take hours.
 pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Done {
     check_ports(args, scenario)?;
     for folder in [&args.out, &args.qlog_dir].into_iter().flatten() {
@@ -46,7 +48,7 @@ fn check_ports(args: &Run, scenario: &Scenario) -> Done {
     {
         let names = ports.join("`, `");
         return Err(Failure::Usage(format!(
-            "--plot-port: no port is called `{wanted}`; there are `{names}`"
+            "--plot-port: no port is called `{wanted}`; the ports are `{names}`"
         )));
     }
     let count =
@@ -59,7 +61,7 @@ fn check_ports(args: &Run, scenario: &Scenario) -> Done {
     Ok(())
 }
 
-/// Plays the first seed once more and writes its time series, plots and logs.
+/// Runs the first seed once more, and writes its time series, plots and logs.
 pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     let Some(seed) = scenario.seeds.first() else { return Ok(()) };
     let failures = Arc::new(Mutex::new(Vec::new()));
@@ -82,9 +84,9 @@ pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
     }
 }
 
-/// Returns a name for the logs of each flow: letters and digits of the flow's own name, and a hyphen for each other
-/// character. Where two flows would have one name, in a file system that does not distinguish case, the later
-/// one gets a number.
+/// Returns a file name for the logs of each flow: the flow's name, with a hyphen for each character
+/// that is not a letter or a digit. A name that would be the same as an earlier one, ignoring case,
+/// gets a number.
 fn log_names<'a>(flows: impl Iterator<Item = &'a str>) -> HashMap<&'a str, String> {
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     let mut taken = HashSet::new();
@@ -101,7 +103,8 @@ fn log_names<'a>(flows: impl Iterator<Item = &'a str>) -> HashMap<&'a str, Strin
     names
 }
 
-/// Logs of a connection: `FLOW-COPY_client.sqlog` and `FLOW-COPY_server.sqlog`.
+/// Returns the logs of a connection, which are written to `FLOW-COPY_client.sqlog` and
+/// `FLOW-COPY_server.sqlog`.
 fn logs(folder: &Path, name: &str, copy: usize, failures: &Arc<Mutex<Vec<String>>>) -> Logs {
     let name = name.to_owned();
     let (folder, failures) = (folder.to_owned(), Arc::clone(failures));
@@ -127,7 +130,7 @@ fn note(failures: &Mutex<Vec<String>>, failure: String) {
     failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
 }
 
-/// A log that tells when it could not be written to its end.
+/// A log that reports a failure if it could not be written completely.
 struct Log {
     path: PathBuf,
     log: Option<JsonSeq<BufWriter<File>>>,
@@ -179,7 +182,7 @@ fn write_series(folder: &Path, args: &Run, seed: u64, series: &Series) -> Done {
     Ok(())
 }
 
-/// Draws one plot into one file, SVG or PNG by its ending.
+/// Draws one plot into a file, as SVG or PNG by the file's extension.
 fn write_plot(file: &Path, args: &Run, seed: u64, series: &Series) -> Done {
     let svg = match plot_of(series, args.plot_of, &args.plot_port, seed) {
         Err(PlotError::Empty(_)) => {
@@ -202,7 +205,7 @@ fn write_plot(file: &Path, args: &Run, seed: u64, series: &Series) -> Done {
     }
 }
 
-/// The plot of a value over time.
+/// Returns the plot of a quantity over time.
 fn plot_of(series: &Series, what: Plotted, wanted: &[String], seed: u64) -> Result<Svg, PlotError> {
     if let Some((title, unit, value)) = of_flows(what) {
         let point = |one: &FlowPoint| (format!("{} {}", one.flow, one.copy), one.time, value(one));
@@ -231,8 +234,8 @@ fn plot_of(series: &Series, what: Plotted, wanted: &[String], seed: u64) -> Resu
     lines_of("packets in the queue", "", &format!("seed {seed}{choice}"), points)
 }
 
-/// Returns the names of all ports, the busiest first: by packets that waited, on average over time, then by packets
-/// that the queue dropped, then by what was sent.
+/// Returns the names of all ports, the busiest first. They are ordered by the average number of
+/// packets in the queue, then by the packets that the queue dropped, then by the rate.
 fn by_use(points: &[PortPoint]) -> Vec<&str> {
     let mut order: Vec<(&str, (f64, u64, f64))> = Vec::new();
     let mut place: HashMap<&str, usize> = HashMap::new();
@@ -246,7 +249,7 @@ fn by_use(points: &[PortPoint]) -> Vec<&str> {
         *dropped += point.dropped;
         *sent += point.rate;
     }
-    // Stable: ports that are alike stay in the order of the description.
+    // The sort is stable, so equally busy ports stay in the order of the description.
     order.sort_by(|(_, one), (_, other)| {
         let by = other.0.total_cmp(&one.0).then(other.1.cmp(&one.1));
         by.then(other.2.total_cmp(&one.2))
@@ -254,7 +257,7 @@ fn by_use(points: &[PortPoint]) -> Vec<&str> {
     order.into_iter().map(|(name, _)| name).collect()
 }
 
-/// True if this name, of a port or of a link for both of its ports, is that of a port.
+/// Returns `true` if `wanted` is the name of this port, or that of the port's link.
 fn is_port(wanted: &str, port: &str) -> bool {
     let link = port.strip_suffix(", there").or_else(|| port.strip_suffix(", back"));
     wanted == port || link == Some(wanted)
@@ -262,7 +265,8 @@ fn is_port(wanted: &str, port: &str) -> bool {
 
 type Value = fn(&FlowPoint) -> Option<f64>;
 
-/// Title, unit and value of what connections have.
+/// Returns the title, the unit and the value of a quantity of connections. Returns `None` for
+/// quantities of other objects.
 fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
     Some(match what {
         Plotted::Goodput => ("goodput", "bit/s", |one| Some(one.goodput)),
@@ -279,7 +283,7 @@ fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
     })
 }
 
-/// Writes the files of applications, if a flow has one that is not a transfer.
+/// Writes the files about applications, if a flow has an application other than a single transfer.
 fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
     if !series.units.is_empty() {
         csv::write(folder.join("units.csv"), &series.units)?;
@@ -299,7 +303,8 @@ fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
     Ok(())
 }
 
-/// A plot of values over time: line, time, value. Draws the first lines, if there are more than fit.
+/// Returns a plot of values over time. Each point has the name of its line, a time, and a value. If
+/// there are more lines than fit, only the first ones are drawn.
 fn lines(
     title: &str,
     unit: &str,
@@ -339,7 +344,8 @@ fn lines_of(
     plot.draw()
 }
 
-/// Writes a plot as SVG and, if this build draws them, as PNG, unless there is no value to draw, as for a threshold that was never set.
+/// Writes a plot as SVG and, with the feature `png`, as PNG. Writes nothing if there are no values,
+/// as for a threshold that was never set.
 fn save(folder: &Path, name: &str, plot: Result<Svg, PlotError>) -> Done {
     let svg = match plot {
         Err(PlotError::Empty(_)) => return Ok(()),

@@ -1,4 +1,4 @@
-//! The command as a user runs it.
+//! Tests that start the command as a user does.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -28,7 +28,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("UTF-8")
 }
 
-/// Standard output of a command for which all went well.
+/// Checks that a command succeeded without messages, and returns its standard output.
 fn ok(output: Output) -> Vec<u8> {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     output.stdout
@@ -78,7 +78,7 @@ fn built_in_scenarios_are_listed_printed_and_run() {
         .map(|one| one["name"].as_str().unwrap())
         .collect();
     assert!(names.contains(&"lossy") && names.contains(&"dumbbell"), "{names:?}");
-    // The printed file describes the same scenario.
+    // The scenario that `list` prints must give the same result as the built-in one.
     let folder = tempfile::tempdir().unwrap();
     let printed = ok(sim(&["list", "simple"]));
     let path = file(&folder, text(&printed));
@@ -105,12 +105,12 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     assert!(said.contains("did you mean `delay`?") && refused.stdout.is_empty(), "{said}");
     let missing = sim(&["run", "no/such.toml"]);
     assert_eq!(missing.status.code(), Some(1), "{missing:?}");
-    // Control characters of a file do not reach the terminal.
+    // Control characters in a file must not reach the terminal.
     let path = file(&folder, "\"\\u001b[31m\" = 1");
     assert!(!sim(&["run", &path]).stderr.contains(&0x1b));
 }
 
-/// Two flows of either protocol on one link.
+/// A scenario in which a QUIC flow and a TCP flow share a link.
 const SHARED: &str = r#"
 seeds = 2
 limit = "3 s"
@@ -132,7 +132,7 @@ fn time_series_plots_and_logs_are_written() {
     let [out, qlog] = ["out", "qlog"].map(|name| folder.path().join(name));
     let places = ["--out", out.to_str().unwrap(), "--qlog-dir", qlog.to_str().unwrap()];
     let with = ok(sim(&[&["run", &path, "--json"][..], &places].concat()));
-    // To record a run changes nothing.
+    // Recording must not change the result.
     assert_eq!(text(&with), text(&ok(sim(&["run", &path, "--json"]))));
     let read = |name: &str| {
         std::fs::read(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -145,7 +145,7 @@ fn time_series_plots_and_logs_are_written() {
             "time,flow,copy,protocol,window,slow_start_threshold,in_flight,rtt,pacing_rate,goodput,lost"
         )
     );
-    // From 0.05 s to 3 s, and from 0.5 s on.
+    // One sample every 0.05 s up to 3 s. The TCP flow has samples from 0.5 s on.
     assert_eq!(lines.filter(|line| line.contains(",tcp cubic,")).count(), 51);
     assert!(csv.lines().any(|line| line.starts_with("0.05,quic cubic,1,quic,")), "{csv}");
     let series: serde_json::Value = serde_json::from_slice(&read("series.json")).unwrap();
@@ -155,7 +155,7 @@ fn time_series_plots_and_logs_are_written() {
         let own = flows.filter(|point| point["protocol"] == protocol);
         own.map(|point| point["goodput"].as_f64().unwrap() * 0.05).sum()
     };
-    // The sum of all that was received is that of the result.
+    // The goodput of all samples must add up to the bytes in the result.
     let result: serde_json::Value = serde_json::from_slice(&with).unwrap();
     for (index, protocol) in ["quic", "tcp"].into_iter().enumerate() {
         let bytes = result["runs"][0]["flows"][index]["bytes"].as_f64().unwrap();
@@ -179,7 +179,8 @@ fn time_series_plots_and_logs_are_written() {
     }
 }
 
-/// A graph whose narrow link is the last of ten: the plot of queues shows it, and what a user asks for.
+/// In a graph of ten links, the last one is the bottleneck. The plot of queues must show it, and
+/// the ports that the user selects.
 #[test]
 fn queue_plot_of_a_graph_shows_the_bottleneck() {
     let folder = tempfile::tempdir().unwrap();
@@ -233,7 +234,8 @@ fn queue_plot_of_a_graph_shows_the_bottleneck() {
     assert!(text(&ran.stderr).contains("at most 8 ports"), "{ran:?}");
 }
 
-/// Names that differ only in what a file name replaces: each connection has its own logs.
+/// The names of these flows differ only in characters that a file name replaces. Each connection
+/// must have its own logs.
 #[test]
 fn qlog_names_of_flows_never_collide() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +251,7 @@ fn qlog_names_of_flows_never_collide() {
     assert!(logs.join("x-y-1_client.sqlog").is_file());
 }
 
-/// An application of each kind, over QUIC and over TCP.
+/// A scenario with an application of each kind, over QUIC and TCP.
 const APPLICATIONS: &str = r#"
 seeds = 2
 limit = "30 s"
@@ -336,7 +338,7 @@ fn one_plot_is_drawn_into_one_file() {
     assert!(text(&ran.stderr).contains(".svg or .png") && !other.exists(), "{ran:?}");
 }
 
-/// TLS is played on request, and the same bytes come of it twice.
+/// A flow can use TLS, and two runs with the same seed must still give the same result.
 #[test]
 fn flows_have_tls_on_request() {
     let folder = tempfile::tempdir().unwrap();
@@ -365,7 +367,7 @@ fn harm_is_measured_beside_each_flow_alone() {
     for header in ["harm to goodput", "equal share = 0.5"] {
         assert!(text(&table).contains(header), "{}", text(&table));
     }
-    // One connection of four, and three: what is equal differs.
+    // One QUIC connection and three TCP connections, so the two flows have different equal shares.
     let path =
         file(&folder, &SHARED.replace("protocol = \"tcp\"", "protocol = \"tcp\"\ncount = 3"));
     let table = ok(sim(&["run", &path, "--harm"]));
@@ -392,7 +394,7 @@ fn what_cannot_be_written_is_told() {
 fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
     let folder = tempfile::tempdir().unwrap();
     let flows = "size = \"100 GB\"\ncount = 50000\nquic = { window = \"1 GiB\" }";
-    // What the path holds counts, up to the windows.
+    // The bytes that the path holds count, up to the windows. This path holds more than the memory.
     let long =
         SCENARIO.replace("delay = \"10 ms\"", "delay = \"100000 s\"").replace("10 Mb/s", "10 Gb/s");
     let path = file(&folder, &long.replace("size = \"100 KB\"", flows));
@@ -404,7 +406,7 @@ fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
     assert!(refused.stdout.is_empty() && !out.exists());
 }
 
-/// Nothing is lost silently when there is no space: neither the result nor a log.
+/// If there is no space left, the command must report an error, both for the result and for a log.
 #[test]
 fn a_full_disk_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -423,7 +425,7 @@ fn a_full_disk_is_told() {
     assert!(said.contains("No space left") && said.contains("_server.sqlog"), "{said}");
 }
 
-/// `equic`, which `make build` has put beside it, hands over.
+/// `equic sim` must start this program. `make build` puts `equic` next to it.
 #[test]
 fn equic_sim_is_this_program() {
     let equic = Path::new(EQUIC_SIM).with_file_name("equic");
@@ -435,7 +437,8 @@ fn equic_sim_is_this_program() {
     assert_eq!(ok(run(&equic, &["sim", "list"])), ok(sim(&["list"])));
 }
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// `make test` sets EQUIC_ASSERTIONS. This test then checks that assertions and overflow checks are
+/// enabled.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

@@ -1,4 +1,4 @@
-//! Sweeps as a user runs them: interrupted, in parts, merged, compared.
+//! Tests of sweeps as a user runs them: interrupted, in parts, merged and compared.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ arm = [
 ]
 "#;
 
-/// Files that a sweep leaves.
+/// The files that a complete sweep leaves.
 const FILES: [&str; 6] =
     ["grid.toml", "sweep.json", "runs.jsonl", "rows.csv", "rows.parquet", "summary.csv"];
 
@@ -50,7 +50,7 @@ impl Scene {
         sim(&[&["sweep", &self.grid, "--out", &self.shown(out)][..], more].concat())
     }
 
-    /// All files of a directory, which are there.
+    /// Returns the content of all these files in a directory.
     fn files(&self, name: &str) -> Vec<Vec<u8>> {
         let read = |file: &&str| {
             let path = self.path(name).join(file);
@@ -139,7 +139,7 @@ fn parquet_has_what_csv_has() {
     assert_eq!(rows[0].get_string(0).unwrap(), first[0]);
     assert_eq!(rows[0].get_long(3).unwrap().to_string(), first[3]);
     assert_eq!(rows[0].get_double(8).unwrap().to_string(), first[8]);
-    // A field that is empty is no value.
+    // An empty field must not have a value.
     assert!(rows[0].get_string(19).is_err(), "{:?}", rows[0]);
 }
 
@@ -154,8 +154,8 @@ fn parts_merge_to_the_same_bytes() {
     ok(sim(&["merge", &out, &three, &one, &two]));
     assert_eq!(scene.files("merged"), scene.files("whole"));
     failed(sim(&["merge", &scene.shown("x"), &one, &two]), 1, &["part 3/3 is missing"]);
-    failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 is there twice"]);
-    // Parts of other grids, and parts that are not whole.
+    failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 was given twice"]);
+    // Merging must reject a part of another grid, and a part that is incomplete.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
     ok(other.sweep("2-3", &["--shard", "2/3"]));
     let foreign = other.shown("2-3");
@@ -170,8 +170,8 @@ fn parts_merge_to_the_same_bytes() {
     failed(scene.sweep("y", &["--shard", "4/3"]), 2, &["3/8"]);
 }
 
-/// A grid and the traces that it names go together: with another trace it is another grid, and a directory has all
-/// that merging takes.
+/// The traces are part of the grid. With another trace, the grid counts as another one. The
+/// directory of a sweep must contain all that merging needs.
 #[test]
 fn traces_are_part_of_the_grid() {
     let grid = GRID.replace("rate = \"10 Mb/s\", ", "").replace(
@@ -187,7 +187,7 @@ fn traces_are_part_of_the_grid() {
     for part in ["1/2", "2/2"] {
         ok(scene.sweep(&part.replace('/', "-"), &["--shard", part]));
     }
-    // The files have gone, and another is in their place.
+    // One trace file is removed and the other one is changed. Merging does not need them.
     std::fs::remove_file(scene.path("fast")).unwrap();
     std::fs::write(scene.path("slow"), "9\n").unwrap();
     let [out, one, two] = ["merged", "1-2", "2-2"].map(|name| scene.shown(name));
@@ -213,7 +213,7 @@ fn a_sweep_that_was_killed_goes_on() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // Killed when some runs are there, or soon enough after the end.
+    // Kill the process when it has completed a few runs.
     let runs = scene.path("killed").join("runs.jsonl");
     let lines = |path: &Path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count());
     while lines(&runs) < 3 && child.try_wait().unwrap().is_none() {
@@ -221,15 +221,15 @@ fn a_sweep_that_was_killed_goes_on() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // A line that was not written to its end.
+    // Add an incomplete line, as if the process had been killed while it wrote the line.
     let whole = std::fs::read(&runs).unwrap();
     let kept = whole.split_inclusive(|byte| *byte == b'\n').take(3).collect::<Vec<_>>().concat();
     std::fs::write(&runs, [&kept[..], b"{\"run\":5,\"rows\":[\"x"].concat()).unwrap();
     let resumed = scene.sweep("killed", &[]);
-    assert!(text(&resumed.stderr).contains("3 of 24 runs are there already"), "{resumed:?}");
+    assert!(text(&resumed.stderr).contains("3 of 24 runs are already complete"), "{resumed:?}");
     ok(resumed);
     assert_eq!(scene.files("killed"), scene.files("whole"));
-    // Another grid, or another part, does not go on there.
+    // The directory must not be continued with another grid, or as another part.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
     failed(sim(&["sweep", &other.grid, "--out", &scene.shown("killed")]), 1, &["another grid"]);
     failed(scene.sweep("killed", &["--shard", "1/2"]), 1, &["part 1/1"]);
@@ -243,7 +243,7 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
     ok(scene.sweep("full", &[]));
     let runs = scene.path("full").join("runs.jsonl");
     std::fs::remove_file(&runs).unwrap();
-    // Rows that are written there find no space.
+    // Writing to this file fails, because there is no space left.
     std::os::unix::fs::symlink("/dev/full", &runs).unwrap();
     failed(
         scene.sweep("full", &[]),
@@ -252,13 +252,14 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
     );
 }
 
-/// A file system that is full during a sweep, and has room again later: no run is lost.
+/// The file system becomes full during a sweep, and has room again later. No run may be lost.
 #[test]
 fn a_sweep_goes_on_when_there_is_room_again() {
     let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 20"));
     ok(scene.sweep("whole", &[]));
     std::fs::create_dir(scene.path("small")).unwrap();
-    // Three pages: one for each of the two files that say what is played, and one for runs.
+    // The file system has three pages: two for the two files that describe the sweep, and one for
+    // the runs.
     let script = r#"
         mount -t tmpfs -o size=12k tmpfs "$2"
         code=0
@@ -277,9 +278,12 @@ fn a_sweep_goes_on_when_there_is_room_again() {
     unshare.args(["--mount", "--propagation", "private", "sh", "-eu", "-c", script, EQUIC_SIM]);
     ok(unshare.args([&scene.grid, &small, &said, &resumed]).output().expect("unshare starts"));
     let said = std::fs::read_to_string(said).unwrap();
-    for word in
-        ["No space left", "the same command continues", "\n4096\n", "of 80 runs are there already"]
-    {
+    for word in [
+        "No space left",
+        "the same command continues",
+        "\n4096\n",
+        "of 80 runs are already complete",
+    ] {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert_eq!(scene.files("resumed"), scene.files("whole"));
@@ -310,13 +314,14 @@ fn sweeps_are_compared_by_seed() {
     assert_eq!(json["schema"], "equic.sim.compare/1");
     let first = &json["flows"][0];
     assert_eq!((&first["pairs"], &first["verdict"]), (&8.into(), &"worse".into()));
-    // Eight of eight are slower: some 2 / 2^8, times four cells.
+    // All of the eight runs are slower, so the p-value is 2 / 2^8, times the four cells.
     let p = first["p"].as_f64().unwrap();
     assert!((0.025..0.04).contains(&p), "{first:#}");
     failed(sim(&["compare", &old, &scene.shown("nothing")]), 1, &["cannot read"]);
 }
 
-/// With five seeds no difference, however large, has p < 0.05: the command says so.
+/// With five seeds, no difference can have p < 0.05, however large it is. The command must report
+/// this.
 #[test]
 fn compare_says_when_there_are_too_few_seeds() {
     let few = GRID.replace("seeds = 6", "seeds = 5");
@@ -330,12 +335,13 @@ fn compare_says_when_there_are_too_few_seeds() {
     ok(sim(&["compare", &old, &new, "--no-fail"]));
     let other = sim(&["compare", &old, &new, "--p", "0.1"]);
     assert_eq!(other.status.code(), Some(1), "{other:?}");
-    // Nothing is missing where all is the same.
+    // If both sweeps are the same, the number of seeds does not matter.
     let same = sim(&["compare", &old, &old]);
     assert!(same.status.success() && same.stderr.is_empty(), "{same:?}");
 }
 
-/// Figures of different things are not compared. The command lists every key that differs.
+/// Figures that measure different things must not be compared. The command must list every key that
+/// differs.
 #[test]
 fn compare_says_what_differs_and_what_cannot_be_compared() {
     let grid = GRID.replace("[network]", "limit = \"200 s\"\n[network]");
@@ -349,13 +355,14 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let run = |new: &Scene, more: &[&str]| {
         sim(&[&["compare", &scene.shown("out"), &new.shown("out")][..], more].concat())
     };
-    // All completed: the limit is listed, and changes no figure.
+    // All flows completed, so the limit is listed but does not matter.
     let limit = other("200 s", "100 s");
     let shown = ok(run(&limit, &[]));
     let line = shown.lines().find(|line| line.starts_with("limit")).expect("it is in the table");
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["limit", "200", "s", "100", "s", "4"]);
     assert!(shown.contains("4 the same") && shown.contains("Keys in which the scenarios differ"));
-    // Another size is another transfer. A value of one arm differs in the cells of that arm.
+    // With another size, the transfers are different. A value of only one arm must be listed for
+    // the cells of that arm only.
     let size = other("60 KB", "61 KB");
     let output = run(&size, &["--no-fail"]);
     let shown = text(&output.stdout).to_owned();
@@ -367,11 +374,11 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let expected =
         serde_json::json!([{"key": "flow.1.tcp.mss", "old": ["536"], "new": ["500"], "cells": 2}]);
     assert_eq!(json["differences"], expected);
-    // The same scenario, in words of its own.
+    // The same scenario, with another space in the text.
     let again = other("\"10 ms\"", "\"10 ms\" ");
     let shown = ok(run(&again, &[]));
     assert!(!shown.contains("Keys in which"), "{shown}");
-    // No cell has the same name.
+    // The two grids have no cell with the same name.
     failed(
         run(&other("\"2 Mb/s\", \"10 Mb/s\"", "\"3 Mb/s\""), &[]),
         4,
@@ -379,7 +386,8 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     );
 }
 
-/// Goodput until the end of the run depends on when that is.
+/// Goodput until the end of the run depends on the limit. So flows that do not complete can be
+/// compared only with the same limit.
 #[test]
 fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
     let grid =
@@ -394,7 +402,8 @@ fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
     ok(sim(&["compare", &short.shown("out"), &short.shown("out")]));
 }
 
-/// A sweep ends with its table, and says where its files are. A part of one does not sum up.
+/// A complete sweep must print its table and the names of its files. A part of a sweep must not
+/// print a table.
 #[test]
 fn a_sweep_prints_its_table_and_names_its_files() {
     let scene = Scene::new(GRID);
@@ -413,7 +422,7 @@ fn a_sweep_prints_its_table_and_names_its_files() {
     assert!(merged.contains("6 of 6") && merged.contains("summary.csv"), "{merged}");
 }
 
-/// Settings in which protocols differ are columns of both tables.
+/// Settings that may differ between protocols must be columns of both tables.
 #[test]
 fn settings_of_flows_are_in_the_rows_and_the_summary() {
     let scene = Scene::new(GRID);
@@ -431,12 +440,12 @@ fn settings_of_flows_are_in_the_rows_and_the_summary() {
     }
 }
 
-/// A second process keeps out of a directory that is written to.
+/// A second process must not write to a directory that another process writes to.
 #[test]
 fn two_sweeps_do_not_write_to_one_directory() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("out", &[]));
-    // Another process holds the lock.
+    // Another process locks the file.
     let runs = scene.path("out").join("runs.jsonl");
     let mut holder = Command::new("flock")
         .args(["--exclusive", runs.to_str().unwrap(), "sh", "-c", "echo held; read line"])

@@ -1,12 +1,13 @@
-//! `docs/tutorials/first-simulation.md`, typed as it is printed: every command, and the lines that it prints. Figures
-//! are not compared, because they change with the transport.
+//! Runs every command of `docs/tutorials/first-simulation.md`, and compares the output with that on
+//! the page. Figures are not compared, because they change with the transport.
 
 use std::process::Command;
 
 const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
 const PAGE: &str = include_str!("../../docs/tutorials/first-simulation.md");
 
-/// Blocks of the language `console`: each command behind `$ `, and the lines that the page shows of its output.
+/// Returns the commands in `console` blocks, which follow `$ `, each with the lines of output that
+/// the page shows.
 fn steps() -> Vec<(String, Vec<&'static str>)> {
     let mut steps: Vec<(String, Vec<&str>)> = Vec::new();
     let mut inside = false;
@@ -24,7 +25,7 @@ fn steps() -> Vec<(String, Vec<&'static str>)> {
     steps
 }
 
-/// A line without its figures and the width of its columns.
+/// Replaces the figures of a line, and removes the padding of its columns.
 fn bare(line: &str) -> String {
     let mut bare = String::new();
     for word in line.split_whitespace() {
@@ -43,7 +44,7 @@ fn bare(line: &str) -> String {
 #[test]
 fn the_tutorial_is_as_it_is_printed() {
     let folder = tempfile::tempdir().unwrap();
-    // The scenario that the page has a reader write.
+    // The page asks the reader to write this scenario.
     let (_, scenario) = PAGE.split_once("```toml\n").unwrap();
     let (scenario, _) = scenario.split_once("```").unwrap();
     std::fs::write(folder.path().join("first.toml"), scenario).unwrap();
@@ -52,7 +53,7 @@ fn the_tutorial_is_as_it_is_printed() {
     for (command, shown) in steps {
         let mut shell = Command::new("bash");
         shell.current_dir(folder.path()).env("NO_COLOR", "1");
-        // `equic-lab sim` starts this program.
+        // In the commands, `equic-lab sim` starts this program.
         shell.arg("-c").arg(format!("equic-lab() {{ shift; {EQUIC_SIM} \"$@\"; }}; {command}"));
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");

@@ -2,10 +2,11 @@
 
 use crate::Hooks;
 
-/// An extension of QUIC: the transport parameters that declare it, and the hooks that carry it out.
+/// An extension of QUIC: the transport parameters that announce it, and the hooks that implement
+/// it.
 #[derive(Clone, Debug)]
 pub struct Extension {
-    /// Transport parameters, by number
+    /// Additional transport parameters, by number
     /// ([`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters)).
     pub parameters: Vec<(u64, Vec<u8>)>,
     /// Hooks that are attached to each new connection before its first packet.

@@ -1,4 +1,4 @@
-//! Hooks on the operations of every connection.
+//! Hooks into the operations of every connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use equic_quic::NewConnection;
 pub struct Hooks(Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>);
 
 impl Hooks {
-    /// Creates hooks. `attach` is called for each new connection while the endpoint is locked, so it must not block.
+    /// Creates hooks from a function that is called for each new connection. The endpoint is locked
+    /// during the call, so the function must not block.
     pub fn new(attach: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static) -> Hooks {
         Hooks(Arc::new(attach))
     }

@@ -1,5 +1,6 @@
-//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` lets pass, as far as
-//! what it hands on shows them. The rest is checked before `h3`: see `binding/fields.rs`.
+//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` does not make. These
+//! checks need only the message that `h3` returns. `binding/fields.rs` makes the others before
+//! `h3`.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
@@ -7,7 +8,8 @@ use http::{
 
 use crate::binding::Violation;
 
-/// Fields that belong to a connection of HTTP/1 (RFC 9114 s.4.2).
+/// Header fields that apply to an HTTP/1 connection and are not permitted in HTTP/3 (RFC 9114
+/// s.4.2).
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
@@ -46,11 +48,12 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), Violation> {
     check_fields(request.headers())?;
     let uri: &Uri = request.uri();
     let (has_scheme, has_path) = (uri.scheme().is_some(), !uri.path().is_empty());
-    // RFC 9110 s.7.2: `h3` looks at the first Host field only.
+    // RFC 9110 s.7.2: a second Host field is an error, and `h3` looks at the first one only.
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Violation::MultipleHosts);
     }
-    // RFC 9114 s.4.3.1. The authority here is that of :authority, or else of Host.
+    // RFC 9114 s.4.3.1: no user information. `h3` takes the authority from :authority. If
+    // that is missing, it takes the authority from Host.
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(Violation::UserInformation);
     }
@@ -74,8 +77,8 @@ fn check_path(method: &Method, uri: &Uri) -> Result<(), Violation> {
     }
 }
 
-/// Returns the value of Content-Length, or `None` without such a field. Several values, even equal ones (RFC 9110
-/// s.8.6), are rejected, because they are typical of request smuggling.
+/// Returns the value of Content-Length, or `None` if there is no such field. Several values are
+/// rejected, even equal ones (RFC 9110 s.8.6), because they are typical of request smuggling.
 pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Violation> {
     let mut fields = headers.get_all(header::CONTENT_LENGTH).into_iter();
     let Some(value) = fields.next() else { return Ok(None) };

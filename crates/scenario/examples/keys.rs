@@ -1,4 +1,4 @@
-//! Prints the list of keys for docs/simulator.md: `cargo run -p equic-scenario --example keys`.
+//! Prints the list of keys in docs/simulator.md. Run `cargo run -p equic-scenario --example keys`.
 
 fn main() {
     print!("{}", equic_scenario::markdown());

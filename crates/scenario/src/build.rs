@@ -1,4 +1,4 @@
-//! Builds the simulator's network from a description, and assigns nodes to the ends of each flow.
+//! Builds the simulator's network from a description, and finds the two end nodes of each flow.
 
 use equic_sim::{
     Application, Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate,
@@ -11,20 +11,20 @@ use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, Tra
 const LEAST_DATAGRAM: u32 = 1_200;
 
 /// Overhead of a packet with one DATAGRAM frame, in bytes: short header, longest connection ID,
-/// packet number, tag, frame type and length (RFC 9000 s.17.3, RFC 9221 s.4).
+/// packet number, tag, frame type and frame length (RFC 9000 s.17.3, RFC 9221 s.4).
 const AROUND_MESSAGE: u32 = 1 + 20 + 4 + 16 + 3;
 
-/// Smallest segment size for TCP, in bytes: room for all options and some payload.
+/// Smallest segment size for TCP, in bytes. All options and some payload fit into it.
 const LEAST_SEGMENT: u32 = 128;
 
-/// The part of a description that has the mistake.
+/// The part of a description that contains the mistake.
 pub(crate) enum Whose {
     Network,
     Flow(usize),
     Traffic(usize),
 }
 
-/// Reason why a description cannot be simulated.
+/// The reason why a description cannot be simulated.
 pub(crate) struct Impossible {
     pub(crate) whose: Whose,
     pub(crate) message: String,
@@ -36,7 +36,7 @@ impl Impossible {
     }
 }
 
-/// The network of a scenario for the simulator, with the ends of all connections.
+/// A scenario's network for the simulator, and the end nodes of all connections.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Place {
@@ -48,16 +48,15 @@ pub struct Place {
     pub flows: Vec<Vec<(NodeId, NodeId)>>,
     /// For each traffic source: its source and destination node.
     pub traffic: Vec<(NodeId, NodeId)>,
-    /// The largest UDP payload that fits all links, in bytes.
+    /// Largest UDP payload that fits every link, in bytes.
     pub datagram: u16,
-    /// The largest TCP segment that fits all links, in bytes, including options and without the
-    /// header.
+    /// Largest TCP segment that fits every link, in bytes. It includes options but not the header.
     pub mss: u16,
-    /// Estimate of the bytes that the network can hold between two ends.
+    /// Estimate of the number of bytes that the network can hold between two ends.
     pub holds: u64,
 }
 
-/// Limits of the default flow-control window, in bytes.
+/// Lower and upper limit of the default flow-control window, in bytes.
 const WINDOWS: (u64, u64) = (1 << 20, 128 << 20);
 
 impl Place {
@@ -70,13 +69,14 @@ impl Place {
         Place::find(scenario).map_err(|error| error.message)
     }
 
-    /// The default flow-control window for this network, in bytes: twice what it can hold, from 1
-    /// to 128 MiB.
+    /// Returns the default flow-control window for this network, in bytes: twice the bytes that the
+    /// network can hold, but at least 1 MiB and at most 128 MiB.
     pub fn window(&self) -> u64 {
         self.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
     }
 
-    /// The largest window of a flow, in bytes: its own option, or the network's default.
+    /// Returns the largest window of a flow, in bytes: the flow's own option, or the network's
+    /// default.
     pub fn window_of(&self, flow: &Flow) -> u64 {
         let own = match flow.protocol {
             Protocol::Quic => flow.quic.window,
@@ -85,7 +85,7 @@ impl Place {
         own.unwrap_or_else(|| self.window())
     }
 
-    /// The measured ports, both directions of each watched link, with their names.
+    /// Returns the measured ports with their names: both directions of each watched link.
     pub fn ports(&self) -> Vec<(String, PortId)> {
         let both = |(name, link): &(String, LinkId)| {
             [(format!("{name}, there"), link.there()), (format!("{name}, back"), link.back())]
@@ -97,8 +97,8 @@ impl Place {
     /// each traffic source, in the order of the description.
     ///
     /// # Errors
-    /// Returns the reason why the run rejects it. This does not happen for a scenario that was read
-    /// without errors.
+    /// Returns the reason why the simulator rejects the traffic. This does not happen for a
+    /// scenario that was read without errors.
     pub fn attach_traffic(
         &self,
         run: &mut Simulation,
@@ -134,7 +134,7 @@ fn attach(
 }
 
 impl Place {
-    /// Builds the network, and finds all ends and routes.
+    /// Builds the network, and finds the ends and routes of all flows.
     pub(crate) fn find(scenario: &Scenario) -> Result<Place, Impossible> {
         let (named, watched) = make(&scenario.network.topology);
         let mut topology = named.topology;
@@ -143,7 +143,7 @@ impl Place {
         let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
         let datagram = mtu.saturating_sub(topology.ip.header() + 8);
         let mss = mtu.saturating_sub(topology.ip.header() + 20);
-        // QUIC first: in a scenario with both protocols, it needs the larger MTU.
+        // QUIC is checked first, because it needs the larger MTU in a scenario with both protocols.
         let has = |protocol| scenario.flows.iter().any(|flow| flow.protocol == protocol);
         let needs = |name: &str, least: u32| {
             let message = format!("{name} needs an MTU of {least} bytes, and a link has {mtu}");
@@ -155,7 +155,8 @@ impl Place {
         if has(Protocol::Tcp) && mss < LEAST_SEGMENT {
             return needs("TCP", LEAST_SEGMENT + topology.ip.header() + 20);
         }
-        // The simulator itself checks the routes when flows are created.
+        // The simulator checks the routes when flows are created, so this creates them in a trial
+        // run.
         let mut run = Simulation::new(topology.clone(), 0).map_err(Impossible::network)?;
         let pairs: Vec<(NodeId, NodeId)> =
             named.clients.iter().copied().zip(named.servers.iter().copied()).collect();
@@ -179,7 +180,7 @@ impl Place {
             }
             let two = matches!(scenario.network.topology, Topology::TwoPath(_));
             if flow.quic.paths > 1 && !two {
-                let message = "a flow with two paths is in the topology `two-path`".to_owned();
+                let message = "a flow with two paths needs the topology `two-path`".to_owned();
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
             if let Some(message) = too_large(flow, datagram) {
@@ -209,7 +210,7 @@ impl Place {
     }
 }
 
-/// Returns an error if the messages of a call over QUIC do not fit into one packet each.
+/// Returns a message if the messages of a call over QUIC do not fit into one packet each.
 fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let Some(Application::Call(call)) =
         flow.application.as_ref().filter(|_| flow.protocol == Protocol::Quic)
@@ -219,12 +220,13 @@ fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let usual = if flow.quic.mtu_discovery { LEAST_DATAGRAM } else { datagram };
     let mtu = flow.quic.mtu.map_or(usual, |mtu| u32::from(mtu).min(usual));
     let most = mtu.saturating_sub(AROUND_MESSAGE);
-    let told =
-        format!("a message of this call has at most {most} bytes, which is what a packet takes");
+    let told = format!(
+        "a message of this call can have at most {most} bytes, which is what fits into a packet"
+    );
     (call.message > most).then_some(told)
 }
 
-/// Returns the two ends of one connection.
+/// Returns the two end nodes of one connection.
 fn between(
     route: &Route,
     topology: &equic_sim::Topology,
@@ -234,7 +236,9 @@ fn between(
     let find =
         |name: &str| topology.find(name).ok_or_else(|| format!("there is no node called {name}"));
     match route {
-        Route::Nodes { from, to } if from == to => Err(format!("it leads from {from} to itself")),
+        Route::Nodes { from, to } if from == to => {
+            Err(format!("both its ends are the node {from}"))
+        }
         Route::Nodes { from, to } => Ok((find(from)?, find(to)?)),
         Route::Pair(pair) => pairs.get(*pair).copied().ok_or_else(|| {
             format!("there is no pair {}: the network has {}", pair + 1, pairs.len())
@@ -250,7 +254,7 @@ fn between(
     }
 }
 
-/// Returns all described directions. Those of the access links occur once.
+/// Returns every direction in the description. The access links, which are all alike, count once.
 fn directions(topology: &Topology) -> Vec<&Direction> {
     let links: Vec<&Link> = match topology {
         Topology::Simple(link) => vec![&**link],
@@ -264,8 +268,8 @@ fn directions(topology: &Topology) -> Vec<&Direction> {
     links.into_iter().flat_map(|link| [&link.there, &link.back]).collect()
 }
 
-/// Upper bound of the bytes in flight on the longest path: the highest rate of a bottleneck, which
-/// every path crosses, times the sum of all delays, plus the longest queue.
+/// Returns an upper bound of the bytes in flight on the longest path. It is the highest rate of a
+/// bottleneck, which every path crosses, times the sum of all delays, plus the longest queue.
 fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
     let narrow = match topology {
         Topology::Dumbbell { .. } => 2,
@@ -286,7 +290,7 @@ fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
     ((fastest * delay / 8.0) as u64).saturating_add(queue.max().unwrap_or(0))
 }
 
-/// Builds the network. Returns it with the links whose ports are measured.
+/// Builds the network. Returns it together with the links whose ports are measured.
 fn make(topology: &Topology) -> (Named, Vec<(String, LinkId)>) {
     let mut backs: Vec<&Direction> = Vec::new();
     let (mut named, access) = match topology {

@@ -1,11 +1,11 @@
-//! Built-in scenarios, by name.
+//! The built-in scenarios, by name.
 
 use crate::model::Scenario;
 
 /// A built-in scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltIn {
-    /// The name.
+    /// Name of the scenario.
     pub name: &'static str,
     /// Its description, as in a file.
     pub text: &'static str,
@@ -28,7 +28,7 @@ impl BuiltIn {
         built_in().iter().copied().find(|one| one.name == name)
     }
 
-    /// Returns names similar to this one.
+    /// Returns the names of built-in scenarios that are similar to this name.
     pub fn near(name: &str) -> Vec<&'static str> {
         crate::problem::similar(name, built_in().iter().map(|one| one.name))
     }
@@ -36,7 +36,7 @@ impl BuiltIn {
     /// Parses the scenario.
     ///
     /// # Panics
-    /// Never panics, because tests parse all of them.
+    /// Never panics in practice, because tests parse every built-in scenario.
     pub fn scenario(&self) -> Scenario {
         Scenario::parse(self.text).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }

@@ -1,5 +1,5 @@
-//! The command line of `equic-lab sim`. `equic` uses it for help, man pages and completions, and
-//! `equic-sim` runs it.
+//! The command line of `equic-lab sim`. `equic` uses it for help, man pages and completions.
+//! `equic-sim` runs the commands.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// returns the error message for standard error.
 pub fn usage(error: &clap::Error) -> Option<String> {
     if !error.use_stderr() {
-        // If the pipe is closed, the reader has read enough.
+        // A closed pipe is not an error: the reader has read enough.
         let _ = error.print();
         return None;
     }
@@ -32,7 +32,7 @@ pub enum Command {
     List(List),
 }
 
-/// Play a scenario in virtual time, with each of its seeds, and sum up
+/// Run a scenario in virtual time with each of its seeds, and summarise the results
 #[derive(Args)]
 #[command(after_help = "Examples:
   equic-lab sim run lossy
@@ -42,29 +42,29 @@ pub struct Run {
     /// File, or name of a scenario from `equic-lab sim list`
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// Run this number of seeds instead of those of the scenario
+    /// Run N seeds instead of those of the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: Option<u64>,
     /// Number of seeds in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Measure harm: also run each flow without the others, with the same seeds
+    /// Measure harm: also run each flow alone, with the same seeds
     #[arg(long)]
     pub harm: bool,
     /// Write time series and plots of the first seed into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Draw one plot of the first seed into this file, as SVG or PNG by its ending
+    /// Draw one plot of the first seed into this file, as SVG or PNG by its extension
     #[arg(long, value_name = "FILE", value_parser = plot_file)]
     pub plot: Option<PathBuf>,
-    /// Quantity that this plot shows over time
+    /// Quantity to plot over time
     #[arg(long, value_name = "VALUE", value_enum, default_value_t = Plotted::Goodput, requires = "plot")]
     pub plot_of: Plotted,
-    /// Draw this port in plots of queues, or both ports of this link; may be given several times [default: the 8 busiest
-    /// ports]
+    /// Port to draw in plots of queues, or a link for both of its ports; may be given several times
+    /// [default: the 8 busiest ports]
     #[arg(long, value_name = "PORT")]
     pub plot_port: Vec<String>,
-    /// Write qlog of QUIC connections of the first seed into this directory
+    /// Write qlog files of the QUIC connections of the first seed into this directory
     #[arg(long, value_name = "DIR")]
     pub qlog_dir: Option<PathBuf>,
     /// Print the result as JSON (schema equic.sim.run/1)
@@ -97,14 +97,14 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("svg" | "png") => Ok(path),
-        _ => Err("the file's name ends with .svg or .png".to_owned()),
+        _ => Err("the file's name must end with .svg or .png".to_owned()),
     }
 }
 
-/// List the scenarios that come with the simulator, or print one
+/// List the built-in scenarios, or print one
 #[derive(Args)]
 pub struct List {
-    /// Print this scenario as a file, to start from
+    /// Print this scenario, as a template for your own file
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print the list as JSON (schema equic.sim.list/1)
@@ -112,7 +112,7 @@ pub struct List {
     pub json: bool,
 }
 
-/// Play every cell of a grid with each of its seeds, over all CPUs
+/// Run every cell of a grid with each of its seeds, on all CPUs
 #[derive(Args)]
 #[command(after_help = "Examples:
   equic-lab sim sweep grid.toml --out results
@@ -120,7 +120,7 @@ pub struct List {
 
 After an interruption, the same command continues.")]
 pub struct Sweep {
-    /// A scenario with a table `[grid]`
+    /// Scenario file with a table `[grid]`
     #[arg(value_name = "GRID")]
     pub grid: PathBuf,
     /// Directory for the results
@@ -132,12 +132,12 @@ pub struct Sweep {
     /// Number of runs in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Check the grid and print its number of runs, without running any
+    /// Check the grid and print its number of runs, without running anything
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Part of the runs of a grid.
+/// One of several parts of the runs of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Number of the part, from 1.
@@ -158,10 +158,10 @@ fn shard(text: &str) -> Result<Shard, String> {
         .ok_or_else(|| format!("write it as 3/8: from 1 to {MAX_SHARDS} parts"))
 }
 
-/// Put the parts of a sweep together: the same bytes as from one sweep of all
+/// Join the parts of a sweep. The result is identical to that of one sweep of all runs
 #[derive(Args)]
 pub struct Merge {
-    /// Directory to write
+    /// Directory for the joined result
     #[arg(value_name = "OUT")]
     pub out: PathBuf,
     /// Directories of all parts
@@ -169,29 +169,30 @@ pub struct Merge {
     pub parts: Vec<PathBuf>,
 }
 
-/// Compare two sweeps, cell by cell: a flow is better or worse only if the difference is larger than chance makes it
-/// (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. Also lists the keys in which the scenarios
-/// differ. Flows that transfer different data, or that do not complete and have a different `limit`, cannot be compared.
-/// Exit status: 0 nothing is worse; 1 something is worse; 3 nothing is worse, but some flows have too few seeds for that
-/// verdict; 4 no flow can be compared
+/// Compare two sweeps, cell by cell. A flow is better or worse only if the difference is
+/// significant (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. The keys in
+/// which the scenarios differ are listed, too. Flows cannot be compared if they transfer different
+/// data, or if they do not complete and have a different `limit`. Exit status: 0 nothing is worse;
+/// 1 something is worse; 3 nothing is worse, but some flows have too few seeds for that verdict; 4
+/// no flow can be compared
 #[derive(Args)]
 pub struct Compare {
-    /// The old result
+    /// Directory of the old sweep
     #[arg(value_name = "OLD")]
     pub old: PathBuf,
-    /// The new result
+    /// Directory of the new sweep
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
-    /// Maximum p-value of an effect
+    /// Largest p-value of a significant difference
     #[arg(long, value_name = "P", default_value_t = 0.05)]
     pub p: f64,
-    /// Minimum size of an effect, in percent
+    /// Smallest difference that counts, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub effect: f64,
-    /// Correct p-values for the number of cells (Holm)
+    /// Correct the p-values for the number of cells (Holm)
     #[arg(long)]
     pub corrected: bool,
-    /// Exit with 0 whenever at least one flow could be compared
+    /// Exit with 0 if at least one flow could be compared, even if something is worse
     #[arg(long)]
     pub no_fail: bool,
     /// Print the comparison as JSON (schema equic.sim.compare/1)

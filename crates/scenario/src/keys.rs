@@ -1,7 +1,8 @@
-//! All keys of a description. The reader accepts only these, and docs/simulator.md lists them.
+//! All keys of a description. The reader accepts only these keys, and docs/simulator.md lists them.
 //! `applications.rs` has the keys of applications.
 
-/// Defines a table of keys. Each line has a name, accepted values, default, and meaning.
+/// Defines a table of keys. Each line has a name, the accepted values, the default, and the
+/// meaning.
 macro_rules! section {
     ($constant:ident, $shown:literal { $($name:literal: $value:literal, $default:literal, $meaning:literal;)* }) => {
         pub(crate) const $constant: crate::keys::Section = crate::keys::Section {
@@ -20,12 +21,12 @@ mod applications;
 
 pub(crate) use applications::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, VIDEO};
 
-/// One key.
+/// A key of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the key in its table.
     pub name: &'static str,
-    /// Accepted values.
+    /// Accepted values, as text.
     pub value: &'static str,
     /// Default value. Empty if the key is mandatory.
     pub default: &'static str,
@@ -36,9 +37,9 @@ pub struct Key {
 /// The keys of one kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Name of the table or tables, as written.
+    /// Name of the table or tables, as written in a description.
     pub name: &'static str,
-    /// Its keys.
+    /// The keys of the table.
     pub keys: &'static [Key],
 }
 
@@ -49,7 +50,7 @@ section! { TOP, "at the top" {
     "interval": "time", "100 ms", "interval of time series";
     "network": "table", "", "the network";
     "flow": "list of tables", "", "the connections whose figures are reported";
-    "traffic": "list of tables", "none", "other traffic";
+    "traffic": "list of tables", "none", "background traffic";
 }}
 
 section! { NETWORK, "`[network]`" {
@@ -79,7 +80,7 @@ section! { LINK, "`[network.link]`, `[network.access]`, `[[network.links]]`, and
     "duplicate": "percentage", "0 %", "packets that arrive twice";
     "reorder": "percentage", "0 %", "packets that are delayed by `reorder_by`";
     "reorder_by": "time", "0 s", "delay of reordered packets";
-    "corrupt": "percentage", "0 %", "packets that arrive with one changed byte";
+    "corrupt": "percentage", "0 %", "packets that arrive with one corrupted byte";
     "back": "table", "same", "settings for the other direction; keys that are not given are those of the link";
     "from": "text", "", "`graph`: node at one end";
     "to": "text", "", "`graph`: node at the other end";
@@ -183,14 +184,14 @@ section! { TRAFFIC, "`[[traffic]]`" {
     "stop": "time", "never", "time of the end";
     "on": "time", "1 s", "`on-off`: duration of each sending period";
     "off": "time", "0 s", "`on-off`: duration of each pause";
-    "random": "true, false", "false", "`on-off`: these durations are means of exponential distributions; `short-flows`: `size` is such a mean";
+    "random": "true, false", "false", "`on-off`: `on` and `off` are means of exponential distributions; `short-flows`: `size` is such a mean";
     "per_second": "number", "", "`short-flows`: flows that start in each second, on average";
     "size": "size", "", "`short-flows`: size of a flow; the mean with `random`, the smallest with `most`";
     "most": "size", "none", "`short-flows`: largest size; sizes then have a Pareto distribution";
-    "shape": "number", "1.2", "`short-flows`: shape of that distribution";
+    "shape": "number", "1.2", "`short-flows`: shape of the Pareto distribution";
 }}
 
-/// All keys, table by table.
+/// Returns all keys, table by table.
 pub fn sections() -> &'static [Section] {
     &[
         TOP, NETWORK, LINK, QUEUE, LOSS, NODE, FLOW, REQUESTS, STREAMS, PAGE, OBJECT, VIDEO, CALL,
@@ -198,7 +199,7 @@ pub fn sections() -> &'static [Section] {
     ]
 }
 
-/// Returns the list in the form of docs/simulator.md.
+/// Returns the list of keys as Markdown, as in docs/simulator.md.
 pub fn markdown() -> String {
     let mut text = String::new();
     for section in sections() {

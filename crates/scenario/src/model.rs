@@ -1,33 +1,33 @@
-//! The description as types, after parsing and checking.
+//! Types of a description that was parsed and checked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
 
-/// A network, its flows, and what to record.
+/// A network, its flows, and what to record of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// A one-sentence description. May be empty.
     pub description: String,
     /// Seeds of the runs, without duplicates.
     pub seeds: Vec<u64>,
-    /// Virtual time at which a run ends, even if flows are still in progress.
+    /// Virtual time at which a run ends, even if flows are still running.
     pub limit: Duration,
     /// Nodes and links.
     pub network: Network,
-    /// Connections under study.
+    /// The connections under study.
     pub flows: Vec<Flow>,
     /// Background traffic.
     pub traffic: Vec<Traffic>,
-    /// Sampling interval of time series.
+    /// Time between two samples of a time series.
     pub interval: Duration,
 }
 
-/// Both directions of a link, each as seen from its sender.
+/// A link with its two directions. Each is described at its sending side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Direction from the clients' side, or from the first node.
+    /// Direction that begins at the clients' side, or at the first node.
     pub there: Direction,
     /// The opposite direction.
     pub back: Direction,
@@ -36,50 +36,51 @@ pub struct Link {
 /// Nodes and links.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// Version of IP of all nodes.
+    /// IP version of all nodes.
     pub ip: IpVersion,
     /// Shape of the network: nodes and links.
     pub topology: Topology,
 }
 
-/// A network's shape.
+/// The shape of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
     /// Two nodes and a link.
     Simple(Box<Link>),
-    /// Pairs that share a link between two routers.
+    /// Pairs of hosts that share a link between two routers.
     Dumbbell {
-        /// Number of pairs.
+        /// Number of pairs of hosts.
         pairs: usize,
         /// The shared link.
         bottleneck: Box<Link>,
         /// Link between each host and its router.
         access: Box<Link>,
     },
-    /// A row of routers. The first pair crosses all links, each other pair crosses one.
+    /// A row of routers. The first pair of hosts crosses all links between them. Each other pair
+    /// crosses one.
     ParkingLot {
-        /// Links between routers.
+        /// The links between the routers, in order.
         links: Vec<Link>,
         /// Link between each host and its router.
         access: Box<Link>,
     },
     /// A client and a server with two paths between them.
     TwoPath(Box<[Link; 2]>),
-    /// Nodes and links listed one by one.
+    /// A list of nodes and a list of links.
     Graph {
-        /// Node names, and whether each node forwards.
+        /// The name of each node, and whether it forwards packets.
         nodes: Vec<(String, bool)>,
-        /// Links: indices of the first and second node, and the link.
+        /// For each link: the indices of its two nodes, and the link.
         links: Vec<(usize, usize, Link)>,
     },
 }
 
-/// Ends of a flow or of background traffic.
+/// The ends of a flow or of background traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The hosts of a pair, counted from 0.
+    /// The hosts of one pair, counted from 0.
     Pair(usize),
-    /// Pairs in turn. The first flow gets the first pair.
+    /// The pairs are used in turn. The first flow gets the first pair.
     NextPair,
     /// Two nodes, by name.
     Nodes {
@@ -93,7 +94,7 @@ pub enum Route {
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// QUIC: `equic-transport`.
+    /// QUIC, as `equic-transport` implements it.
     Quic,
     /// TCP as in Linux, with or without TLS.
     Tcp,
@@ -127,10 +128,11 @@ pub enum Controller {
     /// CUBIC as in Google QUIC: it emulates two connections, and begins with 32 packets (Kakhki et
     /// al., IMC 2017).
     GoogleQuic,
-    /// Coupled over the paths of a QUIC connection. Together they are no more aggressive than one
-    /// connection (RFC 6356).
+    /// Coupled congestion control over the paths of a QUIC connection. Together the paths are no
+    /// more aggressive than one connection (RFC 6356).
     Lia,
-    /// Like [`Controller::Lia`], but leaves congested paths faster (Khalili et al., CoNEXT 2012).
+    /// Like [`Controller::Lia`], but it leaves congested paths faster (Khalili et al., CoNEXT
+    /// 2012).
     Olia,
 }
 
@@ -151,14 +153,14 @@ impl Controller {
     }
 }
 
-/// A group of equal connections.
+/// A group of connections with the same settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Name in results.
+    /// Name of the flow in results.
     pub name: String,
     /// Number of connections.
     pub count: usize,
-    /// Hosts at its ends.
+    /// The hosts at the two ends.
     pub route: Route,
     /// Transport protocol.
     pub protocol: Protocol,
@@ -166,7 +168,7 @@ pub struct Flow {
     pub controller: Controller,
     /// Application of each connection, or `None` for a single transfer of `size` bytes.
     pub application: Option<Application>,
-    /// Bytes that each connection sends. `None` for a transfer without end, and for all other
+    /// Number of bytes that each connection sends. `None` for a transfer without end, and for other
     /// applications.
     pub size: Option<u64>,
     /// Start time of the first connection.
@@ -179,39 +181,40 @@ pub struct Flow {
     pub tcp: TcpOptions,
 }
 
-/// Packet protection of a QUIC flow in virtual time. In real time, it is always TLS.
+/// Packet protection of a QUIC flow in virtual time. Flows in real time always use TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// No protection. Packets and handshakes are as long as with TLS.
+    /// No protection. Packets and handshakes have the same length as with TLS.
     #[default]
     None,
     /// TLS 1.3.
     Tls,
 }
 
-/// Options of QUIC for a study.
+/// QUIC options of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuicOptions {
-    /// Packet protection.
+    /// Packet protection in virtual time.
     pub protection: Protection,
     /// Initial congestion window in bytes, or `None` for the default (RFC 9002 s.7.2).
     pub initial_window: Option<u64>,
-    /// UDP payload of a full packet in bytes, or `None` for the largest that fits the network's
-    /// smallest MTU.
+    /// UDP payload of a full packet in bytes. `None`: the largest that fits the smallest MTU of the
+    /// network.
     pub mtu: Option<u16>,
-    /// True if connections begin with 1,200 bytes and probe for a larger size.
+    /// True if connections begin with packets of 1,200 bytes and probe for a larger size.
     pub mtu_discovery: bool,
-    /// Largest flow-control window and send buffer, in bytes. `None`: derived from the network.
+    /// Largest flow-control window and send buffer, in bytes. `None`: computed from the network.
     pub window: Option<u64>,
     /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// True if a receiver with a large window is asked to send fewer acknowledgements.
+    /// True if the sender requests fewer acknowledgements from the receiver while the window is
+    /// large.
     pub ack_frequency: bool,
     /// Idle timeout of the connection.
     pub idle_timeout: Duration,
     /// True if the client resumes a session, so that the server sends no certificate.
     pub resumption: bool,
-    /// True if the client sends 0-RTT data with that session.
+    /// True if the client sends 0-RTT data with the resumed session.
     pub early_data: bool,
     /// Number of paths per connection (RFC 10069).
     pub paths: usize,
@@ -235,49 +238,51 @@ pub struct PluginFile {
 /// How data is distributed over several paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
-    /// The path with the lowest round-trip time among those with room.
+    /// Each packet uses the path with the lowest round-trip time that has room in its congestion
+    /// window.
     #[default]
     LowestRtt,
-    /// The paths with room, in turn.
+    /// Packets use the paths that have room in their congestion windows, in turn.
     RoundRobin,
-    /// All data on each path.
+    /// All data is sent on every path.
     Redundant,
-    /// All data on the first path. The others are backups.
+    /// All data is sent on the first path. The others are backups.
     Backup,
 }
 
-/// Default of `ecn`. It is the same for both protocols, so that comparisons under AQM are fair.
+/// Default of the key `ecn`. It is the same for both protocols, so that comparisons with AQM are
+/// fair.
 pub(crate) const ECN: bool = true;
 
-/// Options of TCP for a study. `None`: as in Linux.
+/// TCP options of a flow. `None` means the value that Linux uses, unless a field says otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpOptions {
-    /// Initial window in segments.
+    /// Initial congestion window, in segments.
     pub initial_window: Option<u32>,
-    /// Maximum segment size in bytes, or `None` for the largest that fits the network's smallest
-    /// MTU.
+    /// Maximum segment size in bytes. `None`: the largest that fits the smallest MTU of the
+    /// network.
     pub mss: Option<u16>,
-    /// Selective acknowledgements.
+    /// Whether to use selective acknowledgements.
     pub sack: Option<bool>,
-    /// Timestamps.
+    /// Whether to use timestamps.
     pub timestamps: Option<bool>,
-    /// Window scaling.
+    /// Whether to use window scaling.
     pub window_scaling: Option<bool>,
-    /// True if the client asks for ECN. This is the default; in Linux, the default is false.
+    /// True if the client requests ECN. This is the default here, unlike in Linux.
     pub ecn: bool,
-    /// Whether to pace segments with every controller.
+    /// Whether segments are paced. `None`: the controller decides.
     pub pacing: Option<bool>,
-    /// Tail loss probes.
+    /// Whether tail loss probes are sent.
     pub tail_loss_probe: Option<bool>,
-    /// Minimum that the retransmission timeout adds to the round-trip time.
+    /// Minimum of the term that the retransmission timeout adds to the round-trip time.
     pub min_rto: Option<Duration>,
     /// Delay of acknowledgements.
     pub delayed_ack: Option<Duration>,
-    /// Largest receive window and limit on outstanding data, in bytes. `None`: derived from the
+    /// Largest receive window and limit on outstanding data, in bytes. `None`: computed from the
     /// network.
     pub window: Option<u64>,
-    /// True if the client sends data with its SYN, with a cookie of an earlier connection (RFC
-    /// 7413).
+    /// True if the client sends data with its SYN (RFC 7413). It uses a cookie from an earlier
+    /// connection.
     pub fast_open: bool,
     /// TLS above the connection, or `None` for plain TCP.
     pub tls: Option<Tls>,
@@ -303,17 +308,18 @@ impl Default for TcpOptions {
     }
 }
 
-/// TLS above TCP: the round trips and bytes of its handshake, and the overhead of its records.
+/// TLS above TCP. The model covers the round trips and bytes of the handshake, and the overhead of
+/// records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// Version of TLS.
     pub version: TlsVersion,
     /// True if the client resumes a session.
     pub resumption: bool,
-    /// TLS 1.3: whether the client sends early data with that session.
+    /// TLS 1.3 only: true if the client sends early data with the resumed session.
     pub early_data: bool,
-    /// TLS 1.2: whether the client sends data before it has received the server's Finished (RFC
-    /// 7918).
+    /// TLS 1.2 only: true if the client sends data before it has received the server's Finished
+    /// (RFC 7918).
     pub false_start: bool,
     /// Size of the server's certificates in bytes.
     pub certificates: u64,
@@ -322,28 +328,28 @@ pub struct Tls {
 /// Version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     Tls12,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
 /// Background traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
-    /// Name in results.
+    /// Name of the background traffic in results.
     pub name: String,
-    /// Hosts at its ends.
+    /// The hosts at the two ends.
     pub route: Route,
-    /// Its kind.
+    /// Kind of the background traffic.
     pub kind: TrafficKind,
 }
 
 /// Kind of background traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrafficKind {
-    /// UDP at a constant rate, alternating between sending and pausing.
+    /// UDP packets at a constant rate, in alternating periods of sending and silence.
     OnOff(OnOffConfig),
-    /// Short flows that begin at random times.
+    /// Short flows that start at random times.
     ShortFlows(ShortFlowsConfig),
 }

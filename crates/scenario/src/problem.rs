@@ -1,4 +1,4 @@
-//! Mistakes in a description, each with its line.
+//! Mistakes in a description, with their lines.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub struct Problem {
     pub line: usize,
     /// The key, such as `network.link.rate`. Empty if the mistake does not concern a key.
     pub key: String,
-    /// The defect, and what would be correct.
+    /// Describes the mistake, and what would be correct.
     pub message: String,
 }
 
@@ -24,23 +24,23 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reason why a description is rejected.
+/// The reason why a description is rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// All mistakes, in the order of the text. Each is displayed on one line:
-    /// `file:line: key: what is wrong`.
+    /// The description has mistakes. They are in the order of the text. Each is displayed on one
+    /// line: `file:line: key: what is wrong`.
     #[error("{}", listed(path.as_deref(), problems))]
     Problems {
-        /// The file, or `None` if the text is not from a file.
+        /// The file, or `None` if the text did not come from a file.
         path: Option<PathBuf>,
         /// The mistakes, at least one.
         problems: Vec<Problem>,
@@ -67,7 +67,7 @@ impl ScenarioError {
         ScenarioError::Problems { path: None, problems }
     }
 
-    /// Adds the name of the file to the mistakes.
+    /// Adds the name of the file to the list of mistakes.
     #[must_use]
     pub fn in_file(self, file: &Path) -> ScenarioError {
         match self {
@@ -79,7 +79,7 @@ impl ScenarioError {
     }
 }
 
-/// Returns at most three names that are similar to `wanted`, the most similar first.
+/// Returns up to three names that are similar to `wanted`, the most similar one first.
 pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
@@ -90,7 +90,8 @@ pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// Returns `did you mean ...?` if a name is similar, and all names otherwise.
+/// Returns `did you mean ...?` if a name is similar to `wanted`. Otherwise returns the list of all
+/// names.
 pub(crate) fn instead(wanted: &str, names: &[&str]) -> String {
     let near = similar(wanted, names.iter().copied());
     if near.is_empty() {

@@ -73,20 +73,20 @@ pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
         None if !number.bytes().all(|byte| byte.is_ascii_digit()) || number.is_empty() => {
             Err(format!("`{text}` is not a number of packets, such as \"100 packets\""))
         }
-        _ => number
-            .parse()
-            .map_err(|_| format!("`{text}` is too much: a queue has at most {} packets", u32::MAX)),
+        _ => number.parse().map_err(|_| {
+            format!("`{text}` is too much: a queue can have at most {} packets", u32::MAX)
+        }),
     })
 }
 
-/// Reason why a quantity is invalid.
+/// The reason why a quantity is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
-    /// It is not a number with a known unit.
+    /// The text is not a number with a known unit.
     Form,
-    /// It is too large. This is the largest value, in the unit that was written.
+    /// The value is too large. The field has the largest permitted value, in the unit of the text.
     TooLarge(u64),
-    /// It is not a whole number of the smallest unit.
+    /// The value is not a whole number of the smallest unit.
     TooFine,
 }
 
@@ -97,12 +97,12 @@ fn wrong(text: &str, expected: &str, mistake: Mistake) -> String {
         Mistake::Form if text.starts_with('-') => format!("`{text}` is below 0: write {expected}"),
         Mistake::Form => format!("`{text}` is not {expected}"),
         Mistake::TooLarge(most) => format!("`{text}` is too much: at most {most} {}", unit()),
-        Mistake::TooFine => format!("`{text}` is no whole number of the smallest unit"),
+        Mistake::TooFine => format!("`{text}` is not a whole number of the smallest unit"),
     }
 }
 
-/// Parses a decimal number without sign or exponent. Returns its digits, and how many of them are
-/// after the point.
+/// Parses a decimal number without sign or exponent. Returns its digits as an integer, and the
+/// number of digits after the point.
 fn decimal(text: &str) -> Option<(u64, u32)> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -118,7 +118,7 @@ fn decimal(text: &str) -> Option<(u64, u32)> {
     Some((digits, u32::try_from(part.len()).ok()?))
 }
 
-/// Returns the number times its unit.
+/// Parses a number with one of these units. Returns the number times the size of the unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
     let text = text.trim();
     let is_number = |character: char| character.is_ascii_digit() || character == '.';
@@ -128,7 +128,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
     let too_large = Mistake::TooLarge(u64::MAX / factor);
     let (digits, places) = match decimal(number) {
         Some(read) => read,
-        // The number has too many digits for a `u64`.
+        // The number has more digits than a `u64`.
         None if number.len() > 19 && number.bytes().all(|byte| byte.is_ascii_digit()) => {
             return Err(too_large);
         }
@@ -194,7 +194,7 @@ mod tests {
             (duration("99999999999999999999999 ms").unwrap_err(), "at most 18446744073709 ms"),
             (bytes("99999999999 GB").unwrap_err(), "at most 18446744073 GB"),
             (rate("99999999999 Gb/s").unwrap_err(), "at most 18446744073 Gb/s"),
-            (rate("0.5 b/s").unwrap_err(), "no whole number"),
+            (rate("0.5 b/s").unwrap_err(), "not a whole number"),
             (duration("-20 ms").unwrap_err(), "below 0"),
             (packets("99999999999 packets").unwrap().unwrap_err(), "at most 4294967295 packets"),
         ] {

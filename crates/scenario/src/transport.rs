@@ -1,4 +1,4 @@
-//! Configuration of the endpoints of flows. It is the same in virtual and in real time.
+//! Configures the endpoints of flows. The configuration is the same in virtual and in real time.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
 use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
 
-/// Initial send buffer of a stream in bytes. It grows with the capacity of the path, up to the
-/// window. So a thousand connections that share a link do not each buffer a whole window.
+/// Initial send buffer of a stream, in bytes. The buffer grows with the capacity of the path, up to
+/// the window. It starts small so that a thousand connections on one link do not each buffer a
+/// whole window.
 pub(crate) const SEND_BUFFER: u64 = 256 << 10;
 
 impl Controller {
-    /// Returns a factory for controllers of this kind.
+    /// Returns a factory that creates controllers of this kind.
     pub fn factory(self) -> Arc<dyn ControllerFactory> {
         match self {
             Controller::NewReno => Arc::new(Algorithm::NewReno),

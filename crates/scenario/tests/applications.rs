@@ -9,7 +9,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Creates a network with this rate and further link options.
+/// Returns a `[network]` table with this rate and further link options.
 fn network(rate: &str, more: &str) -> String {
     format!(
         "seeds = 3\n[network]\ntopology = \"simple\"\n\
@@ -33,7 +33,8 @@ fn near(value: f64, expected: f64, by: f64) {
     assert!((value - expected).abs() <= by, "{value} is not {expected}");
 }
 
-/// Each request takes a round trip, the first one plus the handshake, on a link with delay only.
+/// On a link with only a delay, each request takes one round trip, and the handshake takes one
+/// more.
 #[test]
 fn requests_take_a_round_trip_each() {
     let fast = network("10 Gb/s", "");
@@ -45,7 +46,8 @@ fn requests_take_a_round_trip_each() {
         let latency = outcome.latency.unwrap();
         near(latency.p50, 0.040, 0.001);
         near(latency.p95, 0.040, 0.001);
-        // One round trip for the handshake, with QUIC and with TCP.
+        // The slowest request includes the handshake, which takes one round trip with QUIC and with
+        // TCP.
         near(latency.max, 0.080, 0.002);
         near(flow.completion.unwrap(), 21.0 * 0.040, 0.01);
         assert_eq!(flow.bytes, 20_000);
@@ -64,14 +66,14 @@ fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
     for completion in took(", think = \"1 s\"") {
         near(completion, 9.0 + 11.0 * 0.040, 0.02);
     }
-    // Two rounds of five requests.
+    // Ten requests are sent in two rounds of five.
     for completion in took(", concurrent = 5") {
         near(completion, 3.0 * 0.040, 0.01);
     }
 }
 
-/// Responses of one packet, six at a time. A lost segment delays all later responses on a TCP
-/// connection, but only one stream of QUIC.
+/// Sends requests with responses of one packet, six at a time. A lost segment must delay all later
+/// responses on a TCP connection, but only one stream of a QUIC connection.
 #[test]
 fn loss_blocks_the_head_of_the_line_over_tcp() {
     let lossy = network("20 Mb/s", ", back = { loss = \"1 %\" }");
@@ -83,7 +85,7 @@ fn loss_blocks_the_head_of_the_line_over_tcp() {
         let units = (1..=4).flat_map(|seed| record(&scenario, seed, None).unwrap().1.units);
         let took: Vec<f64> = units.map(|one| one.took).collect();
         assert_eq!(took.len(), 4_000);
-        // Half a round trip longer than necessary.
+        // Counts the requests that took at least half a round trip longer than necessary.
         took.iter().filter(|took| **took > 0.060).count()
     };
     let (quic, tcp) = (late("quic"), late("tcp"));
@@ -98,8 +100,8 @@ fn streams_share_a_connection() {
         let flow = flow(&clean, protocol, streams);
         let outcome = application(&flow);
         assert_eq!((outcome.done, flow.bytes), (150, 1_500_000));
-        // 1.5 MB at 8 Mb/s with headers, the handshake and slow start. The streams take turns, so
-        // half of them end near the end of the transfer.
+        // 1.5 MB at 8 Mb/s with headers, plus the handshake and slow start. The streams take turns,
+        // so half of them end near the end of the transfer.
         let completion = flow.completion.unwrap();
         assert!((1.55..2.2).contains(&completion), "{protocol}: {completion} s");
         let latency = outcome.latency.unwrap();
@@ -128,7 +130,7 @@ fn units_are_in_the_time_series() {
     assert!(received > 0.0 && received < 4_000.0, "{received}");
 }
 
-/// The same seed gives the same numbers, with loss and over both protocols.
+/// Two runs with the same seed must give the same numbers, with loss and over both protocols.
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let text = format!(
@@ -146,8 +148,8 @@ fn the_same_seed_gives_the_same_run() {
     );
 }
 
-/// Objects are requested one after the other if they depend on each other, and at the same time
-/// otherwise.
+/// Objects that depend on each other must be requested one after the other. All others must be
+/// requested at the same time.
 #[test]
 fn a_page_waits_for_what_comes_before() {
     let fast = network("10 Gb/s", "");
@@ -159,7 +161,8 @@ fn a_page_waits_for_what_comes_before() {
     for protocol in ["quic", "tcp"] {
         let text = format!("{fast}[[flow]]\nprotocol = \"{protocol}\"\n{page}");
         let (run, series) = record(&scenario(&text), 1, None).unwrap();
-        // A round trip for the handshake, and one each for html, style with script, and late.
+        // Four round trips: the handshake, the HTML page, style and script together, and the late
+        // object.
         near(run.flows[0].completion.unwrap(), 4.0 * 0.040, 0.005);
         assert_eq!(run.flows[0].bytes, 21_000);
         let names: Vec<&str> = series.units.iter().map(|one| one.unit.as_str()).collect();
@@ -175,17 +178,17 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
         let fast = flow(&network("10 Mb/s", ""), protocol, video);
         let playing = application(&fast).playing.unwrap();
         assert_eq!((playing.stalls, playing.stalled), (0, 0.0));
-        // Two segments of 250 KB at 10 Mb/s, and a few round trips.
+        // Two segments of 250 KB at 10 Mb/s, plus a few round trips.
         let startup = playing.startup.unwrap();
         assert!((0.4..0.9).contains(&startup), "{protocol}: {startup} s");
-        // The last segment is requested when the buffer has room: five seconds of playback before
-        // the end of the video.
+        // The client requests the last segment when the buffer has room, which is five seconds of
+        // playback before the end of the video.
         let completion = fast.completion.unwrap();
         near(completion, startup + 14.0, 1.0);
         let slow = flow(&network("1.5 Mb/s", ""), protocol, video);
         let playing = application(&slow).playing.unwrap();
         assert!(playing.stalls >= 2 && playing.stalled > 3.0, "{protocol}: {playing:?}");
-        // The video takes 20 s at 2 Mb/s. The rest is startup delay and stalls.
+        // Transferring the video takes 20 s at 2 Mb/s. Startup delay and stalls are subtracted.
         let late = slow.completion.unwrap() - playing.startup.unwrap() - playing.stalled;
         assert!((14.0..20.0).contains(&late), "{protocol}: {late} s, {playing:?}");
     }
@@ -197,7 +200,7 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     let call = "application = \"call\"\ncall = { length = \"20 s\", deadline = \"50 ms\" }";
     let quic = flow(&lossy, "quic", call);
     let messages = application(&quic).messages.unwrap();
-    // A thousand messages. One that arrives takes 20 ms, so it is never late.
+    // Some of the thousand messages are lost. A message that arrives takes 20 ms, so none is late.
     assert!((10..60).contains(&messages.lost) && messages.late == 0, "{messages:?}");
     near(application(&quic).latency.unwrap().max, 0.0203, 0.002);
     let tcp = flow(&lossy, "tcp", call);
@@ -207,8 +210,8 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     assert_eq!((quic.bytes, tcp.bytes), (160 * application(&quic).done, 160_000));
 }
 
-/// Round trips until the response to one request has arrived, depending on the client's state from
-/// earlier connections.
+/// Counts the round trips until the response to one request has arrived. The number depends on the
+/// state that the client has from earlier connections.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let fast = network("10 Gb/s", "");
@@ -233,7 +236,7 @@ fn handshakes_cost_their_round_trips() {
     }
 }
 
-/// Resumption saves bytes of the server's handshake, for transfers too.
+/// Resumption must save bytes of the server's handshake for single transfers, too.
 #[test]
 fn transfers_resume_sessions() {
     let clean = network("10 Mb/s", "");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use equic_scenario::Scenario;
 use equic_scenario::play::{Part, memory, play};
 
-/// The system allocator, with a count of the allocated bytes and their maximum.
+/// The system allocator with counters: the bytes that are allocated now, and their maximum.
 struct Counting;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns the estimate for a scenario, and the largest memory that a run needed.
+/// Returns the estimated and the real peak memory of a run of this scenario.
 fn both(text: &str) -> (f64, f64) {
     let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     let before = TAKEN.load(Ordering::Relaxed);
@@ -42,7 +42,8 @@ fn both(text: &str) -> (f64, f64) {
     (memory(&scenario) as f64, most as f64)
 }
 
-/// A single test, because other tests at the same time would be counted too.
+/// This file has only one test, because the counters would also count tests that run at the same
+/// time.
 #[test]
 fn the_estimate_is_near_what_runs_take() {
     let simple = |link: &str, flow: &str| {
@@ -82,8 +83,8 @@ fn the_estimate_is_near_what_runs_take() {
         let (estimate, took) = both(&text);
         let times = estimate / took;
         println!("{name}: {estimate} estimated, {took} taken: {times:.2}");
-        // With half of the memory, a run could exhaust it. With three times as much, runs that fit
-        // would be rejected.
+        // If the estimate were less than half of the real value, a run could exhaust the memory. If
+        // it were more than three times the real value, runs that fit would be rejected.
         if !(0.5..3.0).contains(&times) {
             wrong.push(format!("{name}: {estimate} estimated, {took} taken"));
         }

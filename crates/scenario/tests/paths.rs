@@ -3,7 +3,7 @@
 use equic_scenario::play::{Part, PathPoint, Series, play, record};
 use equic_scenario::{Scenario, ScenarioError};
 
-/// Links of 5 and 10 Mb/s.
+/// A network with two paths: links of 5 and 10 Mb/s.
 const TWO: &str = r#"
     seeds = 2
     [network]
@@ -53,7 +53,7 @@ fn schedulers_differ() {
     assert!((4.0..10.0).contains(&redundant), "{redundant}");
 }
 
-/// Returns the points of one link after this time.
+/// Returns the samples of one link after this time.
 fn on(series: &Series, link: u16, after: f64) -> impl Iterator<Item = &PathPoint> {
     series.paths.iter().filter(move |point| point.link == link && point.time > after)
 }
@@ -71,7 +71,7 @@ fn paths_are_in_the_series() {
         assert!(on(&series, link, 0.5).any(|point| point.in_flight > 0), "link {link}");
     }
     assert!(on(&series, 1, 0.5).all(|point| point.path == 0));
-    // The ports show what each link carried.
+    // The counters of the ports show how much each link carried.
     let carried = |port: &str| {
         let own = series.ports.iter().filter(|point| point.port == port);
         own.map(|point| point.rate).fold(0.0, f64::max)
@@ -93,7 +93,7 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 #[test]
 fn a_path_that_goes_down_is_left() {
     for (link, kept) in [("10 ms", 10.0), ("25 ms", 5.0)] {
-        // From some packet on, all packets in both directions are lost.
+        // After a random packet, all packets are lost in both directions.
         let dead = "loss = { to_bad = 0.005, to_good = 0 }";
         let text = TWO.replace(&format!("\"{link}\""), &format!("\"{link}\", {dead}"));
         let scenario = scenario(&text);
@@ -105,7 +105,7 @@ fn a_path_that_goes_down_is_left() {
         assert!(rate > 0.6 * kept && rate < 15.0, "{link}: {rate}");
         assert!(!series.paths.is_empty());
     }
-    // A single path over the dead link has no alternative.
+    // With a single path over the dead link, the connection must time out.
     let text = with("paths = 1, idle_timeout = \"5 s\"");
     let dead = "\"10 ms\", loss = { to_bad = 0.005, to_good = 0 }";
     let run = play(&scenario(&text.replace("\"10 ms\"", dead)), 1, Part::All).unwrap();
@@ -142,7 +142,7 @@ fn what_cannot_be_is_refused() {
         (with("paths = 2, sheduler = \"backup\""), "`scheduler`"),
         (
             TWO.replace("quic = { paths = 2 }", "protocol = \"tcp\"\ncontroller = \"olia\""),
-            "TCP has one path",
+            "TCP has only one path",
         ),
     ];
     for (text, words) in cases {

@@ -1,4 +1,4 @@
-//! Runs of scenarios. Needs the feature `play`.
+//! Tests of runs in virtual time. Needs the feature `play`.
 
 use equic_scenario::play::{Part, Summary, jain, play, play_all, record};
 use equic_scenario::results::Report;
@@ -29,7 +29,7 @@ fn the_number_of_threads_changes_nothing() {
     let mut calls = calls.into_inner().unwrap();
     calls.sort_unstable();
     assert_eq!(calls, [1, 2, 3, 4]);
-    // Another seed gives another run.
+    // Another seed must give another run.
     assert_ne!(one[0].flows[0].completion, one[1].flows[0].completion);
     assert_eq!(play(&scenario, 3, Part::All).unwrap(), one[2]);
 }
@@ -39,7 +39,7 @@ fn a_transfer_takes_the_time_that_it_has_to() {
     let clean = scenario(&LOSSY.replace(", loss = \"1 %\"", ""));
     let run = play(&clean, 1, Part::All).unwrap();
     let flow = &run.flows[0];
-    // A round trip of 40 ms for the handshake, 300 KB at 10 Mb/s with headers (240 ms), and slow start.
+    // 40 ms for the handshake, 240 ms for 300 KB at 10 Mb/s with headers, and slow start.
     let took = flow.completion.unwrap();
     assert!((0.3..0.5).contains(&took), "{took} s");
     assert_eq!((flow.bytes, flow.packets_lost, flow.lost, flow.dropped), (300_000, 0, 0, 0));
@@ -59,7 +59,7 @@ fn options_of_a_flow_reach_its_transport() {
     let usual = took("");
     let wide = took("initial_window = \"400 KB\"");
     assert!(wide.completion < usual.completion, "{wide:?} {usual:?}");
-    // Smaller packets mean more packets. A small window means more round trips.
+    // A smaller MTU must cause more packets, and a small window must cost round trips.
     assert!(took("mtu = 1200").packets_sent > usual.packets_sent);
     assert!(took("window = \"16 KiB\"").completion.unwrap() > 2.0 * usual.completion.unwrap());
     assert!(took("mtu_discovery = true").packets_sent > usual.packets_sent);
@@ -95,7 +95,8 @@ fn flows_share_a_link_and_are_summed_up() {
     assert_eq!((long.connections, long.completed, long.failed), (2, 0, 0));
     assert_eq!((long.completion, short.completed), (None, 2));
     assert!(short.completion.unwrap().mean < 1.0);
-    // Two flows and the UDP traffic fill the link: 6 Mb/s with headers.
+    // The two flows and the UDP traffic must fill the link. The UDP traffic takes 6 Mb/s with
+    // headers.
     let both = 2.0 * long.goodput.unwrap().mean;
     assert!((3_600_000.0..5_000_000.0).contains(&both), "{both}");
     assert!(runs[0].ports[0].utilisation.unwrap() > 0.85, "{:?}", runs[0].ports);
@@ -145,7 +146,7 @@ fn every_topology_carries_flows() {
 
 #[test]
 fn built_in_scenarios_play() {
-    // Only the short scenarios. A unit test of the library parses all of them.
+    // Runs only the short scenarios. A unit test of the library parses all of them.
     for name in ["simple", "wireless"] {
         let scenario = BuiltIn::find(name).unwrap().scenario();
         let run = play(&scenario, 1, Part::All).unwrap();
@@ -167,7 +168,7 @@ fn tcp_runs_beside_quic() {
     "#;
     let scenario = scenario(text);
     let (run, series) = record(&scenario, 1, None).unwrap();
-    // Recording a run changes only the number of events.
+    // Recording time series must change only the number of events.
     let unseen = play(&scenario, 1, Part::All).unwrap();
     assert_eq!(run, unseen);
     assert!(run.flows.iter().all(|flow| flow.goodput > 500_000.0), "{run:?}");
@@ -177,7 +178,7 @@ fn tcp_runs_beside_quic() {
         let sum: f64 = moment.iter().filter_map(|one| one.share).sum();
         assert!(moment.iter().all(|one| one.share.is_none()) || (sum - 1.0).abs() < 1e-9);
     }
-    // Without the others, the flow has more goodput.
+    // Without the other flows, the flow must have more goodput.
     let alone = play(&scenario, 1, Part::Flow(1)).unwrap();
     assert_eq!((alone.flows.len(), &*alone.flows[0].name), (1, "tcp cubic"));
     assert!(alone.flows[0].goodput > 1.2 * run.flows[1].goodput);
@@ -208,15 +209,16 @@ fn options_of_tcp_reach_its_connection() {
     assert!(took("timestamps = false").packets_sent < usual.packets_sent);
 }
 
-/// Round trips of a handshake, 40 ms each. QUIC has one, or none with early data. TCP has one. TLS
-/// 1.3 adds one, TLS 1.2 two, and early data avoids it.
+/// Counts the round trips of a handshake, which take 40 ms each. QUIC needs one, and none with
+/// early data. TCP needs one. TLS 1.3 adds one round trip, and TLS 1.2 adds two. Early data saves
+/// one.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let clean = LOSSY.replace(", loss = \"1 %\"", "").replace("300 KB", "1 KB");
     let trips = |options: &str| {
         let run = play(&scenario(&format!("{clean}{options}")), 1, Part::All).unwrap();
         let seconds = run.flows[0].completion.unwrap();
-        // The data takes half a round trip more.
+        // The data itself takes another half round trip.
         ((seconds - 0.02) / 0.04).floor()
     };
     assert_eq!(trips("protocol = \"quic\""), 1.0);
@@ -230,7 +232,7 @@ fn handshakes_cost_their_round_trips() {
     assert_eq!(trips("protocol = \"tcp\"\ntcp = { tls = { version = \"1.2\" } }"), 3.0);
 }
 
-/// Google QUIC begins with 32 packets, CUBIC with ten.
+/// The initial window of Google QUIC must be 32 packets, and that of CUBIC ten.
 #[test]
 fn a_controller_of_the_past_is_chosen_by_its_name() {
     for name in ["bic", "vegas", "westwood", "gquic-cubic"] {
@@ -248,7 +250,7 @@ fn a_controller_of_the_past_is_chosen_by_its_name() {
     assert!(with("gquic-cubic") < with("cubic"));
 }
 
-/// Both protocols on a queue that marks. By default, both use ECN.
+/// Both protocols share a queue that marks packets. By default, both must use ECN.
 #[test]
 fn ecn_is_the_same_for_both_protocols() {
     let shared = |options: [&str; 2]| {
@@ -264,11 +266,11 @@ fn ecn_is_the_same_for_both_protocols() {
     };
     assert_eq!(shared(["", ""]), [true, true]);
     assert_eq!(shared(["quic = { ecn = false }", "tcp = { ecn = false }"]), [false, false]);
-    // The default of an option does not depend on the presence of the options table.
+    // The default of an option must not depend on whether the table of options exists.
     assert_eq!(shared(["quic = { paths = 1 }", "tcp = { sack = true }"]), [true, true]);
 }
 
-/// The result shows all settings in which the flows of a run differ, and only those.
+/// The result must show exactly the settings in which the flows of a run differ.
 #[test]
 fn settings_that_differ_are_in_the_report() {
     let report = |tcp: &str| {
@@ -295,7 +297,7 @@ fn settings_that_differ_are_in_the_report() {
     );
 }
 
-/// Of a packet in transmission at the end, only the part that has left counts.
+/// A run ends during the transmission of a packet. Only the part that has been sent may count.
 #[test]
 fn utilisation_is_at_most_1() {
     for (link, options) in [
@@ -341,7 +343,8 @@ fn tcp_whose_syn_never_arrives_has_failed() {
     }
 }
 
-/// 100 Mb/s with 120 ms hold 1.5 MB.
+/// 100 Mb/s with a round trip of 120 ms hold 1.5 MB. A flow with a smaller window must be reported
+/// as limited by it.
 #[test]
 fn window_that_limits_a_flow_is_in_its_result() {
     let share = |options: &str| {

@@ -41,7 +41,8 @@ const ENDLESS_MANIFEST: &str = r#"
     function = "window"
     "#;
 
-/// Creates a folder with the plugin `cap`, which limits a sender to 500,000 bytes per second.
+/// Returns a directory with the compiled plugin `cap`, which limits a sender to 500,000 bytes per
+/// second.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let cap = Source::find("cap").expect("the tree has it").bundle(None).unwrap();
@@ -70,10 +71,10 @@ fn a_plugin_acts_at_the_end_that_it_is_of() {
     let folder = folder.path();
     let without = seconds(folder, "");
     assert!(without < 4.0, "{without}");
-    // 4 MB at 500,000 bytes a second.
+    // 4 MB at 500,000 bytes per second take eight seconds.
     let with = seconds(folder, "client_plugins = [\"cap.qplug\"]");
     assert!((8.0..16.0).contains(&with), "{with}");
-    // The server sends no data that the plugin could limit.
+    // The server sends no data, so its plugin has nothing to limit.
     let at_the_server = seconds(folder, "server_plugins = [\"cap.qplug\"]");
     assert!(at_the_server < 1.2 * without, "{at_the_server}");
 }
@@ -87,9 +88,9 @@ fn a_plugin_that_fails_is_told_of() {
     let scenario = read(folder.path(), "client_plugins = [\"endless.qplug\"]").unwrap();
     let run = play(&scenario, 1, Part::All).unwrap();
     let flow = &run.flows[0];
-    assert!(flow.completion.is_some(), "the connection goes on without it");
-    let failure = flow.failure.as_deref().expect("it was taken off");
-    assert!(failure.starts_with("a hook was taken off: "), "{failure}");
+    assert!(flow.completion.is_some(), "the connection continues without the plugin");
+    let failure = flow.failure.as_deref().expect("the plugin was detached");
+    assert!(failure.starts_with("a hook was detached: "), "{failure}");
 }
 
 #[test]
@@ -120,8 +121,8 @@ fn a_grid_keeps_its_plugins() {
     assert_eq!(flow(&kept)[0].name, "cap.qplug");
 }
 
-/// The stored files of a sweep may be published. So a description must not be able to copy any file
-/// there by naming it as a plugin.
+/// The stored files of a sweep may be published. A description must not be able to copy arbitrary
+/// files there by naming them as plugins.
 #[test]
 fn a_file_that_is_no_plugin_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Parsing of descriptions: each mistake is reported with its line before anything runs.
+//! Tests of the parser: each mistake must be reported with its line, before anything runs.
 
 use equic_scenario::{Grid, Scenario, ScenarioError, sections};
 
@@ -64,7 +64,7 @@ fn contradictions_are_told_before_anything_runs() {
     let link =
         |more: &str| GOOD.replace("delay = \"50 ms\"", &format!("delay = \"50 ms\", {more}"));
     for (text, line, key, message) in [
-        (GOOD.replace("10 Mb/s", "0 Mb/s"), 3, "network.link.rate", "nothing leaves"),
+        (GOOD.replace("10 Mb/s", "0 Mb/s"), 3, "network.link.rate", "no packet would be sent"),
         (link("queue = \"1499 B\""), 3, "network.link.queue", "smaller than one packet"),
         (link("queue = \"0 packets\""), 3, "network.link.queue", "smaller than one packet"),
         (link("queue = { kind = \"red\", min_threshold = 20 }"), 3, "network.link.queue", "min_threshold"),
@@ -77,14 +77,14 @@ fn contradictions_are_told_before_anything_runs() {
         (GOOD.replace("dumbbell\"", "dumbbell\"\nlinks = []"), 3, "network.links", "not of dumbbell"),
         (format!("{GOOD}pair = 3"), 4, "flow", "no pair 3"),
         (format!("{GOOD}from = \"client 1\"\nto = \"client 9\""), 4, "flow", "client 9"),
-        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "itself"),
+        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "both its ends are the node client 1"),
         (format!("{GOOD}from = \"client 1\""), 4, "flow[1].to", "missing"),
         (format!("{GOOD}[[flow]]\nsize = \"1 B\""), 6, "flow[2].name", "two flows"),
         (GOOD.replace("size = \"1 MB\"", ""), 1, "limit", "never end"),
         (GOOD.replace("1 MB", "0 B"), 5, "flow[1].size", "1 B or more"),
         (format!("seeds = [3, 3]\n{GOOD}"), 1, "seeds", "twice"),
-        (format!("seeds = 0\n{GOOD}"), 1, "seeds", "from 1"),
-        (format!("limit = \"0 s\"\n{GOOD}"), 1, "limit", "longer than 0 s"),
+        (format!("seeds = 0\n{GOOD}"), 1, "seeds", "1 to"),
+        (format!("limit = \"0 s\"\n{GOOD}"), 1, "limit", "above 0 s"),
         (link("mtu = 100"), 1, "network", "QUIC (RFC 9000 s.14) needs an MTU of 1228 bytes, and a link has 100"),
         (link("mtu = 100").replace("[[flow]]", "[[flow]]\nprotocol = \"tcp\""), 1, "network", "TCP needs an MTU of 168 bytes, and a link has 100"),
         (link("queue = \"99999999999 packets\""), 3, "network.link.queue", "at most 4294967295 packets"),
@@ -96,7 +96,7 @@ fn contradictions_are_told_before_anything_runs() {
         (format!("limit = \"10 s\"\n{GOOD}count = 5\nstart = \"2 s\"\nstagger = \"2 s\""), 9, "flow[1].stagger", "its last connection would begin at 10 s"),
         (format!("limit = \"10 s\"\n{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"1 b/s\"\nstart = \"11 s\""), 10, "traffic[1].start", "begin at 11 s"),
         (format!("{GOOD}quic = {{ mtu = 1473 }}"), 4, "flow", "1472"),
-        (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow is quic"),
+        (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow uses quic"),
         (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ mss = 1461 }}"), 4, "flow", "1460"),
         (format!("{GOOD}quic = {{ early_data = true }}"), 6, "flow[1].quic.early_data", "resumption"),
         (format!("{GOOD}protocol = \"tcp\"\ntcp = {{ tls = {{ version = \"1.1\" }} }}"), 7, "flow[1].tcp.tls.version", "`1.2`"),
@@ -110,7 +110,7 @@ fn contradictions_are_told_before_anything_runs() {
         assert_eq!((told.0, &*told.1), (line, key), "{text}: {told:?}");
         assert!(told.2.contains(message), "{text}: {told:?}");
     }
-    // Hosts do not forward.
+    // Hosts do not forward packets, so these two nodes have no route to each other.
     let graph = r#"[network]
         topology = "graph"
         node = [{ name = "a" }, { name = "b" }, { name = "c" }]
@@ -125,7 +125,7 @@ fn contradictions_are_told_before_anything_runs() {
     let (line, _, message) = one(graph);
     assert_eq!(
         (line, &*message),
-        (8, "no route leads from a to c: link them over routers (hosts do not forward)")
+        (8, "no route leads from a to c: connect them through routers (hosts do not forward)")
     );
     assert!(Scenario::parse(&graph.replace("\"b\" }", "\"b\", router = true }")).is_ok());
     let (line, key, _) = one(&graph.replace("to = \"b\"", "to = \"x\""));
@@ -143,7 +143,7 @@ fn text_that_is_no_toml_is_told_with_its_line() {
     assert!(error.contains("cannot read /nonexistent/x.toml"), "{error}");
 }
 
-/// Descriptions that together have every key. This one has all keys except those of a graph.
+/// A description with every key except those of graphs and of two paths. Other tests add these.
 const ALL: &str = r#"
         description = "all"
         seeds = [1, 2]
@@ -230,7 +230,7 @@ const ALL: &str = r#"
         shape = 1.5
     "#;
 
-/// Each key is accepted with a value that its entry in the list names.
+/// Each key must be accepted with a value that the list of keys names.
 #[test]
 fn every_key_of_the_list_is_known() {
     let graph = r#"
@@ -258,7 +258,8 @@ fn every_key_of_the_list_is_known() {
     for text in [ALL, graph, two] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
     }
-    // Each key of the list is in one of them. It is rejected with a value of a wrong type.
+    // Together, these texts have each key of the list. Each key must be rejected with a value of a
+    // wrong type.
     let all = format!("{ALL}{graph}{two}");
     for key in sections().iter().flat_map(|section| section.keys) {
         assert!(
@@ -272,8 +273,8 @@ fn every_key_of_the_list_is_known() {
     }
 }
 
-/// docs/simulator.md contains the list of keys. `cargo run -p equic-scenario --example keys` prints
-/// it.
+/// docs/simulator.md must contain the list of keys that `cargo run -p equic-scenario --example
+/// keys` prints.
 #[test]
 fn the_list_of_keys_is_documented() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
@@ -284,7 +285,7 @@ fn the_list_of_keys_is_documented() {
     );
 }
 
-/// The grids in experiments/ have no mistakes.
+/// The grids in experiments/ must not have mistakes.
 #[test]
 fn published_grids_can_be_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");
@@ -325,7 +326,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             flow("application = \"requests\"\nrequests = { response = \"0 B\" }"),
             6,
             "flow[1].requests.response",
-            "a byte",
+            "from 1 B",
         ),
         (
             flow("size = \"1 B\"\nstreams = { count = 3, size = \"1 B\" }"),
@@ -359,7 +360,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             ),
             6,
             "flow[1].page.object[1].after",
-            "circle",
+            "cycle",
         ),
         (page(""), 6, "flow[1].page.object", "from 1"),
         (
@@ -374,7 +375,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             ),
             6,
             "flow[1].video.ahead",
-            "no less",
+            "`segment` or `buffer`",
         ),
         (
             flow("application = \"call\"\ncall = { length = \"1 s\", message = \"15 B\" }"),
@@ -386,7 +387,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
             flow("application = \"call\"\ncall = { length = \"1 s\", every = \"0 s\" }"),
             6,
             "flow[1].call.every",
-            "some time",
+            "above 0 s",
         ),
         (
             flow("application = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }"),

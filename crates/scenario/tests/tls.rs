@@ -19,8 +19,8 @@ fn took(run: &RunOutcome) -> f64 {
     flow.completion.unwrap_or_else(|| panic!("{flow:?}"))
 }
 
-/// Handshakes and packets without protection are as long as with TLS, so completion times are
-/// equal.
+/// Handshakes and packets without protection have the same length as with TLS, so the completion
+/// times must be equal.
 #[test]
 fn tls_takes_as_long_as_its_model() {
     for more in ["", ", resumption = true", ", resumption = true, early_data = true"] {
@@ -34,7 +34,7 @@ fn tls_takes_as_long_as_its_model() {
     }
 }
 
-/// Resumption saves the certificate, and early data saves a round trip of 40 ms.
+/// Resumption must save the certificate, and early data must save a round trip of 40 ms.
 #[test]
 fn sessions_are_resumed() {
     let tls = |more: &str| took(&run(&format!("protection = \"tls\"{more}"), "", 1));

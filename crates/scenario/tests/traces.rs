@@ -1,4 +1,4 @@
-//! Links whose rate is a trace in Mahimahi's format. Needs the feature `play`.
+//! Tests of links whose rate is a trace in the format of Mahimahi. Needs the feature `play`.
 
 use std::path::Path;
 
@@ -32,28 +32,28 @@ fn took(trace: impl AsRef<[u8]>) -> f64 {
     play(&scenario, 1, Part::All).unwrap().flows[0].completion.expect("it completes")
 }
 
-/// One packet of 1,500 bytes per line: 600 KB are about 410 of them.
+/// Each line of a trace is one packet of 1,500 bytes. A transfer of 600 KB takes about 410 of them.
 #[test]
 fn a_trace_sets_the_pace() {
     let each = took("1\n");
     assert!((0.45..0.65).contains(&each), "a packet a millisecond: {each} s");
-    // A third of the rate.
+    // With a third of the rate, the transfer takes three times as long.
     let third = took("3\n");
     assert!((1.25..1.6).contains(&third), "{third} s");
-    // Bursts of 100 packets at the end of every 500 ms, in both directions. A round trip takes a
-    // second, slow start takes seven of them, and the last byte arrives 10 ms after a burst.
+    // A burst of 100 packets at the end of every 500 ms, in both directions. So a round trip takes
+    // a second, slow start takes seven round trips, and the last byte arrives 10 ms after a burst.
     let bursts = took("500\n".repeat(100));
     assert!((5.0..9.0).contains(&bursts), "{bursts} s");
     let behind = bursts.rem_euclid(0.5);
     assert!((behind - 0.01).abs() < 1e-6, "{bursts} s");
 }
 
-/// The trace of this directory: 12 Mb/s, then less, then a pause, then 24 Mb/s.
+/// Uses lte.trace of this directory: 12 Mb/s, then less, then a pause, then 24 Mb/s.
 #[test]
 fn silence_is_waited_for() {
     let trace = include_bytes!("lte.trace");
     let took = took(trace);
-    // 325 packets in the first 400 ms, and the rest after the pause that ends at 600 ms.
+    // 325 packets are sent in the first 400 ms, and the rest after the pause that ends at 600 ms.
     assert!((0.6..0.8).contains(&took), "{took} s");
 }
 
@@ -83,7 +83,7 @@ fn what_is_wrong_with_a_trace_is_told_with_its_line() {
     assert!(both.contains("either a rate or a trace"), "{both}");
     let none = wrong("trace = \"own.trace\", ", "");
     assert!(
-        none.contains("network.link.rate: this key is missing: write it, or `trace`"),
+        none.contains("network.link.rate: this key is missing: set `rate` or `trace`"),
         "{none}"
     );
     assert!(
@@ -92,12 +92,12 @@ fn what_is_wrong_with_a_trace_is_told_with_its_line() {
     );
 }
 
-/// A trace beyond the size limit is not read to its end.
+/// A trace above the size limit must be rejected without reading it to its end.
 #[test]
 fn a_trace_that_is_too_long_is_refused() {
     let folder = folder("");
     let file = std::fs::File::create(folder.path().join("own.trace")).unwrap();
-    // A sparse file, which takes no disk space.
+    // The file is sparse, so it takes no disk space.
     file.set_len(1 << 40).unwrap();
     let error = read(folder.path(), TEXT).unwrap_err();
     assert!(error.contains("at most"), "{error}");
@@ -115,11 +115,11 @@ fn cells_of_a_grid_have_traces_of_their_own() {
     let texts = grid.traces().clone();
     let names: Vec<&str> = texts.keys().map(String::as_str).collect();
     assert_eq!((names, &*texts["slow"]), (vec!["own.trace", "slow"], "3\n"));
-    // The stored texts are enough to read the grid again, without any file.
+    // A grid must be readable again from the stored texts, without any file.
     let again = Grid::parse_with(&text, texts.clone()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.scenarios(), grid.scenarios());
     let mut lacking = texts;
     lacking.remove("slow");
     let error = Grid::parse_with(&text, lacking).unwrap_err().to_string();
-    assert!(error.contains("was not kept"), "{error}");
+    assert!(error.contains("not among the stored texts"), "{error}");
 }

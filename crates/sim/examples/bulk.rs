@@ -1,5 +1,5 @@
-//! Simulates a transfer over a lossy link, and measures the speed of the simulation:
-//! `cargo run --release -p equic-sim --features quic --example bulk [megabytes] [runs]`.
+//! Simulates a transfer over a lossy link, and measures the speed of the simulation. Run `cargo run
+//! --release -p equic-sim --features quic --example bulk [megabytes] [runs]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 

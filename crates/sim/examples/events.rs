@@ -1,5 +1,5 @@
-//! Measures the speed of the network simulation, by number of flows:
-//! `cargo run --release -p equic-sim --example events [flows ...]`.
+//! Measures the speed of the network simulation for several numbers of flows. Run `cargo run
+//! --release -p equic-sim --example events [flows ...]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
 
@@ -19,7 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ("CoDel", Queue::CoDel(CoDel::default())),
             ("FQ-CoDel", Queue::FqCoDel(FqCoDel::default())),
         ] {
-            // A bottleneck slightly slower than the traffic, with two million datagrams in total.
+            // The bottleneck is slightly slower than the traffic. The run has two million datagrams
+            // in total.
             let rate = 10_000_000 * pairs as u64;
             let delay = Duration::from_millis(20);
             let named = dumbbell(pairs, Direction::new(rate, delay).queue(queue));
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for (index, (client, server)) in named.clients.iter().zip(&named.servers).enumerate() {
                 let (from, to) = (run.address(*client)?, run.address(*server)?);
                 let flow = run.flow(from, to)?;
-                // The flows begin one after the other within a millisecond.
+                // The start times are spread over one millisecond.
                 let start = Time::from_nanos(1_000_000 * index as u64 / pairs as u64);
                 let stop = Some(Time::from_millis(millis));
                 let config = OnOffConfig { start, stop, ..OnOffConfig::steady(9_600_000) };

@@ -1,4 +1,4 @@
-//! Simulates TCP transfers at several loss rates, like `sim/oracle/ns3_tcp.py` for ns-3:
+//! Simulates TCP transfers at several loss rates, like `sim/oracle/ns3_tcp.py` with ns-3. Run
 //! `cargo run --release -p equic-sim --features tcp --example tcp_bulk [megabytes] [seeds]`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures how long runs take")]
@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints a line per loss rate: mean time, standard deviation, and the cost of a run.
+/// Prints a line for a loss rate: mean completion time, standard deviation, and computing time per
+/// run.
 fn study(
     transfer: &TcpBulk,
     congestion: impl ControllerFactory + Copy + std::fmt::Display + 'static,
@@ -37,7 +38,7 @@ fn study(
             let link = Direction::new(10_000_000, Duration::from_millis(50))
                 .queue(Queue::DropTail(Limit::Packets(1_000)));
             let mut named = simple(link.clone());
-            // Only data is lost, as in the scenario of ns-3.
+            // Only data is lost, not acknowledgments, as in the ns-3 scenario.
             let there = named.bottlenecks[0].there();
             *named.topology.direction_mut(there) = link.loss_percent(percent);
             let mut run = Simulation::new(named.topology, seed)?;

@@ -1,21 +1,21 @@
-//! Event queue with one entry per source of events. Entries are ordered by time, and entries of the
-//! same time by the order in which they were set.
+//! The event queue, with one entry per event source. Entries are ordered by time. Entries with the
+//! same time are ordered by when they were set.
 //!
-//! A source is a port of a link, an agent or the recorder. Each has at most one scheduled time,
+//! A source is a port of a link, an agent, or the recorder. It has at most one scheduled time,
 //! which can be changed at any time. So the size of the queue depends on the number of sources, not
 //! on the number of packets in flight.
 
 use crate::time::Time;
 
-/// Marks a source that is not in the heap.
+/// Marks a source that has no entry in the heap.
 const NOWHERE: u32 = u32::MAX;
-/// Children of each heap entry. Four keep the heap flat, and fit into two cache lines.
+/// Number of children of each heap entry. Four keep the heap flat, and fit into two cache lines.
 const BRANCHES: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
     at: Time,
-    /// Order among entries of the same time: the smaller number fires first.
+    /// Order of entries with the same time: the smaller number fires first.
     sequence: u64,
     source: u32,
 }
@@ -26,20 +26,20 @@ impl Entry {
     }
 }
 
-/// See the module.
+/// The event queue; see the module.
 #[derive(Default)]
 pub(crate) struct Agenda {
     heap: Vec<Entry>,
-    /// Index in the heap of each source.
+    /// For each source, the index of its entry in the heap.
     places: Vec<u32>,
     sequence: u64,
-    /// The source that has fired. Its next entry gets a new sequence number even if the time is the
-    /// same.
+    /// The source that fired last. Its next entry gets a new sequence number, even if its time is
+    /// the same.
     firing: Option<u32>,
 }
 
 impl Agenda {
-    /// Creates a queue with this many sources, numbered from 0. None of them is scheduled.
+    /// Creates a queue with this number of sources, numbered from 0. None of them is scheduled.
     pub(crate) fn new(sources: usize) -> Agenda {
         Agenda { places: vec![NOWHERE; sources], ..Agenda::default() }
     }
@@ -50,32 +50,32 @@ impl Agenda {
         (self.places.len() - 1) as u32
     }
 
-    /// Number of sources, scheduled or not.
+    /// Returns the number of sources, scheduled or not.
     pub(crate) fn sources(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// Number of scheduled sources.
+    /// Returns the number of scheduled sources.
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Returns the time of the first entry.
+    /// Returns the time of the first entry, or `None` if no source is scheduled.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// Returns the first entry. The caller must call [`Agenda::set`] for its source before the next
-    /// call.
+    /// Returns the time and the source of the first entry, or `None` if the queue is empty. The
+    /// caller must call [`Agenda::set`] for that source before the next call.
     pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
-        debug_assert!(self.firing.is_none(), "a source has fired and was not set again");
+        debug_assert!(self.firing.is_none(), "`set` was not called for the source that fired");
         self.firing = Some(first.source);
         Some((first.at, first.source))
     }
 
-    /// Schedules the source's next event. `None` removes it from the queue. Setting the time that
-    /// it already has keeps its order.
+    /// Schedules the next event of a source. `None` removes the source's entry. Setting the time
+    /// that the source already has keeps its order.
     pub(crate) fn set(&mut self, source: u32, at: Option<Time>) {
         let place = self.places[source as usize];
         let fired = self.firing == Some(source);
@@ -169,12 +169,12 @@ mod tests {
         for source in [2, 0, 3, 1] {
             agenda.set(source, Some(Time::from_nanos(5)));
         }
-        // The same time again: the order stays.
+        // Setting the same time again must keep the order.
         agenda.set(2, Some(Time::from_nanos(5)));
         let mut order = Vec::new();
         while let Some((_, source)) = agenda.fire() {
             order.push(source);
-            // The first source fires again at the same time, after the others.
+            // The first source is scheduled again for the same time. It must fire after the others.
             let again = order.len() == 1;
             agenda.set(source, again.then_some(Time::from_nanos(5)));
         }
@@ -182,7 +182,8 @@ mod tests {
     }
 
     proptest! {
-        /// The queue behaves like a list that is searched for the smallest entry.
+        /// Random operations must give the same result as a list that is searched for its smallest
+        /// entry.
         #[test]
         fn it_is_in_order(
             steps in proptest::collection::vec((0..40u32, proptest::option::of(0..30u64)), 1..400),

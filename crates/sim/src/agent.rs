@@ -7,13 +7,13 @@ use crate::time::Time;
 
 /// A program on a node: one end of a connection, a source of other traffic, or a sink.
 ///
-/// An agent does no I/O and reads no clock. The simulation calls it in this order:
+/// An agent does no I/O and reads no clock. The simulation calls its methods in this order:
 ///
 /// ```text
-/// on_datagram(now, datagram)   something came for it
-/// on_timer(now)                next_timer's moment has come
-/// poll_transmit(now, buffer)   after either, and at the start of the run: until none
-/// next_timer()                 after that
+/// on_datagram(now, datagram)   a datagram arrived for the agent
+/// on_timer(now)                the time that next_timer returned has come
+/// poll_transmit(now, buffer)   after either of them and at the start of the run, until it returns None
+/// next_timer()                 after poll_transmit
 /// ```
 ///
 /// An agent that needs random numbers must seed them with [`crate::Simulation::agent_seed`].
@@ -21,25 +21,25 @@ pub trait Agent: Any + Send {
     /// Handles a datagram that arrived for this agent.
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>);
 
-    /// Handles the timer: the time that [`Agent::next_timer`] returned has come.
+    /// Handles the timer. It is called at the time that [`Agent::next_timer`] returned.
     fn on_timer(&mut self, now: Time);
 
-    /// Writes the payload of the next datagram to the beginning of the buffer and returns its
-    /// description. Returns `None` if the agent has nothing to send. The buffer is as long as the
-    /// largest MTU of the network, and its initial content is undefined.
+    /// Writes the payload of the next datagram to the beginning of the buffer, and returns the
+    /// datagram's description. Returns `None` if the agent has nothing to send. The buffer is as
+    /// long as the largest MTU of the network. Its initial content is undefined.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
 
     /// Returns the time of the next call of [`Agent::on_timer`], or `None` if no timer is set.
     fn next_timer(&mut self) -> Option<Time>;
 
-    /// Returns whether the run waits for this agent. The simulation asks after each of the agent's
-    /// events.
+    /// Returns whether the run waits for this agent. The simulation calls it after each event of
+    /// the agent.
     fn status(&self) -> Status {
         Status::Background
     }
 
-    /// Returns the bytes delivered to the agent's application so far, each counted once and in
-    /// order. Goodput is measured from this.
+    /// Returns the number of bytes that the agent's application has received so far, in order and
+    /// each counted once. The simulation measures goodput from this number.
     fn goodput(&self) -> u64 {
         0
     }
@@ -48,11 +48,11 @@ pub trait Agent: Any + Send {
 /// Whether a run waits for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The run does not wait for it.
+    /// The run does not wait for the agent.
     Background,
-    /// The run waits: the agent has not finished its task.
+    /// The run waits for the agent, because it has not finished its task.
     Working,
-    /// The task is done or has failed: the run no longer waits.
+    /// The agent has finished its task or has failed. The run no longer waits for it.
     Finished,
 }
 
@@ -61,47 +61,48 @@ pub enum Status {
 pub struct Datagram<'a> {
     /// Address of the sender.
     pub source: Address,
-    /// Flow that the packet is counted in.
+    /// The flow that counts the packet.
     pub flow: FlowId,
-    /// Its ECN field.
+    /// ECN field of the packet.
     pub ecn: Ecn,
-    /// Index of the receiving interface, in the order of the node's links, from 0.
+    /// Index of the receiving interface, from 0. The interfaces have the order of the node's links.
     pub interface: u16,
-    /// Bytes that the sender wrote.
+    /// The bytes that the sender wrote.
     pub payload: &'a mut [u8],
-    /// Bytes that were on the wire after the payload, without content.
+    /// Number of additional payload bytes on the wire that have no content.
     pub padding: u32,
 }
 
 /// A datagram or segment that an agent sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
-    /// Address that the datagram is sent to.
+    /// Address of the receiving agent.
     pub destination: Address,
-    /// Flow that the packet is counted in.
+    /// The flow that counts the packet.
     pub flow: FlowId,
-    /// Bytes of the buffer that are delivered to the other end.
+    /// Number of bytes of the buffer that are delivered to the receiver.
     pub size: usize,
-    /// How many of these bytes are fields of the transport header, such as a TCP segment's. The
-    /// size on the wire counts the header by [`Transmit::protocol`] instead of these bytes.
+    /// Number of these bytes that are fields of the transport header, such as those of a TCP
+    /// segment. The size on the wire does not include them. It includes the header by
+    /// [`Transmit::protocol`] instead.
     pub header_fields: usize,
-    /// Additional payload bytes that take up room on the wire and have no content. They are not
-    /// delivered.
+    /// Number of additional payload bytes that take up room on the wire and have no content. They
+    /// are not delivered.
     pub padding: u32,
-    /// Transport header: what it adds on the wire.
+    /// The transport header, which adds to the size on the wire.
     pub protocol: Protocol,
     /// ECN field of the packet.
     pub ecn: Ecn,
-    /// Index of the outgoing interface, in the order of the node's links, from 0. `None`: by the
-    /// route.
+    /// Index of the outgoing interface, from 0, in the order of the node's links. `None`: the route
+    /// chooses it.
     pub interface: Option<u16>,
-    /// Label by which queues may distinguish flows between the same two agents, like the flow label
-    /// of IPv6.
+    /// Label by which queues can distinguish flows between the same two agents, like the IPv6 flow
+    /// label.
     pub label: u32,
 }
 
 impl Transmit {
-    /// Creates a UDP datagram whose payload is the first `size` bytes of the buffer.
+    /// Describes a UDP datagram whose payload is the first `size` bytes of the buffer.
     pub fn udp(destination: Address, flow: FlowId, size: usize) -> Transmit {
         Transmit {
             destination,

@@ -1,10 +1,10 @@
-//! A digest of a run, to compare it with another run.
+//! A digest of a run, by which runs can be compared.
 
 use crate::packet::Packet;
 use crate::random::mix;
 use crate::time::Time;
 
-/// Digest for [`crate::Simulation::sum_up`]. It is not collision resistant against an attacker.
+/// The digest for [`crate::Simulation::sum_up`]. It is not resistant to deliberate collisions.
 #[derive(Default)]
 pub(crate) struct Digest(u64);
 
@@ -13,7 +13,7 @@ impl Digest {
         self.0
     }
 
-    /// Adds a packet: its arrival time, its content and its ECN mark.
+    /// Adds a packet to the digest: its arrival time, its content, and its ECN mark.
     pub(crate) fn add(&mut self, now: Time, packet: &Packet) {
         let flow = u64::from(packet.flow.0) << 8 | packet.ecn as u64;
         let mut sum = mix(mix(self.0, now.as_nanos()), flow);

@@ -3,7 +3,7 @@
 use crate::packet::{DropCause, Ecn, Packet};
 use crate::time::Time;
 
-/// Counters of a flow. Bytes are those of IP packets, including headers.
+/// Counters of a flow. Bytes are those of IP packets, with headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowStats {
     /// Packets that agents sent.

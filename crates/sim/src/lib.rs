@@ -1,9 +1,9 @@
 //! Network simulation in virtual time: discrete events over links, queues and topologies.
 //!
-//! A [`Topology`] describes nodes and links, a [`Simulation`] runs it, and an [`Agent`] is a
-//! program on a node: one end of a connection, or other traffic. The crate uses no clock, thread,
-//! socket or global state. The same topology, agents and seed give the same run in every process,
-//! to the byte and the nanosecond. The caller can run many simulations in parallel threads.
+//! A [`Topology`] describes nodes and links. A [`Simulation`] runs it. An [`Agent`] is a program on
+//! a node: one end of a connection, or other traffic. The crate uses no clock, thread, socket or
+//! global state. The same topology, agents and seed give the same run in every process, to the byte
+//! and the nanosecond. The caller can run many simulations in parallel threads.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,12 +21,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To read the code, start at [`Simulation`], whose loop is in `step`. Then:
-//! * `agenda.rs`: the event queue; `port.rs`: one direction of a link, over the model of
-//!   `equic-net`;
-//! * `queue/`: drop-tail, RED, CoDel, FQ-CoDel; `topology/`: networks and routes;
-//! * `agents/`: background traffic; `app/`: what connections carry; `quic.rs`: `equic-transport`,
-//!   with the feature `quic`; `tcp.rs`: TCP, with the feature `tcp`;
+//! To read the code, start at [`Simulation`], whose loop is in `simulation/step.rs`. Then:
+//!
+//! * `agenda.rs`: the event queue;
+//! * `port.rs`: one direction of a link, with the link model of `equic-net`;
+//! * `queue/`: drop-tail, RED, CoDel and FQ-CoDel; `topology/`: networks and routes;
+//! * `agents/`: background traffic; `app/`: the applications of connections;
+//! * `quic.rs`: `equic-transport` as an agent, with the feature `quic`; `tcp.rs`: TCP, with the
+//!   feature `tcp`;
 //! * `record.rs`: time series that a run records.
 
 #![forbid(unsafe_code)]

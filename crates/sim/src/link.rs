@@ -1,5 +1,4 @@
-//! The description of one direction of a link: the sender's port, and what can happen to packets on
-//! the link.
+//! Describes one direction of a link: the sender's port, and the effects of the link on packets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +8,23 @@ use equic_net::{Chance, Link, LinkError, Trace};
 use crate::packet::Framing;
 use crate::queue::{Queue, QueueError};
 
-/// MTU of links without an MTU of their own, in bytes of the IP packet.
+/// MTU of a link that does not set its own, in bytes of the IP packet.
 pub const DEFAULT_MTU: u32 = 1_500;
 
-/// The largest MTU, in bytes. Buffers have this size.
+/// Largest MTU, in bytes. Packet buffers are never larger.
 pub const MAX_MTU: u32 = 65_535;
 
-/// Rate at which a port sends.
+/// The rate at which a port sends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rate {
-    /// Bits per second.
+    /// Constant rate, in bits per second.
     BitsPerSecond(u64),
-    /// A recorded trace, which repeats from its start after its end.
+    /// Rate from a recorded trace, which repeats when it ends.
     Trace(Arc<Trace>),
 }
 
 impl Rate {
-    /// Bits per second, on average.
+    /// Returns the average rate in bits per second.
     pub fn mean(&self) -> f64 {
         match self {
             Rate::BitsPerSecond(rate) => *rate as f64,
@@ -37,24 +36,26 @@ impl Rate {
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Direction {
-    /// Rate of the port. It includes the framing ([`Direction::framing`]).
+    /// Rate of the port. It includes the bytes of [`Direction::framing`].
     pub rate: Rate,
-    /// Queue of the packets that wait for the port.
+    /// Queue for packets that wait for the port.
     pub queue: Queue,
-    /// Framing around each IP packet. Rates, limits in bytes and bit errors count it.
+    /// Framing that is added to each IP packet. It counts in rates, in queue limits in bytes, and
+    /// for bit errors.
     pub framing: Framing,
     /// Effects on a packet after it has left its port: delay, jitter, loss, duplication,
-    /// reordering, corruption, stalls. Also the MTU, in bytes of the IP packet; 1,500 if it is not
-    /// set.
+    /// reordering, corruption and stalls. It also has the MTU, in bytes of the IP packet; the
+    /// default is 1,500.
     ///
-    /// A lost packet still takes its time on the link, as with ns-3's `RateErrorModel`. A packet
-    /// that is corrupted in a header or in padding is lost, because a checksum detects it. `rate`,
-    /// `queue` and `overhead` must keep their defaults, because the fields above replace them.
+    /// A packet that is lost on the link still takes its transmission time, as with ns-3's
+    /// `RateErrorModel`. A packet that is corrupted in a header or in padding is lost, because a
+    /// checksum detects the error. `rate`, `queue` and `overhead` must keep their defaults, because
+    /// the fields above replace them.
     pub wire: Link,
 }
 
 impl Direction {
-    /// Creates a direction with this rate and propagation delay, a drop-tail queue and no faults.
+    /// Creates a direction with this rate and propagation delay, a drop-tail queue, and no faults.
     pub fn new(bits_per_second: u64, delay: Duration) -> Direction {
         Direction {
             rate: Rate::BitsPerSecond(bits_per_second),
@@ -70,22 +71,22 @@ impl Direction {
         Direction { queue, ..self }
     }
 
-    /// Sets the percentage of packets that are lost, independently of each other.
+    /// Sets the percentage of packets that are lost, each independently of the others.
     #[must_use]
     pub fn loss_percent(self, percent: f64) -> Direction {
         let wire = Link { drop: Chance::percent(percent), ..self.wire };
         Direction { wire, ..self }
     }
 
-    /// The size of the largest IP packet, in bytes.
+    /// Returns the size of the largest IP packet, in bytes.
     pub fn mtu(&self) -> u32 {
         self.wire.mtu.map_or(DEFAULT_MTU, |mtu| u32::try_from(mtu).unwrap_or(u32::MAX))
     }
 
-    /// Checks that the values do not contradict each other.
+    /// Checks that all values are in range and do not contradict each other.
     ///
     /// # Errors
-    /// Returns the first contradiction.
+    /// Returns the first mistake.
     pub fn check(&self) -> Result<(), DirectionError> {
         if self.rate == Rate::BitsPerSecond(0) {
             return Err(DirectionError::Rate);
@@ -102,13 +103,14 @@ impl Direction {
     }
 }
 
-/// Reason why a [`Direction`] is invalid.
+/// The reason why a [`Direction`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DirectionError {
     /// The rate is 0, so no packet would ever be sent.
     Rate,
-    /// [`Direction::wire`] has a rate, a queue or an overhead of its own.
+    /// [`Direction::wire`] sets a rate, a queue or an overhead, which other fields of the direction
+    /// set.
     SaidTwice,
     /// The MTU is below the minimum of IP, 68 bytes (RFC 791 s.3.2), or above the largest IP
     /// packet.
@@ -122,11 +124,11 @@ pub enum DirectionError {
 impl std::fmt::Display for DirectionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            DirectionError::Rate => f.write_str("at 0 bits per second nothing leaves"),
+            DirectionError::Rate => f.write_str("the rate is 0, so no packet would be sent"),
             DirectionError::SaidTwice => f.write_str(
-                "rate, queue and overhead are the direction's own: leave those of `wire` unset",
+                "the direction sets rate, queue and overhead: leave those of `wire` unset",
             ),
-            DirectionError::Mtu => write!(f, "an MTU is from 68 to {MAX_MTU} bytes"),
+            DirectionError::Mtu => write!(f, "an MTU must be from 68 to {MAX_MTU} bytes"),
             DirectionError::Wire(error) => error.fmt(f),
             DirectionError::Queue(error) => error.fmt(f),
         }

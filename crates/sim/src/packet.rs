@@ -3,10 +3,10 @@
 use crate::time::Time;
 use crate::topology::NodeId;
 
-/// Address of an agent: its node, and a port number on that node.
+/// The address of an agent: its node, and a port number on that node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// Node that the agent is on.
+    /// The node on which the agent runs.
     pub node: NodeId,
     /// Port number of the agent on its node, from 1.
     pub port: u16,
@@ -17,7 +17,7 @@ pub struct Address {
 pub struct FlowId(pub(crate) u32);
 
 impl FlowId {
-    /// The index of the flow, from 0, in the order of creation.
+    /// Returns the index of the flow, from 0, in the order of creation.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -26,19 +26,19 @@ impl FlowId {
 /// The ECN field of the IP header (RFC 3168 s.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// Not ECN-capable.
+    /// The packet is not ECN-capable.
     #[default]
     NotEct,
-    /// ECT(1).
+    /// ECT(1): the packet is ECN-capable.
     Ect1,
-    /// ECT(0).
+    /// ECT(0): the packet is ECN-capable.
     Ect0,
-    /// Congestion experienced.
+    /// CE: a queue has marked the packet (congestion experienced).
     Ce,
 }
 
 impl Ecn {
-    /// True if a queue may mark the packet rather than drop it.
+    /// Returns `true` if a queue may mark the packet instead of dropping it.
     pub fn is_capable(self) -> bool {
         self != Ecn::NotEct
     }
@@ -47,15 +47,15 @@ impl Ecn {
 /// The IP version of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpVersion {
-    /// Headers of 20 bytes.
+    /// IPv4, with headers of 20 bytes.
     #[default]
     V4,
-    /// Headers of 40 bytes.
+    /// IPv6, with headers of 40 bytes.
     V6,
 }
 
 impl IpVersion {
-    /// Length of the header in bytes.
+    /// Returns the length of the header in bytes.
     pub const fn header(self) -> u32 {
         match self {
             IpVersion::V4 => 20,
@@ -64,20 +64,20 @@ impl IpVersion {
     }
 }
 
-/// Transport header of a packet.
+/// The transport header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A header of 8 bytes.
+    /// UDP, with a header of 8 bytes.
     Udp,
-    /// A header of 20 bytes and options.
+    /// TCP, with a header of 20 bytes and options.
     Tcp {
-        /// Bytes of options, padding included: at most 40 (RFC 9293 s.3.1).
+        /// Length of the options in bytes, with padding. At most 40 (RFC 9293 s.3.1).
         options: u8,
     },
 }
 
 impl Protocol {
-    /// Length of the header in bytes.
+    /// Returns the length of the header in bytes.
     pub const fn header(self) -> u32 {
         match self {
             Protocol::Udp => 8,
@@ -86,23 +86,24 @@ impl Protocol {
     }
 }
 
-/// Framing that a link puts around IP packets.
+/// The framing that a link adds to IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// No framing: rates count IP packets.
+    /// No framing. Rates count only the bytes of IP packets.
     #[default]
     None,
-    /// 2 bytes, as with PPP and with ns-3's point-to-point links.
+    /// 2 bytes, as with PPP and with the point-to-point links of ns-3.
     Ppp,
-    /// Header and check sequence of Ethernet: 18 bytes. A frame has at least 64 bytes (IEEE 802.3).
+    /// The header and check sequence of Ethernet: 18 bytes. A frame has at least 64 bytes (IEEE
+    /// 802.3).
     Ethernet,
-    /// Ethernet with preamble and inter-packet gap, which count towards its line rate: 20 bytes
-    /// more.
+    /// Ethernet with the preamble and the inter-packet gap: 20 bytes more. Both count in the line
+    /// rate.
     EthernetLine,
 }
 
 impl Framing {
-    /// Returns the size on the link of an IP packet of `ip_bytes`.
+    /// Returns the number of bytes that an IP packet of `ip_bytes` takes on the link.
     pub fn frame(self, ip_bytes: u32) -> u32 {
         match self {
             Framing::None => ip_bytes,
@@ -121,45 +122,45 @@ pub(crate) struct Packet {
     pub flow: FlowId,
     /// Size of the IP packet in bytes: headers, payload and padding.
     pub ip_bytes: u32,
-    /// Size in bytes on the current link, or on the one whose queue it is in.
+    /// Size in bytes on the link that the packet is on, or whose queue it is in.
     pub frame_bytes: u32,
-    /// Bytes of `buffer` that are delivered. The rest of the payload is padding, which is not
-    /// stored.
+    /// Number of bytes of `buffer` that are delivered. The rest of the payload is padding, which is
+    /// not stored.
     pub payload: u32,
-    /// Label by which queues may distinguish flows between the same agents
+    /// Label by which queues can distinguish flows between the same two agents
     /// ([`crate::Transmit::label`]).
     pub label: u32,
     /// Length of the IP and transport headers in bytes.
     pub headers: u8,
-    /// Bytes of `buffer` that hold fields of the transport header. `headers` counts the header's
-    /// size.
+    /// Number of bytes of `buffer` that are fields of the transport header. `headers` already
+    /// counts the size of that header.
     pub header_fields: u8,
     pub ecn: Ecn,
-    /// Time at which it entered its current queue.
+    /// Time at which the packet entered its current queue.
     pub queued_at: Time,
-    /// The payload. Empty if there is none.
+    /// The payload. It is empty for a packet without payload.
     pub buffer: Vec<u8>,
 }
 
-/// Reason why a packet did not arrive.
+/// The reason why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DropCause {
     /// The queue was full.
     Full,
-    /// The queue dropped it before it was full (RED, CoDel).
+    /// The queue dropped the packet before it was full (RED, CoDel).
     Early,
-    /// It was lost on the link.
+    /// The packet was lost on the link.
     Lost,
-    /// It was larger than the link's MTU.
+    /// The packet was larger than the link's MTU.
     TooLarge,
-    /// The destination has no agent or no route.
+    /// The packet's destination has no agent, or there is no route to it.
     Unreachable,
 }
 
-/// Packets dropped in a step, to be counted by the caller.
+/// Packets that were dropped in a step, with the reasons. The caller counts them.
 pub(crate) type Dropped = Vec<(Packet, DropCause)>;
 
-/// Pool of payload buffers of one size.
+/// A pool of payload buffers, all of the same size.
 pub(crate) struct Pool {
     size: usize,
     free: Vec<Vec<u8>>,
@@ -170,19 +171,19 @@ impl Pool {
         Pool { size, free: Vec::new() }
     }
 
-    /// Returns a buffer of the pool's size. It may have the content of an earlier packet.
+    /// Takes a buffer from the pool. It may contain data of an earlier packet.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_else(|| vec![0; self.size])
     }
 
-    /// Returns a buffer to the pool. Ignores the empty buffer of a packet without payload.
+    /// Gives a buffer back to the pool. The empty buffer of a packet without payload is ignored.
     pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         if buffer.len() == self.size {
             self.free.push(buffer);
         }
     }
 
-    /// Returns a copy of the packet with the same content.
+    /// Returns a copy of the packet, with a copy of its content.
     pub(crate) fn copy(&mut self, packet: &Packet) -> Packet {
         let buffer = if packet.buffer.is_empty() {
             Vec::new()
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(IpVersion::V6.header() + Protocol::Tcp { options: 12 }.header(), 72);
         assert_eq!(Framing::None.frame(1500), 1500);
         assert_eq!(Framing::Ppp.frame(1500), 1502);
-        // A full packet takes 1,518 bytes as a frame and 1,538 on the line. The smallest frame has
+        // A full packet takes 1,518 bytes as a frame, and 1,538 on the line. The smallest frame has
         // 64 bytes.
         assert_eq!(Framing::Ethernet.frame(1500), 1518);
         assert_eq!(Framing::EthernetLine.frame(1500), 1538);

@@ -1,10 +1,10 @@
-//! Transfer content that both ends know, so that a receiver can check every byte. It is used in
-//! virtual and in real time.
+//! Transfer content that both ends can compute, so that a receiver can check every byte. Virtual
+//! and real time both use it.
 
-/// Largest number of bytes that [`between`] returns.
+/// Largest number of bytes that one call of [`between`] returns.
 pub const CHUNK: usize = 16 * 1024;
 
-/// Period of the content, in bytes. It is a prime, so that packets and pages differ.
+/// Period of the content, in bytes. It is a prime, so that successive packets and pages differ.
 const PERIOD: usize = 251;
 
 /// Returns the content between two offsets, but at most [`CHUNK`] bytes. Returns an empty slice if

@@ -1,4 +1,4 @@
-//! One direction of a link in use: a queue, a sender, and the packets in flight.
+//! One direction of a link during a run: its queue, its sender, and the packets in flight.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,7 +15,7 @@ use crate::time::Time;
 /// Counters of a port, which is the sending end of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
-    /// Packets handed to the port, including those that were dropped.
+    /// Packets that were passed to the port, including those that it dropped.
     pub offered: u64,
     /// Packets sent, including those that were lost on the link.
     pub sent: u64,
@@ -37,13 +37,13 @@ pub struct PortStats {
     pub reordered: u64,
     /// Packets that arrived with a corrupted byte.
     pub corrupted: u64,
-    /// Maximum number of packets in the queue.
+    /// Largest number of packets in the queue.
     pub most_packets: usize,
-    /// Maximum number of bytes in the queue, including the link's framing.
+    /// Largest number of bytes in the queue, including the link's framing.
     pub most_bytes: u64,
 }
 
-/// Rate at which packets leave: constant, or from a trace.
+/// The rate at which packets are sent: constant, or from a trace.
 enum Sender {
     Constant(u64),
     Trace(Box<(Arc<Trace>, TraceCursor)>),
@@ -84,14 +84,15 @@ impl PartialOrd for Flying {
     }
 }
 
-/// Reversed, because `BinaryHeap` returns the greatest element and the earliest packet comes first.
+/// The order is reversed, because `BinaryHeap` returns the greatest element, and the earliest
+/// packet must come first.
 impl Ord for Flying {
     fn cmp(&self, other: &Flying) -> Ordering {
         (other.arrival, other.number).cmp(&(self.arrival, self.number))
     }
 }
 
-/// Packets in flight. A FIFO is sufficient if no packet can overtake another.
+/// The packets in flight. A FIFO is sufficient if no packet can overtake another.
 enum OnTheWay {
     InOrder(VecDeque<Flying>),
     Sorted(BinaryHeap<Flying>),
@@ -120,20 +121,21 @@ impl OnTheWay {
     }
 }
 
-/// A [`Direction`] in use. It has at most one scheduled time: the next arrival, or the next
+/// A [`Direction`] during a run. It has at most one scheduled time: the next arrival, or the next
 /// transmission.
 pub(crate) struct Port {
     framing: Framing,
     mtu: u32,
     queue: Discipline,
     sender: Sender,
-    /// Time at which the transmission in progress ends. The sender is idle after that.
+    /// Time at which the current transmission ends. The sender is idle from then on.
     free_at: Time,
     /// Size of the packet in transmission, in bytes, including the link's framing.
     sending: u32,
     /// Propagation delay of the link.
     delay: Duration,
-    /// Loss, reordering and other faults on the link. `None`: the link only delays packets.
+    /// Model of loss, reordering and other faults on the link. `None`: the link only delays
+    /// packets.
     wire: Option<Box<equic_net::Port>>,
     way: OnTheWay,
     /// Number of packets sent on the link so far.
@@ -142,7 +144,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Creates a port for a valid direction, with the seeds of its queue and of its link faults.
+    /// Creates a port for a valid direction. The seeds are those of its queue and of the faults of
+    /// its link.
     pub(crate) fn new(direction: &Direction, queue_seed: u64, wire_seed: u64) -> Port {
         let wire = &direction.wire;
         let in_order = wire.jitter.is_zero() && wire.reorder.percent == 0.0;
@@ -153,7 +156,7 @@ impl Port {
         };
         let mtu = direction.mtu();
         let frame = direction.framing.frame(mtu);
-        // The model counts IP packets. Frames are larger by this overhead.
+        // The model counts IP packets, so the framing is added as overhead.
         let link = Link { mtu: None, overhead: (frame - mtu) as usize, ..wire.clone() };
         Port {
             framing: direction.framing,
@@ -179,7 +182,8 @@ impl Port {
         PortStats { marked: self.queue.marked(), ..self.stats }
     }
 
-    /// Returns the bytes sent by `now`, including the part of the current packet that has left.
+    /// Returns the number of bytes sent until `now`, including the part of the current packet that
+    /// was already sent.
     pub(crate) fn sent_by(&self, now: Time) -> u64 {
         if self.free_at <= now {
             return self.stats.sent_bytes;
@@ -190,18 +194,18 @@ impl Port {
                 let bits = (left * u128::from(*rate)).div_ceil(1_000_000_000);
                 u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX).min(self.sending.into())
             }
-            // The transmission opportunities that the packet waits for have not come yet.
+            // With a trace, the packet still waits for its transmission opportunities.
             Sender::Trace(_) => self.sending.into(),
         };
         self.stats.sent_bytes - rest
     }
 
-    /// Number of packets and bytes in the queue.
+    /// Returns the number of packets and of bytes in the queue.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         (self.queue.packets(), self.queue.bytes())
     }
 
-    /// Time of the next call of [`Port::step`], or `None` if the port is idle.
+    /// Returns the time for the next call of [`Port::step`], or `None` if the port is idle.
     pub(crate) fn next(&self) -> Option<Time> {
         let turn = (self.queue.packets() > 0).then_some(self.free_at);
         match (self.way.next(), turn) {
@@ -210,7 +214,7 @@ impl Port {
         }
     }
 
-    /// Accepts a packet for transmission.
+    /// Accepts a packet: sends it, queues it, or drops it.
     pub(crate) fn offer(
         &mut self,
         now: Time,
@@ -228,7 +232,7 @@ impl Port {
         if self.free_at <= now
             && matches!(&self.queue, Discipline::DropTail(_, fifo) if fifo.packets() == 0)
         {
-            // Fast path for idle ports: the queue would return this packet next.
+            // Fast path: the port is idle, so the queue would return this packet at once.
             self.go(now, packet, pool, dropped);
             return;
         }
@@ -241,7 +245,8 @@ impl Port {
         self.stats.most_bytes = self.stats.most_bytes.max(bytes);
     }
 
-    /// Handles the event at [`Port::next`]: a packet arrives, or the next one is sent.
+    /// Handles the event at the time that [`Port::next`] returned. Either a packet arrives, or the
+    /// next one is sent.
     pub(crate) fn step(
         &mut self,
         now: Time,
@@ -255,7 +260,7 @@ impl Port {
         None
     }
 
-    /// Sends queued packets while no transmission is in progress.
+    /// Sends packets from the queue while the sender is idle.
     fn send(&mut self, now: Time, pool: &mut Pool, dropped: &mut Dropped) {
         while self.free_at <= now {
             let before = dropped.len();
@@ -266,8 +271,8 @@ impl Port {
         }
     }
 
-    /// Sends a packet. Its fate (loss, delay, corruption) is decided when its transmission time is
-    /// known.
+    /// Sends a packet. Its loss, delay and corruption are decided here, because its transmission
+    /// time is now known.
     fn go(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
         self.free_at = self.sender.leaves(now, packet.frame_bytes);
         self.sending = packet.frame_bytes;
@@ -286,6 +291,7 @@ impl Port {
         }
         if let Some(corruption) = verdict.corruption {
             // Checksums detect corruption in headers, in padding, and anywhere in a TCP segment.
+            // Such a packet is lost.
             let begin = usize::from(packet.headers);
             let payload = begin..begin + packet.payload as usize;
             arrived = packet.header_fields == 0 && payload.contains(&corruption.position);
@@ -321,7 +327,7 @@ impl Port {
     }
 }
 
-/// True if the link has no effect other than delay.
+/// Returns `true` if the link has no effect other than delay.
 fn is_plain(wire: &Link) -> bool {
     let Link { delay, mtu, .. } = *wire;
     *wire == Link { delay, mtu, ..Link::default() }

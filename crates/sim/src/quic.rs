@@ -1,10 +1,10 @@
-//! `equic-transport` as an agent. By default it runs without packet protection (`null-crypto`:
-//! handshakes and packets have the sizes that they have with TLS). With the feature `tls`, TLS can
-//! be selected.
+//! `equic-transport` as an agent. By default it runs without packet protection (`null-crypto`).
+//! Handshakes and packets still have the same sizes as with TLS. With the feature `tls`, TLS can be
+//! selected.
 //!
 //! [`bulk`] creates both ends of a transfer on their nodes, and [`BulkReceiver::outcome`] returns
 //! the result. The agents read all received data and write all pending data before they call
-//! `poll_transmit`, as its documentation demands. Otherwise the transport would treat the flow as
+//! `poll_transmit`, as its documentation requires. Otherwise the transport would treat the flow as
 //! application-limited.
 
 mod channel;
@@ -42,67 +42,67 @@ pub use equic_transport::{Connection, Scheduler, TransportConfig, operation};
 pub use hooks::{Hooks, HooksOfEnds};
 pub use paths::PathState;
 
-/// Size of the read buffer in bytes. Most datagrams make one packet's data readable, and a large
-/// buffer would be cleared for each read.
+/// Size of the read buffer in bytes. Most datagrams make only one packet's data readable, and a
+/// larger buffer would have to be cleared for each read.
 const READ: usize = 4096;
 
-/// A transfer of `bytes` from the client to the server, on one stream.
+/// A transfer from the client to the server, on one stream.
 #[derive(Clone, Debug)]
 pub struct Bulk {
-    /// Bytes to transfer.
+    /// Number of bytes to transfer.
     pub bytes: u64,
     /// Time at which the client begins its handshake.
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
-    /// Protection of its packets.
+    /// Packet protection of the connection.
     pub protection: Protection,
-    /// State of an earlier connection that the client uses.
+    /// State from an earlier connection that the client uses.
     pub resumption: Resumption,
-    /// Logs of both ends, or `None`. They do not change the run.
+    /// Logs of both ends. `None`: no logs. Logs do not change the run.
     pub logs: Option<Logs>,
-    /// Hooks of both ends, if any.
+    /// Hooks of both ends. They may be empty.
     pub hooks: HooksOfEnds,
 }
 
 /// Packet protection of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// No protection. Handshakes and packets are as long as with TLS, without the cost of
-    /// cryptography.
+    /// No protection. Handshakes and packets have the same length as with TLS, but no time is spent
+    /// on cryptography.
     #[default]
     None,
     /// TLS 1.3 with X25519 and a certificate that is generated in memory. The same seed gives the
-    /// same bytes, so nothing is secret. Needs the feature `tls`.
+    /// same keys, so nothing is secret. Needs the feature `tls`.
     Tls,
 }
 
-/// State that a client has from an earlier connection to the same server.
+/// The state that a client has from an earlier connection to the same server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
-    /// No state: the server sends its certificate.
+    /// No state. The server sends its certificate.
     #[default]
     None,
-    /// A session: the server does not send a certificate (RFC 8446 s.2.2).
+    /// A session. The server sends no certificate (RFC 8446 s.2.2).
     Session,
-    /// A session with 0-RTT: the client sends data before the handshake is complete (RFC 9001
+    /// A session with 0-RTT. The client sends data before the handshake is complete (RFC 9001
     /// s.4.6).
     EarlyData,
 }
 
-/// Creates the log of each end of a connection, from the header of its file.
+/// Creates the log of each end of a connection. The function gets the header of the log file.
 #[derive(Clone)]
 pub struct Logs(Arc<MakeLog>);
 
 type MakeLog = dyn Fn(&FileHeader) -> Box<dyn QlogSink> + Send + Sync;
 
 impl Logs {
-    /// Creates logs with this function.
+    /// Creates logs from a function that opens a log for the given file header.
     pub fn new(make: impl Fn(&FileHeader) -> Box<dyn QlogSink> + Send + Sync + 'static) -> Logs {
         Logs(Arc::new(make))
     }
 
-    /// Starts the log of a connection. Its times count from the start of the run.
+    /// Starts the log of a connection. Times in the log count from the start of the run.
     fn begin(&self, connection: &mut Connection, header: &FileHeader) {
         connection.set_qlog((self.0)(header));
     }
@@ -115,7 +115,7 @@ impl std::fmt::Debug for Logs {
 }
 
 impl Bulk {
-    /// Creates a transfer that begins with the run and has the default transport configuration.
+    /// Creates a transfer that begins with the run, with the default transport configuration.
     pub fn new(bytes: u64) -> Bulk {
         Bulk {
             bytes,
@@ -128,7 +128,7 @@ impl Bulk {
         }
     }
 
-    /// Sets the congestion controller: an [`Algorithm`], or a custom one.
+    /// Sets the congestion controller: an [`Algorithm`] or a custom controller.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> Bulk {
         self.transport.congestion = Arc::new(factory);
@@ -136,7 +136,7 @@ impl Bulk {
     }
 }
 
-/// Reason why a transfer cannot be set up.
+/// The reason why a transfer cannot be set up.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QuicError {
@@ -144,13 +144,14 @@ pub enum QuicError {
     Topology(TopologyError),
     /// The transport rejects its configuration.
     Start(StartError),
-    /// An earlier connection with this configuration gives the client no session for early data.
+    /// The earlier connection gave the client no session for early data, with this configuration.
     NoSession,
-    /// TLS was requested without the feature `tls`.
+    /// TLS was requested, but the feature `tls` is not enabled.
     NoTls,
-    /// TLS setup failed, for this reason.
+    /// TLS could not be set up. The field has the reason.
     Tls(String),
-    /// The connection needs this many interfaces for its paths, and one of the nodes has fewer.
+    /// One of the nodes has fewer interfaces than the connection needs for its paths. The field has
+    /// the number needed.
     TooFewInterfaces(u16),
 }
 
@@ -159,11 +160,11 @@ impl std::fmt::Display for QuicError {
         match self {
             QuicError::Topology(error) => error.fmt(f),
             QuicError::Start(error) => error.fmt(f),
-            QuicError::NoSession => f.write_str("the server gives no session for early data"),
-            QuicError::NoTls => f.write_str("TLS takes a build with the feature `tls`"),
+            QuicError::NoSession => f.write_str("the server issued no session for early data"),
+            QuicError::NoTls => f.write_str("TLS needs a build with the feature `tls`"),
             QuicError::Tls(reason) => f.write_str(reason),
             QuicError::TooFewInterfaces(paths) => {
-                write!(f, "{paths} paths take two nodes with as many interfaces")
+                write!(f, "{paths} paths need {paths} interfaces at both nodes")
             }
         }
     }
@@ -183,8 +184,8 @@ impl From<TopologyError> for QuicError {
     }
 }
 
-/// Both ends of a connection without applications: client, then server. With their addresses and
-/// flows.
+/// Both ends of a connection without applications, first the client and then the server, with their
+/// addresses and flows.
 struct Pair {
     client: QuicEnd,
     server: QuicEnd,
@@ -201,7 +202,7 @@ fn pair(
 ) -> Result<Pair, QuicError> {
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    // Addresses have room for 15 interfaces.
+    // The addresses that the agents use have room for 15 interfaces.
     let count = transport.max_paths.clamp(1, 15) as u16;
     let several = count > 1;
     if several && [client, server].iter().any(|node| run.topology().links(*node) < count.into()) {
@@ -220,13 +221,15 @@ fn pair(
     Ok(Pair { client, server, from, to })
 }
 
-/// Creates both ends of a transfer on their nodes. If [`TransportConfig::max_paths`] is above 1,
-/// the client opens that many paths (RFC 10069): one between the first interfaces of both nodes,
-/// one between the second interfaces, and so on. Interfaces with the same index must lead to each
-/// other, as in [`two_path`](crate::two_path).
+/// Creates both ends of a transfer on their nodes.
+///
+/// If [`TransportConfig::max_paths`] is above 1, the client opens that many paths (RFC 10069). The
+/// first path is between the first interfaces of both nodes, the second between the second
+/// interfaces, and so on. Interfaces with the same index must lead to each other, as in
+/// [`two_path`](crate::two_path).
 ///
 /// # Errors
-/// [`QuicError`].
+/// Returns a [`QuicError`] if the transfer cannot be set up.
 pub fn bulk(
     run: &mut Simulation,
     client: NodeId,
@@ -263,13 +266,13 @@ pub struct Carrier {
     pub start: Time,
     /// Transport configuration of both ends.
     pub transport: TransportConfig,
-    /// Protection of its packets.
+    /// Packet protection of the connection.
     pub protection: Protection,
-    /// State of an earlier connection that the client uses.
+    /// State from an earlier connection that the client uses.
     pub resumption: Resumption,
-    /// Logs of both ends, or `None`. They do not change the run.
+    /// Logs of both ends. `None`: no logs. Logs do not change the run.
     pub logs: Option<Logs>,
-    /// Hooks of both ends, if any.
+    /// Hooks of both ends. They may be empty.
     pub hooks: HooksOfEnds,
 }
 
@@ -277,7 +280,7 @@ pub struct Carrier {
 /// [`Party`].
 ///
 /// # Errors
-/// [`QuicError`].
+/// Returns a [`QuicError`] if the connection cannot be set up.
 pub fn attach(
     run: &mut Simulation,
     client: NodeId,
@@ -317,33 +320,34 @@ pub struct BulkSender {
 }
 
 impl BulkSender {
-    /// Counters of its connection.
+    /// Returns the counters of the client's connection.
     pub fn stats(&self) -> Stats {
         self.end.stats()
     }
 
-    /// State and counters in the form that all protocols share.
+    /// Returns the state and the counters in the form that all protocols share.
     pub fn state(&self) -> SenderState {
         self.end.state()
     }
 
-    /// State of each path at this end. Empty without multipath.
+    /// Returns the state of each path at this end. The list is empty without multipath.
     pub fn paths(&self) -> Vec<PathState> {
         self.end.paths()
     }
 
-    /// Reason why a hook of the client was detached, or `None` if all are still attached.
+    /// Returns the reason why a hook of the client was detached, or `None` if all hooks are
+    /// attached.
     pub fn failed_hook(&self) -> Option<&str> {
         self.end.failed_hook()
     }
 
-    /// Reason why the connection failed, or `None` if it did not. The server may not have
-    /// noticed the failure.
+    /// Returns the reason why the connection failed, or `None` if it did not fail. The server may
+    /// not have noticed the failure.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Handles the connection's events, and writes as much data as there is room for.
+    /// Handles the connection's events, and writes as much data as the connection accepts.
     fn work(&mut self, now: Time) {
         let Some((connection, listeners)) = self.end.parts() else { return };
         let mut done = false;
@@ -369,11 +373,12 @@ impl BulkSender {
             let chunk = payload::between(self.written, self.bytes);
             match connection.write(stream, chunk) {
                 Ok(count) if count > 0 => self.written += count as u64,
-                // There is no room now, or the connection is closed, which the receiver reports.
+                // There is no room now, or the connection is closed. The receiver reports a closed
+                // connection.
                 Ok(_) | Err(_) => break,
             }
             if self.written == self.bytes {
-                // `finish` cannot fail, because the stream was just written to.
+                // Cannot fail, because the stream was written to just now.
                 let _ = connection.streams().finish(stream);
             }
         }
@@ -419,17 +424,18 @@ pub struct BulkReceiver {
 }
 
 impl BulkReceiver {
-    /// Result of the transfer so far.
+    /// Returns the result of the transfer so far.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// Counters of its connection.
+    /// Returns the counters of the server's connection.
     pub fn stats(&self) -> Stats {
         self.end.stats()
     }
 
-    /// Reason why a hook of the server was detached, or `None` if all are still attached.
+    /// Returns the reason why a hook of the server was detached, or `None` if all hooks are
+    /// attached.
     pub fn failed_hook(&self) -> Option<&str> {
         self.end.failed_hook()
     }

@@ -1,6 +1,7 @@
-//! Random numbers. All come from the seed of the run, and each user has its own sequence.
+//! Random numbers. All of them come from the seed of the run, and each user has its own sequence.
 
-/// A user of random numbers. Its sequence does not depend on how many numbers other users draw.
+/// A kind of user of random numbers. The sequence of a user does not depend on how many numbers
+/// others draw.
 #[derive(Clone, Copy)]
 pub(crate) enum Domain {
     Wire = 1,
@@ -8,13 +9,13 @@ pub(crate) enum Domain {
     Agent = 3,
 }
 
-/// Returns the seed of one user in a run.
+/// Returns the seed of one user of random numbers in a run.
 pub(crate) fn seed(run: u64, domain: Domain, index: u64) -> u64 {
     mix(mix(run, domain as u64), index)
 }
 
-/// Combines two numbers so that every bit of the result depends on every bit of both (the finaliser
-/// of SplitMix64: G. Steele et al., 2014).
+/// Combines two numbers. Every bit of the result depends on every bit of both (the finaliser of
+/// SplitMix64: G. Steele et al., 2014).
 pub(crate) fn mix(one: u64, other: u64) -> u64 {
     let mut sum = one.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(other);
     sum = sum.wrapping_add(0x9e37_79b9_7f4a_7c15);

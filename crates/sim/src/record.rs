@@ -10,7 +10,7 @@ use crate::topology::PortId;
 /// Largest number of values that a run records.
 const MOST_VALUES: usize = 50_000_000;
 
-/// The time series that a run records. A run without it records nothing and has no overhead.
+/// The time series that a run records. Without them, the run has no overhead.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Time between two records.
@@ -21,7 +21,7 @@ pub struct Recording {
     pub agents: Vec<AgentId>,
 }
 
-/// Reason why a [`Recording`] is invalid.
+/// The reason why a [`Recording`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -34,15 +34,17 @@ pub enum RecordError {
 impl std::fmt::Display for RecordError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            RecordError::Interval => "the interval of a recording is above zero",
-            RecordError::Unknown => "a port or an agent to record is not in this run",
+            RecordError::Interval => "the interval of a recording must be above zero",
+            RecordError::Unknown => {
+                "a port or an agent of the recording does not belong to this run"
+            }
         })
     }
 }
 
 impl std::error::Error for RecordError {}
 
-/// Values at one time, in the order of [`Recording`].
+/// Values at one time, in the order of the [`Recording`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Time of the record.
@@ -53,7 +55,7 @@ pub struct Record {
     pub goodput: Vec<f64>,
 }
 
-/// State of a port at one time, and its activity since the last record.
+/// The state of a port at one time, and its activity since the last record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortRecord {
     /// Packets waiting in the queue.
@@ -68,7 +70,7 @@ pub struct PortRecord {
     pub sent_bytes: u64,
 }
 
-/// A [`Recording`] in use.
+/// A [`Recording`] during a run.
 pub(crate) struct Recorder {
     recording: Recording,
     records: Vec<Record>,
@@ -77,7 +79,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// `known`: whether all ports and agents of the recording exist.
+    /// Creates a recorder. `known` is true if all ports and agents of the recording exist.
     pub(crate) fn new(recording: Recording, known: bool) -> Result<Recorder, RecordError> {
         if recording.interval.is_zero() {
             return Err(RecordError::Interval);
@@ -101,7 +103,7 @@ impl Recorder {
         &self.records
     }
 
-    /// True if the limit on recorded values is reached.
+    /// Returns `true` if the largest number of values has been recorded.
     pub(crate) fn is_full(&self) -> bool {
         let each = 5 * self.recording.ports.len() + self.recording.agents.len() + 1;
         self.records.len() * each >= MOST_VALUES

@@ -1,5 +1,5 @@
-//! A run: a network, its agents, and time. `step.rs` handles events, `outside.rs` supports runs in
-//! real time.
+//! A run: a network, its agents, and virtual time. `step.rs` handles the events. `outside.rs`
+//! supports runs in real time.
 
 mod outside;
 mod step;
@@ -19,17 +19,17 @@ use crate::record::{Record, RecordError, Recorder, Recording};
 use crate::time::Time;
 use crate::topology::{NodeId, PortId, Routes, Topology, TopologyError};
 
-/// Events at one instant, per source, after which the run is stopped as stuck.
+/// Number of events at one instant, per source, above which the run counts as stuck.
 const MANY: u64 = 1_000;
-/// Events at one instant that are always allowed, in addition. Also the limit on datagrams that an
-/// agent may send at one instant.
+/// Number of events at one instant that are permitted in addition to [`MANY`]. An agent may also
+/// not send more datagrams than this at one instant.
 const ANYWAY: u64 = 200_000;
 
 /// Identifies an agent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(u32);
 
-/// Reason why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All agents that the run waited for have finished.
@@ -40,8 +40,8 @@ pub enum End {
     Idle,
 }
 
-/// Virtual time does not advance: an agent sets timers for the present again and again, or sends
-/// without end.
+/// Error of a run in which virtual time does not advance. An agent sets its timer to the present
+/// again and again, or sends without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// Time at which the run is stuck.
@@ -52,8 +52,8 @@ impl std::fmt::Display for Stuck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "time stands still at {}: an agent's next_timer is never later than the moment it is called \
-             at, or its poll_transmit always gives one more",
+            "virtual time does not advance at {}: an agent's next_timer is never later than the current \
+             time, or its poll_transmit never returns None",
             self.at
         )
     }
@@ -61,18 +61,18 @@ impl std::fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// An agent, its address and its source number in the agenda.
+/// An agent with its address.
 struct Inhabitant {
     agent: Box<dyn Agent>,
     address: Address,
-    /// Source number in the agenda.
+    /// Number of the agent's source in the agenda.
     source: u32,
     working: bool,
 }
 
 /// A network in virtual time. The same topology, seed and agents give the same run, to the byte.
 ///
-/// The crate's documentation shows how to create one.
+/// See the documentation of the crate for an example.
 pub struct Simulation {
     topology: Topology,
     routes: Routes,
@@ -83,14 +83,14 @@ pub struct Simulation {
     /// For each port: the node and interface at the other end.
     arrivals: Vec<(NodeId, u16)>,
     agents: Vec<Inhabitant>,
-    /// By node, then by port number minus one.
+    /// The agents by node, and then by port number minus one.
     residents: Vec<Vec<Option<AgentId>>>,
-    /// For each source of the agenda after the ports: the agent, or `None` for the recorder.
+    /// The agent of each source of the agenda after the ports. `None` for the recorder.
     callers: Vec<Option<AgentId>>,
     flows: Vec<Flow>,
     pool: Pool,
     dropped: Dropped,
-    /// A free buffer, for calls of agents that may have nothing to send.
+    /// An unused buffer for calls of agents, which may have nothing to send.
     spare: Vec<u8>,
     recorder: Option<(u32, Recorder)>,
     digest: Option<Digest>,
@@ -102,10 +102,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Creates a run of this network with this seed.
+    /// Creates a run of a network with a seed.
     ///
     /// # Errors
-    /// Fails if the topology is invalid: see [`Topology::check`].
+    /// Fails if the topology is invalid; see [`Topology::check`].
     pub fn new(topology: Topology, seed: u64) -> Result<Simulation, TopologyError> {
         topology.check()?;
         let routes = Routes::new(&topology);
@@ -149,7 +149,7 @@ impl Simulation {
         })
     }
 
-    /// Returns a new address on this node, for [`Simulation::attach`].
+    /// Returns a new address on a node, for [`Simulation::attach`].
     ///
     /// # Errors
     /// Fails with [`TopologyError::TooManyAgents`] if the node has no free port number.
@@ -161,8 +161,8 @@ impl Simulation {
         Ok(Address { node, port })
     }
 
-    /// Creates a flow between two addresses. Its packets are counted together. Checks that there is
-    /// a route in both directions.
+    /// Creates a flow between two addresses, which must have a route in both directions. The
+    /// packets of a flow are counted together.
     ///
     /// # Errors
     /// Fails with [`TopologyError::NoRoute`] if one direction has no route.
@@ -174,8 +174,8 @@ impl Simulation {
         Ok(id)
     }
 
-    /// Puts an agent at an address from [`Simulation::address`]. It replaces an agent that was
-    /// there before: that one is not called again, and the run does not wait for it.
+    /// Attaches an agent to an address from [`Simulation::address`]. If another agent is attached
+    /// there, it is replaced: the run does not call it again and does not wait for it.
     pub fn attach(&mut self, address: Address, agent: Box<dyn Agent>) -> AgentId {
         let id = AgentId(self.agents.len() as u32);
         let place = &mut self.residents[address.node.0 as usize][usize::from(address.port) - 1];
@@ -221,14 +221,14 @@ impl Simulation {
         Ok(())
     }
 
-    /// Computes a digest of every packet that arrives from now on, and of its arrival time. Two
-    /// runs with the same digest are the same run.
+    /// Computes a digest over every packet that arrives from now on, and over its arrival time. Two
+    /// runs with the same digest are identical.
     pub fn sum_up(&mut self) {
         self.digest = Some(Digest::default());
     }
 
-    /// Runs until all agents that the run waits for have finished, or until the time limit. It can
-    /// be called again to continue.
+    /// Runs until all agents that the run waits for have finished, or until the time limit. A later
+    /// call continues the run.
     ///
     /// # Errors
     /// Fails with [`Stuck`] if virtual time does not advance.
@@ -262,48 +262,50 @@ impl Simulation {
         }
     }
 
-    /// Current virtual time.
+    /// Returns the current virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Number of events so far: arrivals, delayed transmissions and timers.
+    /// Returns the number of events so far: arrivals, delayed transmissions and timers.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The digest, or `None` if [`Simulation::sum_up`] was not called.
+    /// Returns the digest, or `None` if [`Simulation::sum_up`] was not called.
     pub fn digest(&self) -> Option<u64> {
         self.digest.as_ref().map(Digest::value)
     }
 
-    /// Counters of a port.
+    /// Returns the counters of a port.
     pub fn port(&self, port: PortId) -> PortStats {
         self.ports[port.0 as usize].stats()
     }
 
-    /// Returns the bytes sent by a port until now, including the link's framing. In contrast,
-    /// [`PortStats::sent_bytes`] counts a whole packet as soon as its first bit is sent.
+    /// Returns the number of bytes that a port has sent until now, including the link's framing. In
+    /// contrast, [`PortStats::sent_bytes`] counts a whole packet as soon as its first bit is sent.
     pub fn sent_by_now(&self, port: PortId) -> u64 {
         self.ports[port.0 as usize].sent_by(self.now())
     }
 
-    /// Packets in the queue of a port, and their bytes including the link's framing.
+    /// Returns the number of packets in a port's queue, and of their bytes including the link's
+    /// framing.
     pub fn waiting(&self, port: PortId) -> (usize, u64) {
         self.ports[port.0 as usize].waiting()
     }
 
-    /// Counters of a flow.
+    /// Returns the counters of a flow.
     pub fn flow_stats(&self, flow: FlowId) -> FlowStats {
         self.flows[flow.index()].stats()
     }
 
-    /// Packets dropped because their destination has no agent or no route.
+    /// Returns the number of packets that were dropped because their destination has no agent or no
+    /// route.
     pub fn unreachable(&self) -> u64 {
         self.unreachable
     }
 
-    /// The records so far. Empty if [`Simulation::record`] was not called.
+    /// Returns the records so far. The list is empty if [`Simulation::record`] was not called.
     pub fn recorded(&self) -> &[Record] {
         self.recorder.as_ref().map_or(&[], |(_, recorder)| recorder.records())
     }
@@ -314,12 +316,12 @@ impl Simulation {
         agent.downcast_ref()
     }
 
-    /// Bytes that an agent has delivered to its application so far.
+    /// Returns the number of bytes that an agent's application has received so far.
     pub fn goodput(&self, id: AgentId) -> u64 {
         self.agents[id.0 as usize].agent.goodput()
     }
 
-    /// The simulated network.
+    /// Returns the simulated network.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }

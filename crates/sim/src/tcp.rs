@@ -1,5 +1,5 @@
-//! TCP for the nodes of a simulation: `equic-tcp`, which models today's Linux, with the congestion
-//! controllers of QUIC.
+//! TCP for the nodes of a simulation. It is `equic-tcp`, which models the TCP of today's Linux,
+//! with the congestion controllers of QUIC.
 //!
 //! [`bulk`] creates both ends of a transfer on their nodes, and [`TcpBulkReceiver::outcome`]
 //! returns the result. Headers are delivered, and count on the wire with their options. Payload has
@@ -26,37 +26,37 @@ pub use equic_tcp::{
     Algorithm, Classic, ControllerFactory, Stats, TcpConfig, TlsConfig, TlsVersion,
 };
 
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, in bytes.
 const TCP_HEADER: u32 = 20;
 
-/// A transfer of `bytes` from the client to the server, on one connection.
+/// A transfer from the client to the server, on one connection.
 #[derive(Clone, Debug)]
 pub struct TcpBulk {
-    /// Bytes to transfer.
+    /// Number of bytes to transfer.
     pub bytes: u64,
     /// Time at which the client begins its handshake.
     pub start: Time,
-    /// Configuration of both ends. In an IPv6 network, the MSS is reduced by 20 bytes if it would
-    /// exceed an MTU of 1,500 bytes otherwise.
+    /// Configuration of both ends. In an IPv6 network, the MSS is reduced by 20 bytes if segments
+    /// would otherwise exceed an MTU of 1,500 bytes.
     pub config: TcpConfig,
     /// TLS above the connection, or `None` for plain TCP.
     pub tls: Option<TlsConfig>,
 }
 
 impl TcpBulk {
-    /// Creates a transfer that begins with the run and has the default configuration.
+    /// Creates a transfer that begins with the run, with the default configuration.
     pub fn new(bytes: u64) -> TcpBulk {
         TcpBulk { bytes, start: Time::START, config: TcpConfig::default(), tls: None }
     }
 
-    /// Sets the congestion controller: an [`Algorithm`], or a custom one.
+    /// Sets the congestion controller: an [`Algorithm`] or a custom controller.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpBulk {
         self.config = self.config.congestion(factory);
         self
     }
 
-    /// Adds TLS above the connection.
+    /// Adds TLS to the connection.
     #[must_use]
     pub fn tls(self, tls: TlsConfig) -> TcpBulk {
         TcpBulk { tls: Some(tls), ..self }
@@ -145,7 +145,7 @@ pub struct TcpCarrier {
 /// [`Party`].
 ///
 /// # Errors
-/// Fails as [`bulk`] does.
+/// The errors of [`bulk`].
 pub fn attach(
     run: &mut Simulation,
     client: NodeId,
@@ -195,7 +195,7 @@ impl TcpEnd {
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        // The MTU of every link is larger than a header, so this does not fail.
+        // Cannot fail, because the MTU of every link is larger than a header.
         let buffer = buffer.get_mut(..MAX_HEADER)?;
         let connection = self.connection.as_mut()?;
         let Some(mut sent) = connection.poll_transmit(timestamp(now)) else {
@@ -228,7 +228,7 @@ impl TcpEnd {
     }
 }
 
-/// Describes why a connection ended before its transfer was complete.
+/// Returns a text that says why a connection ended before its transfer was complete.
 fn describe(reason: CloseReason, connection: &Connection) -> String {
     match reason {
         CloseReason::TimedOut if connection.stats().segments_received == 0 => {
@@ -244,7 +244,7 @@ fn segment(datagram: &Datagram<'_>) -> Option<Segment> {
     Segment::parse(datagram.payload, datagram.padding).ok()
 }
 
-/// Passes all bytes that the TLS session has to send to the connection.
+/// Writes all bytes that the TLS session has to send to the connection.
 fn write(connection: &mut Connection, session: &mut Session) {
     loop {
         match session.poll_write() {
@@ -260,7 +260,7 @@ pub struct TcpBulkSender {
     start: Time,
     bytes: u64,
     tls: Option<Session>,
-    /// True if all bytes were written.
+    /// True if all bytes of the transfer were written.
     finished: bool,
     /// True once the peer has acknowledged every byte of the transfer.
     delivered: bool,
@@ -268,18 +268,18 @@ pub struct TcpBulkSender {
 }
 
 impl TcpBulkSender {
-    /// State and counters of its connection.
+    /// Returns the state and the counters of the client's connection.
     pub fn stats(&self) -> Stats {
         self.end.stats()
     }
 
-    /// State and counters in the form that all protocols share.
+    /// Returns the state and the counters in the form that all protocols share.
     pub fn state(&self) -> SenderState {
         self.end.state()
     }
 
-    /// Returns the reason why the connection failed, or `None` if it did not. The server may never
-    /// have received a segment.
+    /// Returns the reason why the connection failed, or `None` if it did not fail. The server may
+    /// not have received any segment.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -351,12 +351,12 @@ pub struct TcpBulkReceiver {
 }
 
 impl TcpBulkReceiver {
-    /// Result of the transfer so far.
+    /// Returns the result of the transfer so far.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// State and counters of its connection.
+    /// Returns the state and the counters of the server's connection.
     pub fn stats(&self) -> Stats {
         self.end.stats()
     }

@@ -28,33 +28,33 @@ impl Time {
         Time(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start of the run.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start of the run.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Virtual time since the start of the run.
+    /// Returns the virtual time since the start of the run.
     pub const fn elapsed(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 
-    /// Time since `earlier`, or zero if `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Nanoseconds of a duration. Saturates after about 584 years.
+/// Returns a duration in nanoseconds. Saturates after about 584 years.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Saturates at [`Time::END`].
+/// Adds a duration. Saturates at [`Time::END`].
 impl Add<Duration> for Time {
     type Output = Time;
 
@@ -69,7 +69,7 @@ impl AddAssign<Duration> for Time {
     }
 }
 
-/// Same as [`Time::since`].
+/// Returns the time between the two; see [`Time::since`].
 impl Sub for Time {
     type Output = Duration;
 

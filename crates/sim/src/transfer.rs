@@ -1,4 +1,4 @@
-//! A transfer of bytes from a client to a server, over any protocol.
+//! A transfer between a client and a server, over any protocol.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::packet::FlowId;
 use crate::simulation::AgentId;
 use crate::time::Time;
 
-/// Agents and flows of a transfer.
+/// The agents and flows of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkIds {
-    /// The sending end. In a bulk transfer, the client.
+    /// The sending end. It is the client in a bulk transfer.
     pub sender: AgentId,
-    /// The receiving end, which the run waits for. In a bulk transfer, the server.
+    /// The receiving end, for which the run waits. It is the server in a bulk transfer.
     pub receiver: AgentId,
     /// Flow from the sender to the receiver.
     pub there: FlowId,
@@ -21,8 +21,8 @@ pub struct BulkIds {
 }
 
 impl BulkIds {
-    /// Returns the IDs for a connection with an application. `client` and `server` are each an
-    /// agent and the flow of the packets that it sends.
+    /// Returns the IDs of a connection with an application. `client` and `server` are each an agent
+    /// and the flow of the packets that it sends.
     pub(crate) fn of(
         application: &Application,
         client: (AgentId, FlowId),
@@ -34,18 +34,18 @@ impl BulkIds {
     }
 }
 
-/// Result of a transfer.
+/// The result of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Time at which the server's application had the last byte, or `None` if that did not happen.
     pub completed: Option<Time>,
-    /// Bytes that the server's application has read.
+    /// Number of bytes that the server's application has read.
     pub bytes: u64,
-    /// Reason why the transfer failed, or `None` if it did not.
+    /// Reason why the transfer failed, or `None` if it did not fail.
     pub failure: Option<String>,
 }
 
-/// State and counters of a sending end, for any protocol.
+/// The state and the counters of a sending end, for any protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SenderState {
     /// Number of packets (QUIC) or segments (TCP) sent.
@@ -64,16 +64,16 @@ pub struct SenderState {
     pub in_flight: u64,
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Minimum round-trip time. Zero before the first sample.
+    /// Smallest round-trip time. Zero before the first sample.
     pub min_rtt: Duration,
     /// Pacing rate in bytes per second.
     pub pacing_rate: f64,
-    /// Total time in which the sender was limited by flow control, or by the limit on
-    /// unacknowledged data that it keeps.
+    /// Total time in which flow control limited the sender, or the sender's own limit on
+    /// unacknowledged data.
     pub window_limited: Duration,
 }
 
-/// Total time in which a condition holds. Its state is noted from time to time.
+/// Measures the total time in which a condition holds. Its owner reports changes of the condition.
 #[cfg(feature = "tcp")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimeOf {
@@ -83,7 +83,7 @@ pub(crate) struct TimeOf {
 
 #[cfg(feature = "tcp")]
 impl TimeOf {
-    /// Notes whether the condition holds from `now` on.
+    /// Records whether the condition holds from `now` on.
     pub(crate) fn note(&mut self, now: Time, holds: bool) {
         if let Some(since) = self.since.take() {
             self.total += now.since(since);
@@ -91,7 +91,7 @@ impl TimeOf {
         self.since = holds.then_some(now);
     }
 
-    /// Total time up to the last note.
+    /// Returns the total time until the last call of `note`.
     pub(crate) fn total(&self) -> Duration {
         self.total
     }

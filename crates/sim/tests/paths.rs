@@ -1,4 +1,4 @@
-//! Connections over two paths. Needs the feature `quic`.
+//! Tests of connections over two paths. Needs the feature `quic`.
 
 use std::time::Duration;
 

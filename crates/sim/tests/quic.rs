@@ -1,4 +1,4 @@
-//! `equic-transport` in virtual time. Needs the feature `quic`.
+//! Tests of `equic-transport` in virtual time. Needs the feature `quic`.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
     outcome.completed.expect("it has completed").as_secs_f64()
 }
 
-/// 10 MB at 10 Mb/s without loss: 8 s, headers, and the start.
+/// 10 MB at 10 Mb/s without loss take 8 s, plus headers and the start.
 #[test]
 fn a_clean_link_is_filled() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
@@ -55,8 +55,8 @@ fn a_clean_link_is_filled() {
     }
 }
 
-/// With 1 % loss, CUBIC stays far below the link's rate: 52.8 s with a standard deviation of 6.5
-/// over many seeds. BBR reacts less to loss: 10.4 s.
+/// With 1 % loss, CUBIC stays far below the link's rate. It takes 52.8 s with a standard deviation
+/// of 6.5 s over many seeds. BBR reacts less to loss, and takes 10.4 s.
 #[test]
 fn ten_megabytes_at_one_percent_loss() {
     let lossy = link().loss_percent(1.0);
@@ -75,8 +75,8 @@ fn ten_megabytes_at_one_percent_loss() {
     assert!((9.0..13.0).contains(&bbr), "{bbr} s");
 }
 
-/// With random loss, BBR's goodput has at least this share of the link's rate. The rest are lost
-/// packets, headers, the start, and rounds that probe for the minimum round trip.
+/// With random loss, BBR's goodput must reach this share of the link's rate. The rest is lost
+/// packets, headers, the start, and rounds that probe for the minimum round-trip time.
 #[test]
 fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
     for (megabits, delay, loss, packets, least) in [
@@ -89,7 +89,7 @@ fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
             let link = Direction::new(1_000_000 * megabits, Duration::from_millis(delay))
                 .queue(Queue::DropTail(Limit::Packets(packets)))
                 .loss_percent(loss);
-            // 15 s at the link's rate.
+            // Bytes that take 15 s at the link's rate.
             let bytes = 15 * 1_000_000 / 8 * megabits;
             let (run, ids) = play(link, &with(Algorithm::Bbr, bytes), seed);
             let share = 15.0 / seconds(&run, ids);
@@ -98,7 +98,7 @@ fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
     }
 }
 
-/// A dumbbell with each kind of queue, and a transport with ECN.
+/// Creates transfers with ECN over a dumbbell with this queue.
 fn shared(queue: Queue, seed: u64) -> (Simulation, Vec<BulkIds>) {
     let named = dumbbell(4, link().queue(queue));
     let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
@@ -124,7 +124,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
     ] {
         let (run, ids) = shared(queue, 1);
         let longest = ids.iter().map(|ids| seconds(&run, *ids)).fold(0.0, f64::max);
-        // 3.2 s at the link's rate, plus the start.
+        // A transfer takes 3.2 s at the link's rate, plus the start.
         assert!((3.3..8.0).contains(&longest), "{queue:?}: {longest} s");
         let marked: u64 = ids.iter().map(|ids| run.flow_stats(ids.there).marked).sum();
         let records = run.recorded();
@@ -133,13 +133,13 @@ fn flows_share_a_narrow_link_under_every_queue() {
         assert!(recorded <= marked + 1_000 && (recorded > 0) == (marked > 0));
         let goodput: f64 = records.iter().flat_map(|record| &record.goodput).sum();
         let bytes = goodput * 0.01 / 8.0;
-        // Data after the last record is missing.
+        // Data that arrived after the last record is missing.
         assert!((3_900_000.0..=4_000_001.0).contains(&bytes), "{bytes}");
     }
 }
 
-/// The receiver checks every byte, so it would notice corruption. A checksum in place of the AEAD
-/// detects it.
+/// Packets are corrupted. A checksum, which replaces the AEAD, must detect this. The receiver
+/// checks every byte, so it would notice a corrupted one.
 #[test]
 fn damage_duplication_and_jitter_do_not_change_what_arrives() {
     let mut bad = link().loss_percent(2.0);

@@ -1,4 +1,4 @@
-//! Thousands of flows in one run.
+//! Tests with thousands of flows in one run.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use equic_sim::{
     Direction, End, FqCoDel, OnOff, OnOffConfig, Queue, Simulation, Sink, Time, dumbbell,
 };
 
-/// Runs this many pairs over one link, each with a flow of 20 datagrams. Returns the number of
-/// events.
+/// Simulates this number of pairs over one link, each with a flow of 20 datagrams. Returns the
+/// number of events.
 fn events(pairs: usize) -> u64 {
     let queue = Queue::FqCoDel(FqCoDel::default());
     let bottleneck = Direction::new(200_000_000_000, Duration::from_millis(10)).queue(queue);
@@ -33,8 +33,8 @@ fn events(pairs: usize) -> u64 {
     run.events()
 }
 
-/// Ten thousand flows cause a hundred times the events of a hundred flows, apart from queueing
-/// effects.
+/// Ten thousand flows must cause a hundred times as many events as a hundred flows, except for
+/// effects of queueing.
 #[test]
 fn ten_thousand_flows_in_one_run() {
     let (few, many) = (events(100), events(10_000));

@@ -1,4 +1,4 @@
-//! The transport with TLS in virtual time. Needs the feature `tls`.
+//! Tests of the transport with TLS in virtual time. Needs the feature `tls`.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn play(resumption: Resumption, seed: u64) -> (Simulation, BulkIds) {
 
 const ALL: [Resumption; 3] = [Resumption::None, Resumption::Session, Resumption::EarlyData];
 
-/// Keys, signatures and ciphertext depend on the seed only.
+/// Keys, signatures and ciphertext must depend on the seed only.
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     for resumption in ALL {
@@ -43,7 +43,7 @@ fn the_same_seed_gives_the_same_bytes_in_another_process() {
     });
 }
 
-/// Two runs whose events alternate on one thread do not use each other's random numbers.
+/// Two runs alternate on one thread. They must not use each other's random numbers.
 #[test]
 fn runs_do_not_disturb_each_other() {
     let alone = play(Resumption::None, 5).0.digest();
@@ -57,7 +57,7 @@ fn runs_do_not_disturb_each_other() {
             run
         })
         .into();
-    // Alternate during the handshakes, and then run to the same end as `alone`.
+    // The runs alternate during the handshakes. Then each continues to the same end as `alone`.
     let mut over = [false; 2];
     for millis in (0..1_000).step_by(7).chain([1_000_000]) {
         for (run, over) in runs.iter_mut().zip(&mut over) {

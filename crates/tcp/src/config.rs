@@ -1,4 +1,4 @@
-//! Settings of a connection, with Linux' defaults.
+//! Settings of a connection, with the defaults of Linux.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use equic_transport::congestion::{Algorithm, ControllerFactory};
 /// Configuration of one end of a connection. The defaults are those of Linux.
 #[derive(Debug, Clone)]
 pub struct TcpConfig {
-    /// Congestion control. The default is CUBIC with HyStart++ (RFC 9406); Linux has the original
+    /// Congestion control. The default is CUBIC with HyStart++ (RFC 9406). Linux uses the original
     /// HyStart.
     pub congestion: Arc<dyn ControllerFactory>,
     /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1): the MTU minus the headers of
-    /// IP and TCP. Options reduce the payload (RFC 6691): with 1,460 bytes and timestamps, a
+    /// IP and TCP. Options reduce the payload (RFC 6691). With 1,460 bytes and timestamps, a
     /// segment carries 1,448 bytes of payload.
     pub mss: u16,
-    /// Initial window in segments (RFC 6928).
+    /// Initial congestion window, in segments (RFC 6928).
     pub initial_window: u32,
     /// Whether to offer and accept selective acknowledgements (RFC 2018).
     pub sack: bool,
@@ -24,29 +24,30 @@ pub struct TcpConfig {
     /// Whether to offer and accept window scaling (RFC 7323 s.2). Without it, windows are limited
     /// to 65,535 bytes.
     pub window_scaling: bool,
-    /// Whether the client asks for ECN (RFC 3168). The server always accepts it, as with
+    /// Whether the client requests ECN (RFC 3168). The server always accepts it, as with
     /// `net.ipv4.tcp_ecn = 2`.
     pub ecn: bool,
     /// Whether segments are paced at the controller's rate. The default is false, as on Linux
     /// without the `fq` queue. Controllers that need pacing are always paced.
     pub pacing: bool,
-    /// Limit on bytes that wait for the application or for missing data: the largest receive
-    /// window. The default is 32 MiB (`net.ipv4.tcp_rmem`).
+    /// Largest receive window in bytes: the limit on data that waits for the application or for
+    /// missing data. The default is 32 MiB (`net.ipv4.tcp_rmem`).
     pub receive_buffer: u64,
     /// Whether the receive window begins with 64 KiB and grows with the bytes that the application
-    /// reads per round trip, as on Linux (`net.ipv4.tcp_moderate_rcvbuf`). If false, it has its
-    /// full size from the start.
+    /// reads per round trip, as on Linux (`net.ipv4.tcp_moderate_rcvbuf`). If false, the window has
+    /// its full size from the start.
     pub receive_auto_tuning: bool,
-    /// Limit on outstanding bytes. The default is 4 MiB (`net.ipv4.tcp_wmem`).
+    /// Largest number of outstanding bytes. The default is 4 MiB (`net.ipv4.tcp_wmem`).
     pub send_buffer: u64,
-    /// Minimum that the retransmission timeout adds to the smoothed round-trip time. The default is
-    /// 200 ms. In contrast, RFC 6298 s.2.4 demands a total of at least one second.
+    /// Minimum of the term that the retransmission timeout adds to the smoothed round-trip time.
+    /// The default is 200 ms, as on Linux. In contrast, RFC 6298 s.2.4 requires a total of at least
+    /// one second.
     pub min_rto: Duration,
     /// Retransmission timeout before the first round-trip sample (RFC 6298 s.2.1).
     pub initial_rto: Duration,
-    /// Maximum retransmission timeout (RFC 6298 s.2.5).
+    /// Largest retransmission timeout (RFC 6298 s.2.5).
     pub max_rto: Duration,
-    /// How long an acknowledgement waits for a second segment.
+    /// Time for which an acknowledgement waits for a second segment.
     pub delayed_ack: Duration,
     /// Number of segments that are acknowledged at once, at the start and after irregular segments.
     pub quick_acks: u32,
@@ -54,8 +55,7 @@ pub struct TcpConfig {
     pub tail_loss_probe: bool,
     /// Whether to use Fast Open (RFC 7413). The client then has a cookie from an earlier
     /// connection, and sends data with its SYN. The server accepts the data, and may answer before
-    /// the handshake is complete. Linux does neither unless an application asks for it
-    /// (`TCP_FASTOPEN`).
+    /// the handshake is complete. On Linux, an application must request this (`TCP_FASTOPEN`).
     pub fast_open: bool,
     /// Resolution of the timestamp clock (RFC 7323 s.5.4). The default is one millisecond.
     pub timestamp_granularity: Duration,
@@ -88,15 +88,15 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Sets the congestion controller: an [`Algorithm`], or a custom one.
+    /// Sets the congestion controller: an [`Algorithm`] or a custom controller.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpConfig {
         self.congestion = Arc::new(factory);
         self
     }
 
-    /// Shift of the window field to announce: the smallest that can express the receive buffer (RFC
-    /// 7323 s.2.3).
+    /// Returns the shift of the window field to announce. It is the smallest that can express the
+    /// receive buffer (RFC 7323 s.2.3).
     pub(crate) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer >> shift <= 65_535).unwrap_or(14)
     }

@@ -1,20 +1,21 @@
-//! Sans-I/O model of today's Linux TCP, for simulations. The caller passes in segments and times,
-//! and gets segments and times.
+//! A sans-I/O model of the TCP of today's Linux, for simulations. The caller passes segments and
+//! times in, and gets segments and times back.
 //!
-//! Stream data has a length but no content: an application writes a number of bytes, and learns how
-//! many arrived. Headers are real ([`Segment`]), so that their cost on the wire is exact. The
-//! congestion controllers are those of `equic-transport`, so that QUIC and TCP differ only by their
-//! protocols. The crate uses no clock, thread, socket or random number generator.
+//! Stream data has a length but no content. An application writes a number of bytes, and the other
+//! end learns how many have arrived. Headers are real ([`Segment`]), so that their cost on the wire
+//! is exact. The congestion controllers are those of `equic-transport`, so that QUIC and TCP differ
+//! only in their protocols. The crate uses no clock, thread, socket or random number generator.
 //!
-//! [`Connection`] is one end of a connection. Its documentation gives the order of the calls.
+//! [`Connection`] is one end of a connection. Its documentation has the order of the calls.
 //!
 //! * `segment.rs`: headers and options (RFC 9293 s.3.1, RFC 7323, RFC 2018);
 //! * `receiver.rs`: received data, acknowledgements, SACK blocks (RFC 2018, RFC 2883), delayed
-//!   ACKs, the window;
-//! * `sender/`: data in flight, RACK-TLP (RFC 8985), PRR (RFC 6937), the retransmission timer (RFC
-//!   6298);
+//!   ACKs, and the window;
+//! * `sender/`: data in flight, RACK-TLP (RFC 8985), PRR (RFC 6937), and the retransmission timer
+//!   (RFC 6298);
 //! * `tls.rs`: TLS above TCP, as flights of the right sizes;
-//! * `connection/`: the handshake, the end of the connection, and the glue between the other parts.
+//! * `connection/`: the handshake, the end of the connection, and the calls between the other
+//!   parts.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The receiving half of a connection: received data and its acknowledgement.
+//! The receiving half of a connection: received data and its acknowledgements.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,66 +7,67 @@ use equic_transport::Timestamp;
 
 use crate::config::TcpConfig;
 
-/// Maximum number of out-of-order ranges. A segment that would add another is dropped, as RFC 9293
-/// s.3.10.7.4 allows.
+/// Largest number of out-of-order ranges. A segment that would add another range is dropped, as RFC
+/// 9293 s.3.10.7.4 permits.
 const MOST_RANGES: usize = 16_384;
 
-/// Number of SACK blocks that are remembered as already reported (RFC 2018 s.4).
+/// Number of SACK blocks that are remembered because they were reported (RFC 2018 s.4).
 const RECENT: usize = 4;
 
 /// Initial receive window in bytes.
 const FIRST_WINDOW: u64 = 65_535;
 
-/// Measures the bytes that the application reads per round trip.
+/// Measures how many bytes the application reads per round trip.
 #[derive(Debug)]
 struct Tuning {
-    /// Round-trip time as measured by the receiver from echoed timestamps.
+    /// Round-trip time that the receiver measures from echoed timestamps.
     rtt: Option<Duration>,
-    /// Start of the current measurement, and the bytes read by then.
+    /// Start time of the current measurement. The next field has the bytes read until then.
     since: Option<Timestamp>,
     read_then: u64,
     /// Bytes read in the best round trip so far.
     space: u64,
 }
 
-/// Position of a segment's data relative to the received stream.
+/// The position of a segment's data relative to the received stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// It begins with the next expected byte.
+    /// The data begins with the next expected byte.
     InOrder,
-    /// There is a gap before it.
+    /// There is a gap before the data.
     Ahead,
-    /// It is a complete duplicate, or beyond the window.
+    /// The data is a complete duplicate, or is beyond the window.
     Useless,
 }
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// Next sequence number expected, RCV.NXT (RFC 9293 s.3.3.1), counted from the SYN.
+    /// The next expected sequence number, RCV.NXT (RFC 9293 s.3.3.1). It counts from the SYN.
     next: u64,
-    /// Out-of-order data: first sequence number of each range, and the number after its end.
+    /// Ranges of out-of-order data. The key is the first sequence number, and the value is the
+    /// number after the end.
     ahead: BTreeMap<u64, u64>,
-    /// A sequence number in each of the most recently reported ranges, newest first.
+    /// One sequence number in each of the ranges that were reported last, newest first.
     recent: [Option<u64>; RECENT],
-    /// Range that was received twice, to be reported once (RFC 2883).
+    /// A range that was received twice. It is reported once (RFC 2883).
     twice: Option<(u64, u64)>,
     /// Sequence number of the FIN.
     fin: Option<u64>,
     /// Sequence number up to which the application has read.
     read: u64,
-    /// Receive buffer now, and its maximum, in bytes.
+    /// Current size of the receive buffer in bytes. The next field has its largest size.
     buffer: u64,
     most: u64,
-    /// Right edge of the announced window.
+    /// Right edge of the window that was announced to the peer.
     announced: u64,
     tuning: Tuning,
     shift: u8,
     mss: u64,
     delayed_ack: Duration,
-    /// Number of further acknowledgements that are sent without delay.
+    /// Number of further acknowledgements that must be sent without delay.
     quick: u32,
     most_quick: u32,
-    /// RCV.NXT at the time of the last acknowledgement.
+    /// Value of RCV.NXT in the last acknowledgement.
     acknowledged: u64,
     ack_at: Option<Timestamp>,
     ack_now: bool,
@@ -74,7 +75,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver that expects the first sequence number after the SYN.
+    /// Creates a receiver. It expects the first sequence number after the SYN.
     pub(crate) fn new(config: &TcpConfig, mss: u16) -> Receiver {
         Receiver {
             next: 1,
@@ -103,40 +104,42 @@ impl Receiver {
         }
     }
 
-    /// Number of out-of-order ranges.
+    /// Returns the number of out-of-order ranges.
     pub(crate) fn ranges(&self) -> usize {
         self.ahead.len()
     }
 
-    /// Next sequence number expected, RCV.NXT (RFC 9293 s.3.3.1).
+    /// Returns the next expected sequence number, RCV.NXT (RFC 9293 s.3.3.1).
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Right edge of the window.
+    /// Returns the right edge of the window.
     pub(crate) fn limit(&self) -> u64 {
         self.announced.max(self.next)
     }
 
-    /// Sets the shift of the window field, as negotiated (RFC 7323 s.2.2).
+    /// Sets the negotiated shift of the window field (RFC 7323 s.2.2).
     pub(crate) fn set_shift(&mut self, shift: u8) {
         self.shift = shift;
     }
 
-    /// True if FIN and all data before it have arrived.
+    /// Returns `true` if FIN and all data before it have arrived.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
-    /// Processes a round-trip sample: from sending a timestamp to receiving its echo with data.
+    /// Processes a round-trip sample: the time from sending a timestamp to receiving its echo with
+    /// data.
     pub(crate) fn on_rtt(&mut self, now: Timestamp, sample: Duration) {
         let rtt = self.tuning.rtt.map_or(sample, |rtt| (rtt * 7 + sample) / 8);
         self.tuning.rtt = Some(rtt);
         self.tune(now, rtt);
     }
 
-    /// Adjusts the receive buffer once per round trip: twice the bytes that the application has
-    /// read in it, plus the expected growth (dynamic right-sizing, as on Linux).
+    /// Adjusts the receive buffer once per round trip. The new size is twice the bytes that the
+    /// application has read in that round trip, plus the expected growth (dynamic right-sizing, as
+    /// on Linux).
     fn tune(&mut self, now: Timestamp, rtt: Duration) {
         let tuning = &mut self.tuning;
         if tuning.since.is_some_and(|since| now.since(since) < rtt) {
@@ -154,7 +157,7 @@ impl Receiver {
         self.buffer = self.buffer.max(window.saturating_add(2 * growth)).min(self.most);
     }
 
-    /// Returns the bytes that the application can read, and counts them as read.
+    /// Returns the number of bytes that the application can read, and counts them as read.
     pub(crate) fn take(&mut self) -> u64 {
         let end = if self.is_finished() { self.next - 1 } else { self.next };
         let count = end - self.read;
@@ -162,7 +165,7 @@ impl Receiver {
         count
     }
 
-    /// Bytes that the application can read.
+    /// Returns the number of bytes that the application can read.
     pub(crate) fn readable(&self) -> u64 {
         self.next - u64::from(self.is_finished()) - self.read
     }
@@ -178,7 +181,7 @@ impl Receiver {
         field
     }
 
-    /// Processes data from `start` to `end`, and a FIN after it. `ce`: it was marked CE (RFC 3168).
+    /// Processes data from `start` to `end`, and the FIN after it if `fin` is set.
     pub(crate) fn on_data(&mut self, now: Timestamp, start: u64, end: u64, fin: bool) -> Placement {
         let limit = self.limit();
         let end_with_fin = end + u64::from(fin);
@@ -192,7 +195,7 @@ impl Receiver {
         if let (true, None) = (fin, self.fin) {
             self.fin = Some(end);
         }
-        // RFC 9293 s.3.10.7.4: ignore data after the FIN or beyond the window.
+        // RFC 9293 s.3.10.7.4: ignore data after the FIN, and beyond the window.
         let fin_end = self.fin.map_or(u64::MAX, |fin| fin + 1);
         let (start, end) = (start, end_with_fin.min(fin_end).min(limit.max(self.next + 1)));
         self.on_pace(now);
@@ -214,7 +217,7 @@ impl Receiver {
         Placement::InOrder
     }
 
-    /// Processes a segment that is too old for its data to be used.
+    /// Processes a segment whose data is too old to be used.
     pub(crate) fn on_late(&mut self, start: u64, end: u64) {
         if start < end && end <= self.next {
             self.twice = Some((start, end));
@@ -222,14 +225,15 @@ impl Receiver {
         self.on_odd();
     }
 
-    /// Sends the next acknowledgements without delay, after an irregular segment (Linux' quick
-    /// ACKs).
+    /// Makes the next acknowledgements immediate, because a segment was irregular (quick ACKs of
+    /// Linux).
     fn on_odd(&mut self) {
         self.ack_now = true;
         self.quick = self.quick.max(self.most_quick);
     }
 
-    /// Sends quick ACKs after a pause, because the sender is in slow start then.
+    /// Makes the next acknowledgements immediate after a pause, because the sender is then in slow
+    /// start.
     fn on_pace(&mut self, now: Timestamp) {
         /// About one retransmission timeout.
         const PAUSE: Duration = Duration::from_millis(300);
@@ -239,7 +243,7 @@ impl Receiver {
         self.last_came = Some(now);
     }
 
-    /// Stores an out-of-order range. Returns whether there was room for it.
+    /// Stores an out-of-order range. Returns `false` if there was no room for it.
     fn keep(&mut self, start: u64, end: u64) -> bool {
         let before = self.ahead.range(..=start).next_back().map(|(left, right)| (*left, *right));
         let (mut left, mut right) = (start, end);
@@ -279,7 +283,7 @@ impl Receiver {
         self.recent = recent;
     }
 
-    /// Moves ranges that are now in order to the received stream.
+    /// Appends the ranges that are now in order to the received stream.
     fn join(&mut self) {
         while let Some(entry) = self.ahead.first_entry() {
             if *entry.key() > self.next {
@@ -290,8 +294,8 @@ impl Receiver {
     }
 
     fn schedule_ack(&mut self, now: Timestamp) {
-        // RFC 5681 s.4.2: acknowledge every second full segment. Linux implements this as "more
-        // than one segment is unacknowledged".
+        // RFC 5681 s.4.2: acknowledge at least every second full segment. As on Linux, the
+        // condition is that more than one segment is unacknowledged.
         if self.next - self.acknowledged > self.mss || !self.ahead.is_empty() {
             self.ack_now = true;
         } else if self.quick > 0 {
@@ -308,12 +312,13 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// True if an acknowledgement must be sent now.
+    /// Returns `true` if an acknowledgement must be sent now.
     pub(crate) fn wants_ack(&self) -> bool {
         self.ack_now
     }
 
-    /// Time at which the delayed acknowledgement is due, or `None` if there is none.
+    /// Returns the time at which the delayed acknowledgement is due, or `None` if no
+    /// acknowledgement is delayed.
     pub(crate) fn ack_timer(&self) -> Option<Timestamp> {
         self.ack_at
     }
@@ -331,19 +336,19 @@ impl Receiver {
         self.twice = None;
     }
 
-    /// RCV.NXT at the time of the last acknowledgement (Last.ACK.sent of RFC 7323 s.4.3).
+    /// Returns the value of RCV.NXT in the last acknowledgement (Last.ACK.sent of RFC 7323 s.4.3).
     pub(crate) fn last_acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Returns at most `most` SACK blocks: first the duplicate range, then the most recent ranges
-    /// (RFC 2018 s.4, RFC 2883 s.4).
+    /// Returns up to `most` SACK blocks. The duplicate range comes first, then the most recent
+    /// ranges (RFC 2018 s.4, RFC 2883 s.4).
     pub(crate) fn blocks(&self, most: usize) -> impl Iterator<Item = (u64, u64)> {
         let range = |at: &u64| {
             let (left, right) = self.ahead.range(..=*at).next_back()?;
             (*right > *at).then_some((*left, *right))
         };
-        // If a duplicate is within an out-of-order range, that range follows it.
+        // If the duplicate is part of an out-of-order range, that range is the second block.
         let first = self.twice;
         let ranges = self.recent.iter().flatten().filter_map(range);
         let mut told: [Option<(u64, u64)>; RECENT] = [None; RECENT];

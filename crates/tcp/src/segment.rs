@@ -1,14 +1,14 @@
-//! Segments: the header with its options as on the wire, and the length of the payload.
+//! Segments: the header with its options, as on the wire, and the length of the payload.
 
 use std::fmt;
 
 /// Length of the longest header in bytes (RFC 9293 s.3.1).
 pub const MAX_HEADER: usize = 60;
 
-/// Length of a header without options in bytes.
+/// Length of a header without options, in bytes.
 const MIN_HEADER: usize = 20;
 
-/// Maximum number of SACK blocks that fit into the options (RFC 2018 s.3).
+/// Largest number of SACK blocks that fit into the options (RFC 2018 s.3).
 const MAX_SACK_BLOCKS: usize = 4;
 
 // Kinds of options.
@@ -41,7 +41,7 @@ impl Flags {
     /// The sender has reduced its congestion window (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// True if all of these bits are set.
+    /// Returns `true` if all of these bits are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -66,12 +66,12 @@ impl fmt::Debug for Flags {
 pub struct Timestamps {
     /// TSval: the sender's clock.
     pub value: u32,
-    /// TSecr: the echoed timestamp of the peer.
+    /// TSecr: the timestamp of the peer that is echoed.
     pub echo: u32,
 }
 
-/// Blocks of a SACK option: the first sequence number of each, and the number after its end (RFC
-/// 2018 s.3).
+/// The blocks of a SACK option. Each block is its first sequence number, and the number after its
+/// end (RFC 2018 s.3).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     count: u8,
@@ -79,7 +79,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Appends a block. Ignores it if there is no room.
+    /// Appends a block. Does nothing if there is no room.
     pub fn push(&mut self, left: u32, right: u32) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
             *place = (left, right);
@@ -87,7 +87,7 @@ impl SackBlocks {
         }
     }
 
-    /// The blocks, in order.
+    /// Returns the blocks, in order.
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.blocks[..usize::from(self.count)]
     }
@@ -102,71 +102,70 @@ impl fmt::Debug for SackBlocks {
 /// Options of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum segment size. Only on SYN segments.
+    /// Maximum segment size in bytes. Only on SYN segments.
     pub mss: Option<u16>,
     /// Shift of the window field. Only on SYN segments (RFC 7323 s.2.2).
     pub window_scale: Option<u8>,
     /// True if the sender accepts SACK options. Only on SYN segments (RFC 2018 s.2).
     pub sack_permitted: bool,
-    /// Timestamps.
+    /// The timestamps option.
     pub timestamps: Option<Timestamps>,
     /// Fast Open cookie of the server, on a SYN with data (RFC 7413 s.4.1.1).
     pub fast_open: Option<[u8; 8]>,
-    /// Data that arrived out of order.
+    /// Blocks of data that arrived out of order.
     pub sack: SackBlocks,
 }
 
 impl Options {
-    /// Number of SACK blocks that fit next to the other options.
+    /// Returns the number of SACK blocks that fit next to the other options.
     pub(crate) fn room_for_blocks(&self) -> usize {
         if self.timestamps.is_some() { 3 } else { MAX_SACK_BLOCKS }
     }
 }
 
-/// A segment without the bytes of its payload.
+/// A TCP segment: its header, and the length of its payload. The payload bytes are not stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Port of the sender. [`Connection`](crate::Connection) leaves both ports to its caller.
+    /// Port of the sender. [`Connection`](crate::Connection) does not set the ports; its caller
+    /// must.
     pub source_port: u16,
     /// Port of the receiver.
     pub destination_port: u16,
     /// Sequence number of the first byte, or of the SYN.
     pub sequence: u32,
-    /// The next sequence number that the sender expects. Valid with ACK.
+    /// The next sequence number that the sender expects. Valid only with the flag ACK.
     pub acknowledgment: u32,
-    /// Control bits.
+    /// Control bits of the header.
     pub flags: Flags,
-    /// Window field, without scaling.
+    /// Window field as on the wire, which means before scaling.
     pub window: u16,
-    /// Options.
+    /// Options of the header.
     pub options: Options,
     /// Length of the payload in bytes.
     pub payload: u32,
 }
 
-/// The bytes are not a TCP header.
+/// Error for bytes that are not a TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "no TCP header: it is shorter than it says, or an option is longer than its room",
-        )
+        f.write_str("not a TCP header: the header or one of its options is truncated")
     }
 }
 
 impl std::error::Error for Malformed {}
 
 impl Segment {
-    /// Length in sequence numbers: payload, SYN and FIN.
+    /// Returns the length in sequence numbers: payload, SYN and FIN.
     pub fn sequence_length(&self) -> u32 {
         let one = |flag| u32::from(self.flags.has(flag));
         self.payload.saturating_add(one(Flags::SYN)).saturating_add(one(Flags::FIN))
     }
 
-    /// Writes the header to the beginning of `buffer`, with options in Linux' order, and returns
-    /// its length. The checksum is zero, because the payload has no content.
+    /// Writes the header to the beginning of `buffer`, and returns its length. The options have the
+    /// order that Linux uses. The checksum is zero, because the payload has no content.
     ///
     /// # Panics
     /// Panics if `buffer` has less than [`MAX_HEADER`] bytes.
@@ -182,7 +181,7 @@ impl Segment {
         buffer[12] = (length as u8 / 4) << 4;
         buffer[13] = self.flags.0;
         buffer[14..16].copy_from_slice(&self.window.to_be_bytes());
-        // Checksum and urgent pointer.
+        // Clears the checksum and the urgent pointer.
         buffer[16..20].fill(0);
         length
     }
@@ -190,7 +189,7 @@ impl Segment {
     /// Parses a header that is followed by `payload` bytes.
     ///
     /// # Errors
-    /// Fails with [`Malformed`] if the bytes are not a TCP header.
+    /// Returns [`Malformed`] if the bytes are not a TCP header.
     pub fn parse(bytes: &[u8], payload: u32) -> Result<Segment, Malformed> {
         let fixed: &[u8; MIN_HEADER] = bytes.first_chunk().ok_or(Malformed)?;
         let half = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
@@ -217,12 +216,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, bytes: &[u8]) {
-        // Options without room have been left out before: see `option`.
+        // Cannot overflow, because `option` leaves out options that have no room.
         self.buffer[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
     }
 
-    /// Appends an option, padded to four bytes, if there is room.
+    /// Appends an option and pads it to four bytes. Does nothing if there is no room.
     fn option(&mut self, bytes: &[u8]) {
         if self.at + bytes.len() <= MAX_HEADER {
             self.put(bytes);
@@ -350,7 +349,7 @@ mod tests {
             buffer[20..24].copy_from_slice(&option);
             assert_eq!(Segment::parse(&buffer[..24], 0), Err(Malformed), "{option:?}");
         }
-        // Unknown options are skipped.
+        // An option of an unknown kind, which is skipped.
         buffer[20..24].copy_from_slice(&[254, 3, 0, NOP]);
         assert_eq!(Segment::parse(&buffer[..24], 0), Ok(segment));
     }

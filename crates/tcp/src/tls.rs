@@ -1,8 +1,8 @@
-//! TLS above a connection, as flights of the right sizes. It models the cost of the handshake in
-//! round trips and bytes, and the overhead of records. Nothing is encrypted or parsed, because both
-//! ends know the length of each flight.
+//! TLS above a connection, as flights of the right sizes. It models the round trips and bytes of
+//! the handshake, and the overhead of records. Nothing is encrypted or parsed, because both ends
+//! know the length of each flight.
 
-/// Maximum application data in a record, in bytes (RFC 8446 s.5.1).
+/// Largest application data of a record, in bytes (RFC 8446 s.5.1).
 const RECORD: u64 = 1 << 14;
 
 /// Length of a record header in bytes.
@@ -11,26 +11,27 @@ const HEADER: u64 = 5;
 /// Version of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsVersion {
-    /// RFC 5246 with ECDHE and AES-GCM: two round trips, or one with resumption.
+    /// TLS 1.2 (RFC 5246) with ECDHE and AES-GCM. The handshake takes two round trips, or one with
+    /// resumption.
     Tls12,
-    /// RFC 8446: one round trip, or none with early data.
+    /// TLS 1.3 (RFC 8446). The handshake takes one round trip, or none with early data.
     #[default]
     Tls13,
 }
 
-/// The handshake of a connection. It must be the same for both ends.
+/// The handshake of a connection. Both ends must have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Version of TLS.
     pub version: TlsVersion,
     /// Whether a session is resumed. The server then sends no certificate.
     pub resumption: bool,
-    /// Whether the client sends application data with its first flight (RFC 8446 s.2.3). Needs TLS
-    /// 1.3 and resumption.
+    /// Whether the client sends application data with its first flight (RFC 8446 s.2.3). This needs
+    /// TLS 1.3 and resumption.
     pub early_data: bool,
-    /// Whether a TLS 1.2 client sends application data right after its Finished, without waiting
-    /// for the server's (RFC 7918). With resumption the server's Finished comes first, so this has
-    /// no effect.
+    /// Whether a TLS 1.2 client sends application data directly after its Finished, without waiting
+    /// for the server's Finished (RFC 7918). With resumption, the server's Finished comes first, so
+    /// this has no effect.
     pub false_start: bool,
     /// Size of the server's certificate chain in bytes.
     pub certificates: u64,
@@ -49,12 +50,13 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
-    /// Returns the size of `bytes` of application data as records.
+    /// Returns the size of `bytes` of application data in records, in bytes.
     pub fn sealed(&self, bytes: u64) -> u64 {
         bytes.saturating_add(bytes.div_ceil(RECORD).saturating_mul(self.overhead()))
     }
 
-    /// Bytes that a record adds to its content: header, explicit nonce or content type, tag.
+    /// Returns the number of bytes that a record adds to its content: the header, the explicit
+    /// nonce or the content type, and the tag.
     fn overhead(&self) -> u64 {
         match self.version {
             TlsVersion::Tls12 => HEADER + 8 + 16,
@@ -66,23 +68,24 @@ impl TlsConfig {
         self.version == TlsVersion::Tls13 && self.resumption && self.early_data
     }
 
-    /// Sizes of the flights in bytes, including their records. They alternate, and the client's is
-    /// first.
+    /// Returns the sizes of the flights in bytes, including their records. The client and the
+    /// server send them in turn, beginning with the client.
     fn flights(&self) -> Vec<u64> {
         let sealed = |bytes: u64| bytes + self.overhead();
         let plain = |bytes: u64| bytes + HEADER;
         let change_cipher_spec = plain(1);
-        // ClientHello as padded by browsers. A ticket adds to it.
+        // A ClientHello with the padding of browsers. A ticket makes it longer.
         let client_hello = plain(512) + if self.resumption { 130 } else { 0 };
         match (self.version, self.resumption) {
             (TlsVersion::Tls13, resumption) => {
                 let server_hello = plain(122) + change_cipher_spec;
-                // EncryptedExtensions and Finished; Certificate and CertificateVerify (RSA, 2,048 bits).
+                // EncryptedExtensions and Finished, with Certificate and CertificateVerify if there
+                // is no resumption (RSA, 2,048 bits).
                 let certificate = if resumption { 0 } else { self.certificates + 13 + 264 };
                 let server = server_hello + sealed(6 + 36 + certificate);
                 if self.has_early_data() {
-                    // The client's last flight is part of its first. It may follow at any point of
-                    // the early data, and nothing waits for it.
+                    // With early data, the client's last flight is counted as part of its first. It
+                    // may follow at any point of the early data, and nothing waits for it.
                     let last = change_cipher_spec + sealed(4) + sealed(36);
                     return vec![client_hello + last, server];
                 }
@@ -91,7 +94,8 @@ impl TlsConfig {
             (TlsVersion::Tls12, false) => {
                 // ServerHello, Certificate, ServerKeyExchange (P-256, RSA), ServerHelloDone.
                 let server = plain(90) + plain(self.certificates + 10) + plain(333) + plain(4);
-                // ClientKeyExchange, Finished; NewSessionTicket, Finished.
+                // The client's ClientKeyExchange and Finished, then the server's NewSessionTicket
+                // and Finished.
                 let client = plain(70) + change_cipher_spec + sealed(16);
                 vec![client_hello, server, client, plain(200) + change_cipher_spec + sealed(16)]
             }
@@ -103,29 +107,30 @@ impl TlsConfig {
     }
 }
 
-/// One end of a session. The caller writes the bytes of [`Session::poll_write`] to the connection,
-/// and reports received bytes with [`Session::on_received`]. The application data of each direction
-/// counts as one piece: only its last record is short.
+/// One end of a session. The caller writes the number of bytes that [`Session::poll_write`] returns
+/// to the connection, and reports received bytes with [`Session::on_received`]. The application
+/// data of each direction counts as one piece, so only its last record is short.
 #[derive(Debug)]
 pub struct Session {
     config: TlsConfig,
     client: bool,
-    /// Sizes of the flights. They alternate, and the client's is first.
+    /// Sizes of the flights in bytes. The ends send them in turn, beginning with the client.
     flights: Vec<u64>,
-    /// Number of flights sent, and received.
+    /// Number of flights that this end has sent. The next field has the number received.
     gone: usize,
     came: usize,
-    /// Bytes received of the current flight.
+    /// Number of bytes received of the current flight.
     part: u64,
-    /// Bytes of received records with application data, and bytes of application data read.
+    /// Bytes of received records with application data. The next field has the bytes of application
+    /// data that were read.
     records: u64,
     read: u64,
-    /// Application data that waits for the handshake, in bytes.
+    /// Application data that waits to be written, in bytes.
     waiting: u64,
 }
 
 impl Session {
-    /// Creates the client's end, which sends first.
+    /// Creates the client's end. The client sends first.
     pub fn client(config: TlsConfig) -> Session {
         Session::new(config, true)
     }
@@ -141,32 +146,32 @@ impl Session {
         Session { config, client, flights, gone, came, part, records, read, waiting }
     }
 
-    /// Returns the size of the client's or server's flight with this number.
+    /// Returns the size of a flight of the client or of the server, by its number.
     fn flight(&self, client: bool, number: usize) -> Option<u64> {
         self.flights.get(2 * number + usize::from(!client)).copied()
     }
 
-    /// True if all own flights were sent.
+    /// Returns `true` if this end has sent all its flights.
     fn all_gone(&self) -> bool {
         self.flight(self.client, self.gone).is_none()
     }
 
-    /// True if all flights of both ends were sent and received.
+    /// Returns `true` if all flights of both ends were sent and received.
     pub fn is_complete(&self) -> bool {
         self.gone + self.came == self.flights.len()
     }
 
-    /// Queues application data.
+    /// Queues `bytes` of application data.
     pub fn write(&mut self, bytes: u64) {
         self.waiting = self.waiting.saturating_add(bytes);
     }
 
-    /// True if application data may be sent.
+    /// Returns `true` if application data may be sent.
     pub fn may_send(&self) -> bool {
         let left = self.flights.len() - self.gone - self.came;
         let early = match self.config.version {
-            // The server's first flight has its Finished, and so has the client's last (RFC 8446
-            // s.2).
+            // The first flight of the server and the last flight of the client each contain a
+            // Finished (RFC 8446 s.2).
             TlsVersion::Tls13 => true,
             TlsVersion::Tls12 => self.client && self.config.false_start,
         };
@@ -175,7 +180,7 @@ impl Session {
 
     /// Returns the number of bytes to write to the connection now. Call it until it returns zero.
     pub fn poll_write(&mut self) -> u64 {
-        // The flights of the two ends alternate.
+        // The two ends send their flights in turn.
         let turn = if self.client { self.came == self.gone } else { self.came > self.gone };
         if turn && let Some(flight) = self.flight(self.client, self.gone) {
             self.gone += 1;
@@ -187,12 +192,13 @@ impl Session {
         self.config.sealed(std::mem::take(&mut self.waiting))
     }
 
-    /// True if all queued application data and all own flights were written to the connection.
+    /// Returns `true` if all queued application data and all flights of this end were written to
+    /// the connection.
     pub fn has_written(&self) -> bool {
         self.waiting == 0 && self.all_gone()
     }
 
-    /// Processes `bytes` received on the connection.
+    /// Processes `bytes` that the connection received.
     pub fn on_received(&mut self, bytes: u64) {
         let mut bytes = bytes;
         while let Some(flight) = self.flight(!self.client, self.came) {
@@ -206,14 +212,14 @@ impl Session {
         self.records = self.records.saturating_add(bytes);
     }
 
-    /// Returns the bytes of application data records received since the last call. Callers that
-    /// know the record boundaries use it instead of [`Session::read`].
+    /// Returns the number of bytes of application data records that were received since the last
+    /// call. Callers that know the record boundaries use it instead of [`Session::read`].
     pub fn take_records(&mut self) -> u64 {
         std::mem::take(&mut self.records)
     }
 
-    /// Returns the application data of complete records that was not read yet. `finished`: the
-    /// stream has ended, so the last record is complete.
+    /// Returns the number of bytes of application data in complete records that were not read yet.
+    /// `finished` is true if the stream has ended, so that the last record is complete.
     pub fn read(&mut self, finished: bool) -> u64 {
         let whole = RECORD + self.config.overhead();
         let rest = (self.records % whole).saturating_sub(self.config.overhead());
@@ -228,8 +234,8 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// Connects both ends, and passes bytes on at once. Returns the half round trips until the
-    /// client's application data is at the server.
+    /// Connects both ends and passes their bytes on at once. Returns the number of half round trips
+    /// until the client's application data has arrived at the server.
     fn half_round_trips(config: TlsConfig) -> u32 {
         let (mut client, mut server) = (Session::client(config), Session::server(config));
         client.write(100_000);

@@ -1,4 +1,5 @@
-//! An end stays within its limits, whatever it receives. `PROPTEST_CASES` sets the number of cases.
+//! Sends arbitrary segments to an end, which must stay within its limits. `PROPTEST_CASES` sets the
+//! number of cases.
 
 #[path = "support/hostile.rs"]
 mod hostile;
@@ -10,11 +11,11 @@ use proptest::prelude::*;
 const WRITTEN: u64 = 1 << 20;
 
 proptest! {
-    // A failure prints its input. Add a regression test for it.
+    // A failure prints its input, so that a regression test can be added.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// An end stores a bounded number of out-of-order ranges, and has no more data outstanding than
-    /// it was given, in segments that are not too small.
+    /// An end must store only a limited number of out-of-order ranges. It must not have more data
+    /// outstanding than was written, and must not send it in segments that are too small.
     #[test]
     fn hostile_segments_neither_panic_nor_grow_memory(
         bytes in proptest::collection::vec(any::<u8>(), 0..24 * 200),
@@ -31,8 +32,8 @@ proptest! {
     }
 }
 
-/// The random steps reach connections, and much of what these can do. Otherwise the test above
-/// would prove nothing.
+/// The random steps must establish connections and reach most of their functions. Otherwise the
+/// test above would prove nothing.
 #[test]
 fn hostile_segments_reach_every_state() {
     let mut state = 1u64;
@@ -40,7 +41,7 @@ fn hostile_segments_reach_every_state() {
     for _ in 0..200 {
         let bytes: Vec<u8> = (0..24 * 100)
             .map(|_| {
-                // Marsaglia's xorshift. Any generator would be sufficient.
+                // Marsaglia's xorshift. Any generator would be good enough.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;

@@ -1,4 +1,4 @@
-//! Tests of two ends in memory, with a wire between them that can drop segments, against the RFCs.
+//! Tests two ends in memory against the RFCs. The wire between them can drop segments.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * MS)
 }
 
-/// Segments in flight: arrival time, direction, and ECN mark.
+/// Both ends, and the wire between them. The wire has the segments in flight, each with its arrival
+/// time, direction and ECN mark.
 struct Pair {
     now: Timestamp,
     client: Connection,
@@ -20,15 +21,15 @@ struct Pair {
     delay: Duration,
     last_arrival: Timestamp,
     read: u64,
-    /// Bytes that the client's application has read.
+    /// Number of bytes that the client's application has read.
     back: u64,
-    /// True if the server's application does not read.
+    /// True while the server's application does not read.
     asleep: bool,
-    /// The client's segments with payload: time, first sequence number and length.
+    /// Segments with payload that the client sent: time, first sequence number and length.
     sent: Vec<(Timestamp, u32, u32)>,
 }
 
-/// Decides the fate of a client's segment with payload, by its index.
+/// Decides what happens to a client's segment with payload, by the number of the segment.
 type Judge<'a> = &'a mut dyn FnMut(usize, &Segment) -> Fate;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -67,7 +68,7 @@ impl Pair {
                 self.sent.push((self.now, segment.sequence, segment.payload));
             }
             let delay = if let Fate::Late(more) = fate { self.delay + more } else { self.delay };
-            // A delayed segment delays those after it.
+            // A delayed segment also delays those after it, so that segments are not reordered.
             let arrival = (self.now + delay).max(self.last_arrival);
             if fate != Fate::Lost {
                 self.last_arrival = arrival;
@@ -82,7 +83,7 @@ impl Pair {
         }
     }
 
-    /// Runs until the limit, or until no event is left before it.
+    /// Runs until the limit, or until no event is scheduled before it.
     fn run(&mut self, limit: Timestamp, judge: Judge<'_>) {
         loop {
             self.flush(judge);
@@ -101,7 +102,7 @@ impl Pair {
                 server.handle_timeout(self.now);
             }
             let now = self.now;
-            // Delivers segments one at a time, each with its answer, as on a wire.
+            // Delivers segments one at a time, each followed by its answer, as on a real wire.
             while let Some(place) = self.wire.iter().position(|entry| entry.0 <= now) {
                 let (_, to_server, segment, ce) = self.wire.remove(place);
                 match (&mut self.server, to_server) {
@@ -131,7 +132,7 @@ impl Pair {
         }
     }
 
-    /// Runs to the end of the transfer and of the connection.
+    /// Runs until the transfer is complete and the connection is closed.
     fn finish(&mut self, bytes: u64, judge: Judge<'_>) {
         self.run(at(10_000_000), judge);
         assert_eq!(self.read, bytes);
@@ -139,7 +140,7 @@ impl Pair {
     }
 }
 
-/// The options count towards the segment size (RFC 6691).
+/// Checks that the options count against the segment size (RFC 6691).
 fn assert_fits(segment: &Segment, config: &TcpConfig) {
     let options = segment.write(&mut [0; 60]) - 20;
     let size = options as u32 + segment.payload;
@@ -178,8 +179,8 @@ fn cwnd_begins_with_ten_segments() {
     assert_eq!(stats.min_rtt, Duration::from_millis(100));
 }
 
-/// The first two duplicate acknowledgements each allow a new segment, and the third indicates a
-/// loss (RFC 3042, RFC 5681 s.3.2).
+/// The first two duplicate acknowledgements must each permit a new segment. The third must declare
+/// a loss (RFC 3042, RFC 5681 s.3.2).
 #[test]
 fn loss_limited_transmit_and_fast_retransmit() {
     let mut pair = transfer(&reno(), 100_000);
@@ -193,8 +194,8 @@ fn loss_limited_transmit_and_fast_retransmit() {
     assert!(stats.slow_start_threshold.is_some());
 }
 
-/// A probe after two round trips detects a lost tail. The window is reduced when it turns out that
-/// the probe was needed (RFC 8985 s.7).
+/// The last segment is lost. A probe after two round trips must repair this. The window must be
+/// reduced when it turns out that the probe was needed (RFC 8985 s.7).
 #[test]
 fn loss_of_the_tail_is_probed() {
     let mut pair = Pair::new(&reno(), 50);
@@ -203,7 +204,7 @@ fn loss_of_the_tail_is_probed() {
     let stats = pair.client.stats();
     assert_eq!((stats.probes, stats.retransmissions, stats.timeouts), (1, 1, 0));
     // The last acknowledgement arrives at 200 ms. Two round trips plus the delayed acknowledgement
-    // are 400 ms, but the retransmission timer fires after 300.
+    // are 400 ms, but the retransmission timer would fire after 300 ms, so the probe is sent then.
     assert_eq!(pair.sent[10].0, at(200 + 300));
     pair.client.write(1_448);
     pair.run(at(2_000), &mut all_arrive);
@@ -214,7 +215,8 @@ fn loss_of_the_tail_is_probed() {
     assert_eq!(pair.client.stats().timeouts, 1);
 }
 
-/// RFC 6298 s.2 and s.5: the first sample, the second, and the doubling.
+/// Checks the timeout after the first and the second sample, and its doubling (RFC 6298 s.2 and
+/// s.5).
 #[test]
 fn rto_is_that_of_the_rfc() {
     let config = TcpConfig { tail_loss_probe: false, ..reno() };
@@ -225,11 +227,12 @@ fn rto_is_that_of_the_rfc() {
     pair.delay = Duration::from_millis(100);
     pair.client.write(100);
     pair.run(at(400), &mut all_arrive);
-    // R' = 200 ms: RTTVAR = 3/4 50 + 1/4 100, SRTT = 7/8 100 + 1/8 200.
+    // R' = 200 ms: RTTVAR = 3/4 * 50 + 1/4 * 100, SRTT = 7/8 * 100 + 1/8 * 200.
     assert_eq!(pair.client.stats().smoothed_rtt, Duration::from_micros(112_500));
     let timeout = Duration::from_micros(112_500 + 250_000);
     assert_eq!(pair.client.stats().retransmission_timeout, timeout);
-    // From now on all segments are lost: each timeout is twice the last, up to two minutes.
+    // From now on, all segments are lost. Each timeout must be twice the last one, up to two
+    // minutes.
     pair.client.write(100);
     let first = pair.sent.len();
     pair.run(at(10_000_000), &mut |_, _| Fate::Lost);
@@ -241,8 +244,8 @@ fn rto_is_that_of_the_rfc() {
     assert!(pair.client.is_closed());
 }
 
-/// The path is slow for a second. The timer expires, the segments sent before it arrive, and the
-/// window is restored (RFC 5682, RFC 3522).
+/// The path is slow for a second, so the timer expires. The segments that were sent before arrive
+/// after all, and the window must be restored (RFC 5682, RFC 3522).
 #[test]
 fn rto_that_was_spurious_is_undone() {
     for timestamps in [true, false] {
@@ -261,8 +264,9 @@ fn rto_that_was_spurious_is_undone() {
     }
 }
 
-/// Without SACK: three duplicates, then one hole per partial acknowledgement (RFC 6582). The late
-/// acknowledgement of segments after a hole is not a round-trip sample.
+/// Without SACK, three duplicates must start a recovery, and each partial acknowledgement must
+/// repair one hole (RFC 6582). The late acknowledgement of segments after a hole must not count as
+/// a round-trip sample.
 #[test]
 fn loss_without_sack_is_repaired_one_by_one() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -273,9 +277,9 @@ fn loss_without_sack_is_repaired_one_by_one() {
     assert!(stats.smoothed_rtt < Duration::from_millis(105), "{stats:?}");
 }
 
-/// Without SACK and with 30 holes: the first partial acknowledgement resets the timer, later ones
-/// do not. It expires long before a round trip per hole is over (RFC 6582 s.4, the impatient
-/// variant).
+/// Without SACK and with 30 holes, only the first partial acknowledgement may reset the timer. The
+/// timer must expire long before all holes are repaired at one per round trip (RFC 6582 s.4, the
+/// impatient variant).
 #[test]
 fn loss_without_sack_is_repaired_after_a_timeout() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -290,8 +294,8 @@ fn loss_without_sack_is_repaired_after_a_timeout() {
     assert!(trips < 20, "{trips} round trips");
 }
 
-/// RFC 5681 s.3.2 step 6: a recovery ends with the threshold as window. Data that SACK has reported
-/// does not count again when it is cumulatively acknowledged.
+/// RFC 5681 s.3.2 step 6: at the end of a recovery, the window must equal the threshold. Data that
+/// SACK has reported must not count again when it is cumulatively acknowledged.
 #[test]
 fn cwnd_after_a_recovery_is_the_threshold() {
     let mut pair = transfer(&reno(), 400_000);
@@ -308,8 +312,8 @@ fn cwnd_after_a_recovery_is_the_threshold() {
     panic!("{:?}", pair.client.stats());
 }
 
-/// RFC 3168 s.6.1: the marks of a round trip cause one reduction. CWR ends the echo, so there is no
-/// second one.
+/// RFC 3168 s.6.1: all marks of a round trip must cause only one reduction. CWR must end the echo,
+/// so that there is no second reduction.
 #[test]
 fn ecn_mark_reduces_the_window_once() {
     let mut config = reno();
@@ -324,8 +328,8 @@ fn ecn_mark_reduces_the_window_once() {
     assert_eq!((stats.reductions, stats.retransmissions), (1, 0));
 }
 
-/// The receiver's application does not read for some time. Only probes are sent beyond the window,
-/// and all data arrives in the end (RFC 9293 s.3.8.6.1).
+/// The receiver's application does not read for some time. Beyond the window, the sender may send
+/// only probes, and all data must arrive in the end (RFC 9293 s.3.8.6.1).
 #[test]
 fn flow_control_closed_window_opens_again() {
     let config = TcpConfig { receive_buffer: 20_000, ..reno() };
@@ -339,7 +343,7 @@ fn flow_control_closed_window_opens_again() {
     assert_eq!(pair.client.stats().retransmissions, 0);
 }
 
-/// RFC 5681 s.4.1: after an idle time, at most the initial window is sent at once.
+/// RFC 5681 s.4.1: after an idle time, at most the initial window may be sent at once.
 #[test]
 fn cwnd_after_a_pause_is_the_initial_one() {
     let mut pair = Pair::new(&reno(), 50);
@@ -352,7 +356,8 @@ fn cwnd_after_a_pause_is_the_initial_one() {
     assert_eq!(pair.sent.len() - before, 10);
 }
 
-/// The receive window begins small and grows with the path's capacity, before it limits the sender.
+/// The receive window begins small. It must grow with the capacity of the path before it limits the
+/// sender.
 #[test]
 fn flow_control_window_grows_with_the_reader() {
     let time = |auto| {
@@ -365,7 +370,7 @@ fn flow_control_window_grows_with_the_reader() {
     assert!(tuned <= full + Duration::from_millis(300), "{tuned:?} {full:?}");
 }
 
-/// Examples of RFC 2018 s.4: eight segments of 500 bytes from 5000 on.
+/// The examples of RFC 2018 s.4: eight segments of 500 bytes, beginning with sequence number 5000.
 #[test]
 fn sack_blocks_are_those_of_the_rfcs_examples() {
     let config = TcpConfig { mss: 500, timestamps: false, ..reno() };
@@ -394,15 +399,16 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
         }
         answers
     };
-    // Case 1: the first four arrive.
+    // Case 1: only the first four segments arrive.
     let case = answers(&[5000, 5500, 6000, 6500]);
     assert_eq!(case.last(), Some(&(7000, vec![])));
-    // Case 2: the first is lost.
+    // Case 2: the first segment is lost.
     let case = answers(&[5500, 6000, 6500, 7000, 7500, 8000, 8500]);
     for (index, answer) in case.iter().enumerate() {
         assert_eq!(*answer, (5000, vec![(5500, 6000 + 500 * index as u32)]));
     }
-    // Case 3: the second, fourth, sixth and eighth are lost; then the fourth and the second arrive.
+    // Case 3: the second, fourth, sixth and eighth segments are lost. Then the fourth arrives, and
+    // then the second.
     let case = answers(&[5000, 6000, 7000, 8000, 6500, 5500]);
     let expected = [
         (5500, vec![]),
@@ -413,20 +419,21 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
         (7500, vec![(8000, 8500)]),
     ];
     assert_eq!(case, expected);
-    // RFC 2883 s.4.1: a duplicate is reported first, and once.
+    // RFC 2883 s.4.1: a duplicate must be reported first, and only once.
     let case = answers(&[5000, 5500, 5500, 6500]);
     assert_eq!(case[2..], [(6000, vec![(5500, 6000)]), (6000, vec![(6500, 7000)])]);
 }
 
-/// Both ends send full segments while both have gaps to report. SACK blocks are sent in segments
-/// without payload, and all data arrives.
+/// Both ends send full segments while both have gaps to report. SACK blocks must be sent in
+/// segments without payload, and all data must arrive.
 #[test]
 fn segment_data_goes_both_ways() {
     let mut pair = Pair::new(&TcpConfig::default(), 20);
     pair.run(at(200), &mut all_arrive);
     pair.client.write(300_000);
     pair.server.as_mut().expect("it is connected").write(300_000);
-    // Every twentieth segment of the client is lost, so the server has gaps while it sends.
+    // Every twentieth segment of the client is lost, so that the server has gaps to report while it
+    // sends.
     pair.run(at(60_000), &mut |number, _| {
         if number % 20 == 5 && number < 200 { Fate::Lost } else { Fate::Arrives }
     });
@@ -435,7 +442,7 @@ fn segment_data_goes_both_ways() {
     assert!(stats.lost >= 10 && stats.timeouts == 0, "{stats:?}");
 }
 
-/// RFC 7413: the data of the first segment reaches the server after half a round trip.
+/// RFC 7413: the data of the first segment must reach the server after half a round trip.
 #[test]
 fn fast_open_saves_a_round_trip() {
     let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
@@ -451,10 +458,10 @@ fn fast_open_saves_a_round_trip() {
     };
     let usual = TcpConfig::default();
     assert_eq!(read_at(&fast, &fast, 21, 1_000), 1_000);
-    // More than a segment: the rest follows after the handshake.
+    // The data is more than a segment. The rest must follow after the handshake.
     assert_eq!(read_at(&fast, &fast, 21, 5_000), 1_428);
     assert_eq!(read_at(&fast, &fast, 61, 5_000), 5_000);
-    // The server or the client does not support it.
+    // Only one of the two ends supports Fast Open.
     assert_eq!(read_at(&fast, &usual, 59, 5_000), 0);
     assert_eq!(read_at(&fast, &usual, 61, 5_000), 5_000);
     assert_eq!(read_at(&usual, &fast, 59, 5_000), 0);
@@ -463,12 +470,13 @@ fn fast_open_saves_a_round_trip() {
 #[test]
 fn fast_open_survives_the_loss_of_either_syn() {
     let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
-    // The client's SYN is lost, with its data.
+    // The client's SYN is lost, together with its data.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(3_000);
     pair.client.finish();
     pair.finish(3_000, &mut lose(&[0]));
-    // The server's SYN is lost: the client retransmits without data, and no data arrives twice.
+    // The server's SYN is lost. The client must retransmit its SYN without data, and no data may
+    // arrive twice.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(3_000);
     pair.client.finish();
@@ -478,7 +486,7 @@ fn fast_open_survives_the_loss_of_either_syn() {
     pair.run(at(20), &mut all_arrive);
     pair.wire.retain(|(_, to_server, segment, _)| *to_server || !segment.flags.has(Flags::SYN));
     pair.finish(3_000, &mut all_arrive);
-    // The server answers before it knows that the client has received its SYN.
+    // The server must answer before it knows that the client has received its SYN.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(100);
     pair.run(at(20), &mut all_arrive);

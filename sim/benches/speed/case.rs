@@ -1,4 +1,4 @@
-//! Cases of the benchmark, and the simulators that run them.
+//! The cases of the benchmark, and the simulators that run them.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{Done, Run};
 
-/// Simulator and protocol of a measurement.
+/// The simulator and the protocol of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
     Quic,
@@ -29,36 +29,38 @@ impl Stack {
 
     pub(crate) fn find(name: &str) -> Result<Stack, String> {
         let all = [Stack::Quic, Stack::Tcp, Stack::Ns3];
-        all.into_iter().find(|one| one.name() == name).ok_or_else(|| format!("no stack is {name}"))
+        all.into_iter()
+            .find(|one| one.name() == name)
+            .ok_or_else(|| format!("unknown stack {name}"))
     }
 }
 
-/// Kind of a case.
+/// The kind of a case. It determines the table in which the case is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A transfer that is told of by itself.
+    /// A transfer that is reported individually.
     Transfer,
-    /// Many flows.
+    /// Many flows at the same time.
     Flows,
     /// A point of the grid of the nsQUIC thesis.
     Grid,
 }
 
-/// A simulation. All use CUBIC.
+/// A simulation to be measured. All simulations use CUBIC.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub name: String,
     pub kind: Kind,
-    /// Pairs of the dumbbell; 1: two nodes and a link.
+    /// Number of pairs of the dumbbell. With 1, the network is two nodes and a link.
     pub flows: u64,
-    /// Bytes of a flow; none: as many as go until the limit.
+    /// Bytes of each flow. `None`: flows send until the limit.
     pub size: Option<u64>,
     pub rate_mbit: u64,
     pub delay_ms: u64,
     pub loss_percent: f64,
-    /// Seconds of virtual time at most.
+    /// Largest virtual time in seconds.
     pub limit: u64,
-    /// Runs by ns-3 at most; 0: it has no such case.
+    /// Largest number of runs with ns-3. 0: ns-3 does not run this case.
     pub ns3_runs: u64,
 }
 
@@ -94,7 +96,7 @@ impl Case {
         [Stack::Quic, Stack::Tcp].into_iter().chain(ns3).collect()
     }
 
-    /// As a scenario of `equic-lab sim run`.
+    /// Returns the case as a scenario for `equic-lab sim run`.
     fn scenario(&self, stack: Stack) -> String {
         let Case { flows, rate_mbit, delay_ms, loss_percent, limit, .. } = self;
         let topology = match flows {
@@ -103,12 +105,13 @@ impl Case {
         };
         let size = self.size.map_or(String::new(), |size| format!("size = \"{size} B\"\n"));
         let protocol = if stack == Stack::Quic { "quic" } else { "tcp" };
-        // A flow without end fills its window: that of many is to be no larger than they need.
+        // A flow without end fills its window. With many flows, the window must not be larger than
+        // they need.
         let window = match self.kind {
             Kind::Flows => format!("{protocol} = {{ window = \"64 KiB\" }}\n"),
             Kind::Transfer | Kind::Grid => String::new(),
         };
-        // As with ns-3's scenario, data alone is lost.
+        // Only data is lost, not acknowledgments, as in the ns-3 scenario.
         format!(
             "seeds = 1\nlimit = \"{limit} s\"\n[network]\n{topology}\nlink = {{ rate = \"{rate_mbit} Mb/s\", \
              delay = \"{delay_ms} ms\", queue = \"1000 packets\", framing = \"ppp\", loss = \"{loss_percent} %\", \
@@ -116,13 +119,13 @@ impl Case {
         )
     }
 
-    /// Plays it in this process.
+    /// Simulates the case in this process.
     pub(crate) fn play(&self, stack: Stack, seed: u64) -> Done<Run> {
         let scenario = Scenario::parse(&self.scenario(stack))?;
         let (before, begun) = (memory("VmRSS"), cpu());
         let outcome = play(&scenario, seed, Part::All)?;
         if self.size.is_some() && outcome.flows.iter().any(|flow| flow.completion.is_none()) {
-            return Err("it did not complete".into());
+            return Err("a flow did not complete".into());
         }
         let memory =
             memory("VmHWM").zip(before).map(|(after, before)| after.saturating_sub(before));
@@ -130,20 +133,20 @@ impl Case {
     }
 }
 
-/// Seconds of CPU time that this process has had.
+/// Returns the CPU time that this process has used, in seconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// A line of /proc/self/status, in bytes.
+/// Returns the value of a line of /proc/self/status, in bytes.
 fn memory(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// Line of JSON that the oracle prints for a run.
+/// The line of JSON that ns3_tcp.py prints for a run.
 #[derive(Deserialize)]
 struct Line {
     bytes: u64,
@@ -152,7 +155,7 @@ struct Line {
     events: u64,
 }
 
-/// The same by ns-3's Cubic: the run of this seed alone, of the seeds up to it.
+/// Runs the case with TcpCubic of ns-3, with only this seed.
 pub(crate) fn ns3(python: &Path, case: &Case, seed: u64) -> Done<Run> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/oracle/ns3_tcp.py");
     let size = case.size.unwrap_or_default();
@@ -174,7 +177,7 @@ pub(crate) fn ns3(python: &Path, case: &Case, seed: u64) -> Done<Run> {
     Ok(Run { cpu: line.cpu, events: line.events, memory: None })
 }
 
-/// All cases, or small ones.
+/// Returns all cases, or only a few small ones if `quick` is set.
 pub(crate) fn cases(quick: bool) -> Vec<Case> {
     if quick {
         return vec![
@@ -187,10 +190,10 @@ pub(crate) fn cases(quick: bool) -> Vec<Case> {
     let large = Case::transfer("210 MB, 1 Gb/s", 210, 1_000, 10, 0.0);
     let mut cases = vec![
         Case::transfer("10 MB, 10 Mb/s, 1 % loss", 10, 10, 50, 1.0),
-        // ns-3 takes minutes for it.
+        // ns-3 takes minutes for this case.
         Case { ns3_runs: 2, ..large },
         Case::flows(100, 100, 60),
-        // As many events a flow as the next, which is compared with it.
+        // Has as many events per flow as the next case, so that the two can be compared.
         Case::flows(100, 100, 5),
         Case::flows(10_000, 10_000, 5),
     ];

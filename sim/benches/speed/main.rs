@@ -1,9 +1,12 @@
-//! What a simulation costs, beside ns-3: `make bench-sim`.
+//! Measures the cost of simulations, compared with ns-3. Run `make bench-sim`.
 //!
-//! Every run is a process of its own, so that its CPU time and its memory are its own; ns-3's are those of
-//! `sim/oracle/ns3_tcp.py`, without its preparation. Runs of both take turns.
+//! Every run is a separate process, so that its CPU time and its memory can be measured. The runs
+//! of ns-3 use `sim/oracle/ns3_tcp.py`, and their preparation does not count. The simulators take
+//! turns.
 //!
-//! * here: the order of runs; `case.rs`: what is run; `table.rs`: what is told.
+//! * this file: the order of runs;
+//! * `case.rs`: the cases;
+//! * `table.rs`: the tables of results.
 
 mod case;
 mod table;
@@ -16,28 +19,29 @@ use serde::{Deserialize, Serialize};
 
 use case::{Case, Stack, cases};
 
-/// What a simulation costs, beside ns-3.
+/// Measure the cost of simulations, compared with ns-3
 #[derive(Parser)]
 struct Args {
-    /// A small one, in some seconds: it shows that all works, and its figures say little
+    /// Run small cases in a few seconds, to check that everything works; the figures mean little
     #[arg(long)]
     quick: bool,
-    /// Runs of each case
+    /// Number of runs of each case
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: u64,
-    /// Python with ns-3 (`pip install ns3==3.44.post0`)
+    /// Python interpreter with ns-3 (`pip install ns3==3.44.post0`)
     #[arg(long, value_name = "PROGRAM", default_value = "python3", env = "NS3_PYTHON")]
     python: PathBuf,
     /// Print the tables as Markdown
     #[arg(long)]
     markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- bench-sim: begin -->` and `... end -->`
+    /// Write the tables into this file, between its lines `<!-- bench-sim: begin -->` and `<!--
+    /// bench-sim: end -->`
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
-    /// Play this case with this seed in this process
+    /// Run this case with this seed in this process
     #[arg(long, hide = true, num_args = 2)]
     only: Option<Vec<String>>,
-    /// Cargo says it.
+    /// Passed by cargo, and ignored
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -45,17 +49,17 @@ struct Args {
 /// Result of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// Seconds of CPU time.
+    /// CPU time in seconds.
     pub cpu: f64,
-    /// Events that were simulated.
+    /// Number of simulated events.
     #[serde(default)]
     pub events: u64,
-    /// Bytes that the process grew by at most; none: not measured.
+    /// Largest growth of the process's memory, in bytes. `None`: not measured.
     #[serde(default)]
     pub memory: Option<u64>,
 }
 
-/// All runs of a case by one stack.
+/// All runs of a case with one stack.
 pub(crate) struct Measured {
     pub case: Case,
     pub stack: Stack,
@@ -78,8 +82,8 @@ fn main() -> ExitCode {
 fn work(args: &Args) -> Done {
     let cases = cases(args.quick);
     if let Some([name, seed]) = args.only.as_deref() {
-        let (name, stack) = name.rsplit_once('/').ok_or("a case is NAME/STACK")?;
-        let case = cases.iter().find(|case| case.name == name).ok_or("there is no such case")?;
+        let (name, stack) = name.rsplit_once('/').ok_or("a case must have the form NAME/STACK")?;
+        let case = cases.iter().find(|case| case.name == name).ok_or("unknown case")?;
         println!("{}", serde_json::to_string(&case.play(Stack::find(stack)?, seed.parse()?)?)?);
         return Ok(());
     }
@@ -87,8 +91,8 @@ fn work(args: &Args) -> Done {
     let ns3 = has_ns3(&args.python);
     if !ns3 {
         eprintln!(
-            "bench-sim: {} has no ns-3: its columns stay empty; `pip install ns3==3.44.post0` in a virtual \
-             environment, and NS3_PYTHON names its python",
+            "bench-sim: {} has no ns-3, so its columns stay empty: run `pip install ns3==3.44.post0` in a virtual \
+             environment, and set NS3_PYTHON to its python",
             args.python.display()
         );
     }
@@ -98,7 +102,7 @@ fn work(args: &Args) -> Done {
             all.push(Measured { case: case.clone(), stack, runs: Vec::new() });
         }
     }
-    // In rounds, so that a change of the machine meets all alike.
+    // The runs are made in rounds, so that changes of the machine's speed affect all stacks alike.
     for seed in 1..=runs {
         for one in &mut all {
             if one.stack == Stack::Ns3 && seed > one.case.ns3_runs {
@@ -119,7 +123,7 @@ fn work(args: &Args) -> Done {
     Ok(())
 }
 
-/// One run in a process of its own.
+/// Makes one run in a separate process.
 fn own(args: &Args, case: &Case, stack: Stack, seed: u64) -> Done<Run> {
     let mut command = Command::new(std::env::current_exe()?);
     if args.quick {
@@ -135,12 +139,12 @@ fn own(args: &Args, case: &Case, stack: Stack, seed: u64) -> Done<Run> {
 }
 
 fn has_ns3(python: &Path) -> bool {
-    // The import itself compiles headers for ten seconds.
+    // Only looks for the module, because importing it compiles headers for ten seconds.
     let found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ns') is None)";
     Command::new(python).args(["-c", found]).status().is_ok_and(|status| status.success())
 }
 
-/// Replaces what is between the marks of a file.
+/// Replaces the text between the two marks of a file.
 fn insert(path: &Path, text: &str) -> Done {
     const MARKS: [&str; 2] = ["<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"];
     let old = std::fs::read_to_string(path)?;

@@ -1,7 +1,8 @@
-// A transfer by the kernel's TCP from one network namespace to another, and how long it took.
-// Usage: bulk CLIENT SERVER ADDRESS CONGESTION BYTES       namespaces by name, the server's IPv4
-// address Prints the seconds from the start of the handshake to the last byte at the receiver, and
-// the segments that were sent again.
+// Makes a transfer with the kernel's TCP from one network namespace to another, and measures it.
+// Usage: bulk CLIENT SERVER ADDRESS CONGESTION BYTES
+// CLIENT and SERVER are names of namespaces. ADDRESS is the server's IPv4 address.
+// Prints the seconds from the start of the handshake to the last byte at the receiver, and the
+// number of retransmitted segments.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static double now(void)
 	return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-// A socket in a namespace: it stays there, wherever the process goes.
+// Creates a socket in a namespace. The socket stays there when the process changes its namespace.
 static int socket_in(const char *name, const char *congestion)
 {
 	char path[256];
@@ -49,7 +50,7 @@ static int socket_in(const char *name, const char *congestion)
 	return made;
 }
 
-// Reads all, and writes the moment of the last byte into the pipe.
+// Reads all bytes, and writes the time of the last byte into the pipe.
 static void receive(int listening, int told, long long bytes)
 {
 	static char buffer[1 << 16];
@@ -109,8 +110,7 @@ int main(int argc, char **argv)
 	if (getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
 		fail("TCP_INFO");
 	printf("%.6f %u\n", ended - begun, info.tcpi_total_retrans);
-	// The receiver closes first and remembers the connection; not this end, whose port is free
-	// again.
+	// The receiver closes first, so it has the TIME-WAIT state. The port of this end is free again.
 	wait(NULL);
 	return 0;
 }

@@ -1,4 +1,4 @@
-//! `equic-lab sim compare`: two sweeps, flow by flow in each cell.
+//! `equic-lab sim compare`: compares two sweeps, flow by flow in each cell.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,33 +22,35 @@ use crate::output;
 enum ComparisonVerdict {
     Worse,
     Better,
-    /// The runs show neither that it is better nor that it is worse.
+    /// The runs do not show whether the flow is better or worse.
     Inconclusive,
-    /// Every run has the same figure as the run with the same seed.
+    /// Every run has the same figure as the run with the same seed in the other sweep.
     Same,
-    /// So few seeds that neither `Worse` nor `Better` was possible, however large the difference is.
+    /// There are so few seeds that the verdict could be neither `Worse` nor `Better`, however large
+    /// the difference is.
     TooFewSeeds,
-    /// No run of the same seed has figures in both, or the figures are of different things.
+    /// No seed has figures in both sweeps, or the figures measure different things.
     Incomparable,
 }
 
-/// A flow of a cell in both results.
+/// A flow of a cell that is in both sweeps.
 #[derive(Serialize)]
 struct Compared {
     cell: String,
     flow: String,
-    /// `completion_s`, or `goodput_bit_s` where not all connections completed in both.
+    /// `completion_s`, or `goodput_bit_s` if not all connections completed in both sweeps.
     figure: &'static str,
     old: Option<f64>,
     new: Option<f64>,
-    /// The new mean divided by the old.
+    /// The new mean divided by the old mean.
     ratio: Option<f64>,
-    /// Runs with the same seed.
+    /// Number of pairs of runs with the same seed.
     pairs: usize,
-    /// The p-value: probability of such differences if chance were their only cause. `None` if all pairs are equal.
+    /// The p-value: the probability of such differences if they were due to chance. `None` if all
+    /// pairs are equal.
     p: Option<f64>,
     verdict: ComparisonVerdict,
-    /// Reason for which the flow cannot be compared.
+    /// Reason why the flow cannot be compared. Empty if it can.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
 }
@@ -65,7 +67,9 @@ struct Comparison<'a> {
 
 pub(crate) fn run(args: &Compare) -> Done {
     if !(args.p > 0.0 && args.p < 1.0 && args.effect >= 0.0) {
-        return Err(Failure::Usage("--p is between 0 and 1, and --effect 0 or more".to_owned()));
+        return Err(Failure::Usage(
+            "--p must be between 0 and 1, and --effect must be 0 or more".to_owned(),
+        ));
     }
     let (old, new) = (Loaded::read(&args.old)?, Loaded::read(&args.new)?);
     let mut compared: Vec<Compared> = old
@@ -119,27 +123,28 @@ pub(crate) fn run(args: &Compare) -> Done {
     }
     if few > 0 {
         return Err(Failure::Undecided(format!(
-            "{few} of {all} have too few seeds to be called worse: p < {} takes {seeds} or more seeds in both results",
+            "{few} of {all} have too few seeds for a verdict: p < {} needs {seeds} or more seeds in both results",
             args.p
         )));
     }
     Ok(())
 }
 
-/// Returns the minimum number of pairs for which the test can give a p-value below `p`, after Holm's correction for
-/// `tests` tests. The smallest p-value is 2 / 2^pairs, if all differences have one sign.
+/// Returns the smallest number of pairs with which the test can give a p-value below `p`, after
+/// Holm's correction for `tests` tests. The smallest p-value is 2 / 2^pairs, if all differences
+/// have the same sign.
 fn seeds_for(p: f64, tests: usize) -> u64 {
     (1..)
         .find(|pairs| 2.0_f64.powi(1 - *pairs) * (tests.max(1) as f64) < p)
         .map_or(0, |pairs| pairs as u64)
 }
 
-/// A sweep that was read.
+/// A sweep that was read from its directory.
 struct Loaded {
     grid: Grid,
-    /// Cells of the grid by their names.
+    /// The cells of the grid, by name.
     cells: BTreeMap<String, usize>,
-    /// Flows by their cell and name.
+    /// The flows, by the names of their cell and of the flow.
     flows: BTreeMap<(String, String), Group>,
 }
 
@@ -182,7 +187,7 @@ fn compare(
     let (old, new) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
     let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
     let differences: Vec<f64> = pairs.iter().map(|(one, other)| other - one).collect();
-    let none = pairs.is_empty().then(|| "no seed has figures in both".to_owned());
+    let none = pairs.is_empty().then(|| "no seed has figures in both sweeps".to_owned());
     let why = obstacle.or(none).unwrap_or_default();
     Compared {
         cell: cell.clone(),
@@ -204,17 +209,18 @@ fn compare(
     }
 }
 
-/// Adds the verdicts that depend on chance. Returns the number of seeds from which on each of them is possible.
+/// Adds the verdicts that need a statistical test. Returns the number of seeds that each verdict
+/// needs.
 fn judge(args: &Compare, compared: &mut [Compared]) -> u64 {
     let known: Vec<f64> = compared.iter().filter_map(|one| one.p).collect();
-    // With --corrected, the smallest p-value counts as often as there are flows.
+    // With --corrected, Holm's method multiplies the smallest p-value by the number of flows.
     let seeds = seeds_for(args.p, if args.corrected { known.len() } else { 1 });
     let p = if args.corrected { holm(&known) } else { known };
     for (one, p) in compared.iter_mut().filter(|one| one.p.is_some()).zip(p) {
         one.p = Some(p);
         let Some(ratio) = one.ratio else { continue };
         if p < args.p && (ratio - 1.0).abs() * 100.0 >= args.effect {
-            // Less time is better, less goodput worse.
+            // A smaller completion time is better, and a larger goodput is better.
             let less_is_better = one.figure == "completion_s";
             let better = (ratio < 1.0) == less_is_better;
             one.verdict = if better { ComparisonVerdict::Better } else { ComparisonVerdict::Worse };

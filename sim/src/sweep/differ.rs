@@ -1,4 +1,4 @@
-//! Differences between the scenarios of two sweeps, cell by cell.
+//! Finds the differences between the scenarios of two sweeps, cell by cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,24 @@ use equic_report::table::{Column, Table};
 use equic_scenario::{Grid, Scenario};
 use serde::Serialize;
 
-/// Keys that change no figure.
+/// Keys that do not change any figure.
 const IGNORED: [&str; 2] = ["description", "interval"];
-/// Most values of a key that the table shows.
+/// Largest number of values of a key that the table shows.
 const VALUES: usize = 3;
-/// Shown where a key is not written, so that it has its default.
+/// Shown for a key that is not written and so has its default.
 const DEFAULT: &str = "default";
 
-/// A key that cells of the same name write differently.
+/// A key that has different values in cells of the same name.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Difference {
     /// The key, such as `network.link.rate` or `flow.1.size`.
     key: String,
-    /// Its values in the old result, without duplicates. `default`: the key is not written.
+    /// The values in the old sweep, without duplicates. `default` means that the key is not
+    /// written.
     old: BTreeSet<String>,
-    /// Its values in the new result.
+    /// The values in the new sweep, in the same form.
     new: BTreeSet<String>,
-    /// Number of cells in which they differ.
+    /// Number of cells in which the values differ.
     cells: usize,
 }
 
@@ -36,7 +37,8 @@ pub(super) fn names(grid: &Grid) -> Vec<String> {
     (0..grid.cells()).map(name).collect()
 }
 
-/// Returns the keys in which cells differ that both grids have, by their names.
+/// Returns the keys that differ in the cells that both grids have. Cells are identified by their
+/// names.
 pub(super) fn differences(old: &Grid, new: &Grid) -> Vec<Difference> {
     let by_name: BTreeMap<String, usize> =
         names(new).into_iter().enumerate().map(|(cell, name)| (name, cell)).collect();
@@ -71,7 +73,7 @@ pub(super) fn differences(old: &Grid, new: &Grid) -> Vec<Difference> {
     found.into_values().collect()
 }
 
-/// Returns a table of the differences, or `None` if they do not differ.
+/// Returns a table of the differences, or `None` if there is no difference.
 pub(super) fn table(differences: &[Difference]) -> Option<Table> {
     let columns =
         [Column::text("key"), Column::text("old"), Column::text("new"), Column::number("cells")];
@@ -89,10 +91,10 @@ pub(super) fn table(differences: &[Difference]) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// Returns why figures of a flow cannot be compared, or `None` if they can.
+/// Returns the reason why the figures of a flow cannot be compared, or `None` if they can.
 ///
-/// `complete`: all of its connections completed in both results, so that completion times are compared. Otherwise
-/// goodput is compared, which is a mean until the end of the run.
+/// `complete` is true if all of the flow's connections completed in both sweeps, so that completion
+/// times are compared. Otherwise goodput is compared, which is a mean until the end of the run.
 pub(super) fn obstacle(
     old: &Scenario,
     new: &Scenario,

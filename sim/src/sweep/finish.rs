@@ -1,4 +1,4 @@
-//! The result of a sweep whose runs are all there: rows as CSV and Parquet, and a summary of each cell.
+//! The result of a complete sweep: rows as CSV and Parquet, and a summary of each cell.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::store::{RUNS, Runs, sorted};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Rows of a part of a Parquet file.
+/// Number of rows in a row group of a Parquet file.
 const GROUP: usize = 100_000;
 
-/// Writes all files; the same runs give the same bytes.
+/// Writes all files of the result. The same runs give the same bytes.
 pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
     equic_report::file::write(&folder.join(RUNS), &sorted(runs)?)?;
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
-    // Rows of a grid have as many fields, all of them.
+    // All rows of a grid have the same number of fields, so the first row shows whether there are
+    // application columns.
     let fields = runs.values().flatten().next().map_or(0, |row| split(row).len());
     let columns = columns(fields > axes.len() + COLUMNS.len());
     let names: Vec<&str> =
@@ -46,16 +47,17 @@ pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
     Ok(equic_report::file::write(&folder.join("summary.csv"), summary(&axes, runs).as_bytes())?)
 }
 
-/// Files of the result.
+/// The files of the result, with their content.
 const FILES: [(&str, &str); 3] = [
     ("rows.csv", "a row for each connection of each run"),
     ("rows.parquet", "the same, compressed"),
     ("summary.csv", "a row for each flow of each cell"),
 ];
-/// Most rows of the table that is printed.
+/// Largest number of rows of the table that is printed.
 const MOST_ROWS: usize = 60;
 
-/// Prints the table of the result and names its files. `what` says how many runs it is of.
+/// Prints the table of the result, and names its files. `what` is a text that says how many cells
+/// and runs it covers.
 pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Done {
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
     let groups = groups(axes.len(), runs);
@@ -91,7 +93,7 @@ pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Done
     output::text(text)
 }
 
-/// Returns the mean over seeds and its interval as text.
+/// Returns the mean over the seeds, and its interval, as text.
 fn shown(values: &[(u64, f64)], how: fn(f64) -> String) -> [String; 2] {
     let missing = || MISSING.to_owned();
     let Some(figure) = Figure::of(values.iter().map(|(_, value)| *value)) else {
@@ -128,7 +130,7 @@ fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Resu
         let mut out = writer.next_row_group()?;
         for (index, kind) in kinds.iter().enumerate() {
             let values = || cells.iter().map(|cells| cells.get(index).map_or("", String::as_str));
-            // An empty field is no value.
+            // An empty field means that there is no value.
             let levels: Vec<i16> = values().map(|value| i16::from(!value.is_empty())).collect();
             let present = values().filter(|value| !value.is_empty());
             let Some(mut column) = out.next_column()? else { break };
@@ -154,29 +156,30 @@ fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Resu
     writer.into_inner()
 }
 
-/// Columns of settings in which protocols differ.
+/// Columns of settings that may differ between protocols.
 const SETTINGS: [&str; 4] = ["tls", "ecn", "pacing", "acknowledgements"];
 
-/// A flow of a cell over all seeds.
+/// A flow of a cell, over all seeds.
 pub(super) struct Group {
-    /// Values of the axes.
+    /// The values of the axes.
     pub(super) labels: Vec<String>,
     /// Name, protocol and controller of the flow.
     pub(super) flow: [String; 3],
-    /// Settings in which protocols differ: TLS, ECN, pacing and acknowledgements.
+    /// Settings that may differ between protocols: TLS, ECN, pacing and acknowledgements.
     settings: [String; 4],
-    /// Share of the time in which the window limited it, of each seed.
+    /// For each seed, the share of the time in which the window limited the flow.
     window_limited: Vec<(u64, f64)>,
     pub(super) rows: usize,
     pub(super) completed: usize,
     pub(super) failed: usize,
-    /// Mean completion time over the connections that completed, for each seed with such a connection. Seeds are in order.
+    /// For each seed with a completed connection, in order: the mean completion time of the
+    /// completed connections, in seconds.
     pub(super) completion: Vec<(u64, f64)>,
     pub(super) goodput: Vec<(u64, f64)>,
     pub(super) loss: Vec<(u64, f64)>,
 }
 
-/// All flows of all cells, in the order of the cells.
+/// Returns all flows of all cells, in the order of the cells.
 pub(super) fn groups(axes: usize, runs: &Runs) -> Vec<Group> {
     let at = |name| column(axes, name);
     let rows: Vec<Vec<String>> = runs.values().flatten().map(|row| split(row)).collect();

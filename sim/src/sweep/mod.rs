@@ -1,7 +1,11 @@
-//! `equic-lab sim sweep` and `equic-lab sim merge`: every cell of a grid with every seed.
+//! `equic-lab sim sweep` and `equic-lab sim merge`: run every cell of a grid with every seed, and
+//! join parts of a sweep.
 //!
-//! * `store.rs`: the directory; `rows.rs`: lines of results; `finish.rs`: the files of the result, and its table;
-//! * `compare.rs`: two sweeps; `differ.rs`: keys in which their scenarios differ.
+//! * `store.rs`: the directory of a sweep;
+//! * `rows.rs`: the rows of results;
+//! * `finish.rs`: the files of the result, and the table that is printed;
+//! * `compare.rs`: compares two sweeps; `differ.rs`: finds the keys in which their scenarios
+//!   differ.
 
 mod compare;
 mod differ;
@@ -24,15 +28,15 @@ use crate::{memory, output, run};
 pub(crate) use compare::run as compare;
 use store::{About, Runs, Store};
 
-/// Bytes of traffic that a run costs as much as, whatever it carries.
+/// Fixed cost of a connection, as the number of bytes whose transfer costs the same.
 const FIXED: u64 = 50_000;
 
-/// All runs of a grid: cell and seed.
+/// All runs of a grid. A run is a cell with a seed.
 struct SweepPlan<'a> {
     cells: &'a [Scenario],
-    /// For each cell the number of its first run, and at the end that of all.
+    /// The number of the first run of each cell. The last entry is the number of all runs.
     first: Vec<usize>,
-    /// Whether a flow of a cell carries more than one transfer.
+    /// True if a flow of any cell has an application other than a single transfer.
     applications: bool,
 }
 
@@ -50,13 +54,13 @@ impl SweepPlan<'_> {
         self.first[self.cells.len()]
     }
 
-    /// Cell and seed of a run.
+    /// Returns the cell and the seed of a run.
     fn find(&self, run: usize) -> (usize, u64) {
         let cell = self.first.partition_point(|first| *first <= run) - 1;
         (cell, self.cells[cell].seeds[run - self.first[cell]])
     }
 
-    /// Roughly, what a run costs: the bytes that it carries.
+    /// Returns a rough estimate of a run's cost: the bytes that it transfers.
     fn cost(&self, run: usize) -> u64 {
         let flows = self.cells[self.find(run).0].flows.iter();
         let unlimited = 10_000_000;
@@ -84,7 +88,7 @@ pub(crate) fn sweep(args: &Sweep) -> Done {
     let missing: Vec<usize> =
         (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
     if !runs.is_empty() {
-        output::notice(format_args!("{} of {own} runs are there already", runs.len()));
+        output::notice(format_args!("{} of {own} runs are already complete", runs.len()));
     }
     play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
     finish::finish(&args.out, &grid, &runs)?;
@@ -123,7 +127,7 @@ fn play_missing(
                 Ok(())
             });
             if let Err(error) = kept {
-                // No thread begins another run.
+                // Makes all threads stop after their current runs.
                 next.store(missing.len(), Ordering::Relaxed);
                 failure.get_or_insert(error);
             }
@@ -153,7 +157,8 @@ fn play_missing(
     }
 }
 
-/// A bar on a terminal, nothing in a pipe. It counts bytes, as runs are not alike.
+/// Returns a progress bar, which is hidden if standard error is not a terminal. It counts bytes,
+/// because runs have different costs.
 fn progress(cost: u64, runs: usize) -> ProgressBar {
     let bar = run::bar(cost, "{bar:40} {percent} %, {msg}, {eta} left");
     bar.set_message(format!("{runs} runs"));
@@ -175,7 +180,7 @@ pub(crate) fn merge(args: &Merge) -> Done {
                 let grids = other.text() == grid.text() && other.traces() == grid.traces();
                 if !grids || !same {
                     return Err(Failure::new(format!(
-                        "{shown} and {} are not parts of one sweep: other grids, releases or numbers of parts",
+                        "{shown} and {} are not parts of one sweep: their grids, releases or numbers of parts differ",
                         args.parts[0].display()
                     )));
                 }
@@ -183,7 +188,7 @@ pub(crate) fn merge(args: &Merge) -> Done {
         }
         if seen.contains(&about.shard) {
             return Err(Failure::new(format!(
-                "{shown}: part {}/{} is there twice",
+                "{shown}: part {}/{} was given twice",
                 about.shard, about.shards
             )));
         }
@@ -198,7 +203,7 @@ pub(crate) fn merge(args: &Merge) -> Done {
     let (_store, there) = Store::open(&args.out, &grid, &whole)?;
     if !there.is_empty() && there != all {
         return Err(Failure::new(format!(
-            "{} has other results: take another directory",
+            "{} has other results: use another directory",
             args.out.display()
         )));
     }

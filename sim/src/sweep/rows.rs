@@ -1,10 +1,10 @@
-//! Rows of a result: one for each connection of each run, as a line of CSV (RFC 4180).
+//! The rows of a result: one for each connection of each run, as a line of CSV (RFC 4180).
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{ApplicationOutcome, FlowOutcome, RunOutcome};
 use equic_scenario::results::Settings;
 
-/// Type of a column's values.
+/// The type of a column's values.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Text,
@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     Number,
 }
 
-/// Columns behind those of the axes.
+/// The columns that follow those of the axes.
 pub(crate) const COLUMNS: [(&str, Kind); 24] = [
     ("cell", Kind::Whole),
     ("seed", Kind::Whole),
@@ -40,7 +40,8 @@ pub(crate) const COLUMNS: [(&str, Kind); 24] = [
     ("window_limited", Kind::Number),
 ];
 
-/// Columns behind these, if a flow of the grid carries more than one transfer.
+/// The columns that follow [`COLUMNS`] if a flow of the grid has an application other than a single
+/// transfer.
 pub(crate) const APPLICATION: [(&str, Kind); 12] = [
     ("application", Kind::Text),
     ("units_wanted", Kind::Whole),
@@ -56,23 +57,23 @@ pub(crate) const APPLICATION: [(&str, Kind); 12] = [
     ("messages_lost", Kind::Whole),
 ];
 
-/// Columns of the rows of a result.
+/// Returns the columns of a result's rows, without those of the axes.
 pub(crate) fn columns(applications: bool) -> Vec<(&'static str, Kind)> {
     let more: &[_] = if applications { &APPLICATION } else { &[] };
     COLUMNS.iter().chain(more).copied().collect()
 }
 
-/// Whether a flow carries more than one transfer.
+/// Returns `true` if a flow has an application other than a single transfer.
 pub(crate) fn has_applications(scenario: &Scenario) -> bool {
     scenario.flows.iter().any(|flow| flow.application.is_some())
 }
 
-/// Place of a column among all fields of a row.
+/// Returns the index of a column among all fields of a row.
 pub(crate) fn column(axes: usize, name: &str) -> usize {
     axes + COLUMNS.iter().position(|(column, _)| *column == name).expect("it is a column")
 }
 
-/// Lines of a run. `applications`: with the columns of [`APPLICATION`].
+/// Returns the lines of a run. `applications` adds the columns of [`APPLICATION`].
 pub(crate) fn lines(
     labels: &[&str],
     cell: usize,
@@ -114,7 +115,7 @@ pub(crate) fn lines(
     flows.zip(&run.flows).map(line).collect()
 }
 
-/// Fields of [`APPLICATION`].
+/// Returns the fields of the columns of [`APPLICATION`].
 fn application(outcome: Option<&ApplicationOutcome>) -> [String; APPLICATION.len()] {
     let Some(ApplicationOutcome { kind, wanted, done, latency, playing, messages }) = outcome
     else {
@@ -138,7 +139,7 @@ fn application(outcome: Option<&ApplicationOutcome>) -> [String; APPLICATION.len
     ]
 }
 
-/// Fields as a line, without its end.
+/// Joins fields to a line of CSV, without a line feed.
 pub(crate) fn join<S: AsRef<str>>(fields: &[S]) -> String {
     let quoted = fields.iter().map(|field| {
         let field = field.as_ref();
@@ -151,7 +152,7 @@ pub(crate) fn join<S: AsRef<str>>(fields: &[S]) -> String {
     quoted.collect::<Vec<_>>().join(",")
 }
 
-/// The fields of a line.
+/// Splits a line of CSV into its fields.
 pub(crate) fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let (mut quoted, mut characters) = (false, line.chars().peekable());

@@ -1,9 +1,12 @@
-//! The directory of a sweep: what was played so far, so that nothing is lost when it is interrupted.
+//! The directory of a sweep. It keeps the runs so far, so that no run is lost if the sweep is
+//! interrupted.
 //!
-//! * `grid.toml`: the grid; `traces.json`: the traces that it names, if there are any; `sweep.json`: which part of it,
-//!   and by which release;
-//! * `runs.jsonl`: a line for each run that was played, in the order in which they ended, and sorted at the end;
-//! * `rows.csv`, `rows.parquet`, `summary.csv`: the result, once all runs are there (`finish.rs`).
+//! * `grid.toml`: the grid. `traces.json`: the traces and plugins that it names, if there are any.
+//!   `sweep.json`: which part of the sweep this is, and the release of eQUIC.
+//! * `runs.jsonl`: a line for each completed run, in the order of completion. It is sorted at the
+//!   end.
+//! * `rows.csv`, `rows.parquet`, `summary.csv`: the result, once all runs are complete
+//!   (`finish.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Done, Failure};
 
-/// Lines of rows by run: runs are counted from 0, cell by cell, seed by seed.
+/// The rows of each run. Runs are numbered from 0, cell by cell and then seed by seed.
 pub(crate) type Runs = BTreeMap<usize, Vec<String>>;
 
 const GRID: &str = "grid.toml";
@@ -24,17 +27,17 @@ const TRACES: &str = "traces.json";
 const ABOUT: &str = "sweep.json";
 pub(crate) const RUNS: &str = "runs.jsonl";
 
-/// Description of a sweep's directory, in `sweep.json`.
+/// The content of `sweep.json`, which describes the directory of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     schema: String,
-    /// Release of eQUIC: another may play otherwise.
+    /// Release of eQUIC. Another release may give other results.
     version: String,
-    /// Part, from 1.
+    /// Number of this part, from 1.
     pub(crate) shard: usize,
     /// Number of parts.
     pub(crate) shards: usize,
-    /// Runs of all parts.
+    /// Number of runs of all parts.
     pub(crate) runs: usize,
 }
 
@@ -45,12 +48,12 @@ impl About {
         About { schema, version, shard: shard.index, shards: shard.count, runs }
     }
 
-    /// Whether both are parts of one sweep, or the same part of it, of the same grid.
+    /// Returns `true` if both describe parts of the same sweep. The caller compares the grids.
     pub(crate) fn is_part_of_the_same(&self, other: &About) -> bool {
         About { shard: other.shard, ..self.clone() } == *other
     }
 
-    /// Whether a run is of this part.
+    /// Returns `true` if a run belongs to this part.
     pub(crate) fn has(&self, run: usize) -> bool {
         run % self.shards == self.shard - 1
     }
@@ -66,7 +69,7 @@ struct Line {
     rows: Vec<String>,
 }
 
-/// A directory that is written to.
+/// A directory to which runs are added.
 pub(crate) struct Store {
     path: PathBuf,
     runs: File,
@@ -77,7 +80,8 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
 }
 
 impl Store {
-    /// Creates the directory, or opens an existing one of the same grid and part to continue its runs.
+    /// Creates the directory. If it exists for the same grid and part, opens it to continue its
+    /// runs. Returns the runs that it already has.
     pub(crate) fn open(folder: &Path, grid: &Grid, about: &About) -> Done<(Store, Runs)> {
         std::fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
         let path = folder.join(GRID);
@@ -85,13 +89,13 @@ impl Store {
             let (text, traces, there) = read_about(folder)?;
             if text != grid.text() || traces != *grid.traces() {
                 return Err(Failure::new(format!(
-                    "{} has results of another grid: take another directory",
+                    "{} has results of another grid: use another directory",
                     folder.display()
                 )));
             }
             if there != *about {
                 return Err(Failure::new(format!(
-                    "{} has part {}/{} of release {}, not part {}/{} of release {}: take another directory",
+                    "{} has part {}/{} of release {}, not part {}/{} of release {}: use another directory",
                     folder.display(),
                     there.shard,
                     there.shards,
@@ -107,7 +111,7 @@ impl Store {
                 let traces = serde_json::to_vec(grid.traces())?;
                 equic_report::file::write(&folder.join(TRACES), &traces)?;
             }
-            // Written last, so that a directory that has it is whole.
+            // This file is written last, so a directory that has it is complete.
             equic_report::file::write(&path, grid.text().as_bytes())?;
         }
         let path = folder.join(RUNS);
@@ -121,7 +125,7 @@ impl Store {
         Ok((Store { path, runs }, there))
     }
 
-    /// Adds a run. Runs that were added remain if the process is killed.
+    /// Adds a run. Runs that were added remain even if the process is killed.
     pub(crate) fn add(&mut self, run: usize, rows: &[String]) -> Done {
         let mut text = serde_json::to_string(&Line { run, rows: rows.to_vec() })?;
         text.push('\n');
@@ -129,7 +133,7 @@ impl Store {
     }
 }
 
-/// Reads the runs in the file; a line that was not written to its end is cut off.
+/// Reads the runs in the file. Cuts off a last line that is incomplete.
 fn recover(path: &Path, file: &mut File, about: &About) -> Done<Runs> {
     let told = |error: io::Error| failed("read", path, &error);
     if !file.metadata().map_err(told)?.is_file() {
@@ -150,10 +154,13 @@ fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
     for (number, line) in lines.enumerate() {
         let place = format!("{}:{}", path.display(), number + 1);
         let line: Line = serde_json::from_slice(line).map_err(|error| {
-            Failure::new(format!("{place}: this is no line of a sweep: {error}"))
+            Failure::new(format!("{place}: this is not a line of a sweep: {error}"))
         })?;
         if !about.has(line.run) || line.run >= about.runs {
-            return Err(Failure::new(format!("{place}: run {} is not of this part", line.run)));
+            return Err(Failure::new(format!(
+                "{place}: run {} does not belong to this part",
+                line.run
+            )));
         }
         runs.insert(line.run, line.rows);
     }
@@ -167,18 +174,18 @@ fn read_about(folder: &Path) -> Done<(String, TraceTexts, About)> {
     };
     let about = read(ABOUT)?;
     let about = serde_json::from_str(&about).map_err(|error| {
-        Failure::new(format!("{} is no sweep: {ABOUT}: {error}", folder.display()))
+        Failure::new(format!("{} is not a sweep: {ABOUT}: {error}", folder.display()))
     })?;
     let traces = match folder.join(TRACES).exists() {
         false => TraceTexts::new(),
         true => serde_json::from_str(&read(TRACES)?).map_err(|error| {
-            Failure::new(format!("{} is no sweep: {TRACES}: {error}", folder.display()))
+            Failure::new(format!("{} is not a sweep: {TRACES}: {error}", folder.display()))
         })?,
     };
     Ok((read(GRID)?, traces, about))
 }
 
-/// A directory that is read: grid, part, runs.
+/// Reads a directory. Returns its grid, its description, and its runs.
 pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
     let (text, traces, about) = read_about(folder)?;
     let grid =
@@ -190,7 +197,7 @@ pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
     let wanted = (0..about.runs).filter(|run| about.has(*run)).count();
     if runs.len() < wanted {
         return Err(Failure::new(format!(
-            "{} has {} of {wanted} runs: sweep it to its end first",
+            "{} has only {} of {wanted} runs: complete its sweep first",
             folder.display(),
             runs.len()
         )));
@@ -198,7 +205,7 @@ pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
     Ok((grid, about, runs))
 }
 
-/// The lines in the order of the runs.
+/// Returns the lines of `runs.jsonl` in the order of the runs.
 pub(crate) fn sorted(runs: &Runs) -> Done<Vec<u8>> {
     let mut text = Vec::new();
     for (run, rows) in runs {

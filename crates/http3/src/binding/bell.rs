@@ -1,16 +1,18 @@
-//! A waker that remembers whether it was called, so that a stream without news is not polled again.
+//! A waker that remembers whether it was called, so that a stream without new data is not polled
+//! again.
 //!
-//! `h3` polls the peer's control stream whenever it accepts a request, and the stream rarely has anything new. A bell
-//! tells so without locking the connection.
+//! `h3` polls the peer's control stream each time it accepts a request, and that stream rarely has
+//! new data. The bell shows this without locking the connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Is rung when there may be something to poll. A new bell has been rung.
+/// A flag that a waker sets when there may be something to poll. It is set at the beginning, so
+/// that the first poll looks.
 pub(super) struct Bell {
     state: Arc<State>,
-    /// Rings the bell when it is woken. It stays the same for the bell's lifetime.
+    /// The waker that rings this bell. It is the same for the bell's whole life.
     waker: Waker,
 }
 
@@ -32,7 +34,8 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before the task is taken: a poll that stores its task reads `rung` afterwards.
+        // Set before the task is taken, because a concurrent poll stores its task first and reads
+        // `rung` afterwards.
         self.rung.store(true, Ordering::SeqCst);
         let task = self.task().take();
         if let Some(task) = task {
@@ -47,8 +50,8 @@ impl Bell {
         Bell { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// Calls `look` if the bell was rung since `look` last found nothing. The waker in the context of `look` wakes this
-    /// task.
+    /// Calls `look` if the bell has rung since `look` last returned `Pending`. Otherwise returns
+    /// `Pending`. `look` gets a context whose waker rings the bell and wakes this task.
     pub(super) fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -65,7 +68,7 @@ impl Bell {
         }
         let found = look(&mut Context::from_waker(&self.waker));
         if found.is_ready() {
-            // There may be more to find.
+            // There may be more to find, so the next poll calls `look` again.
             self.state.rung.store(true, Ordering::SeqCst);
         }
         found
@@ -94,7 +97,7 @@ mod tests {
         let cx = Context::from_waker(&waker);
         let mut kept = None;
         assert!(bell.poll(&cx, |_| Poll::Ready(1)).is_ready());
-        // There may be more to find after the first result.
+        // The first poll found something, so the second one looks again.
         assert!(
             bell.poll(&cx, |cx| {
                 kept = Some(cx.waker().clone());
@@ -106,7 +109,8 @@ mod tests {
         kept.as_ref().unwrap().wake_by_ref();
         assert_eq!(task.0.load(Ordering::Relaxed), 1);
         assert!(bell.poll(&cx, |_| Poll::Ready(())).is_ready());
-        // Rung in the middle of looking: it is looked again, and the task is woken.
+        // The bell rings while `look` runs. The task must be woken, and the next poll must look
+        // again.
         let rings = bell.poll(&cx, |cx| {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending

@@ -1,4 +1,5 @@
-//! Frames of a control stream (RFC 9114 s.6.2.1), and the instructions of QPACK's streams.
+//! Checks the frames of a control stream (RFC 9114 s.6.2.1) and the instructions on the two QPACK
+//! streams.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +8,14 @@ use equic_wire::{Reader, Side};
 use super::frames::{CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, SETTINGS};
 use super::violation::Violation;
 
-/// Largest frame of the control stream, in bytes: room for SETTINGS with a few hundred settings.
+/// Largest payload of a frame on the control stream, in bytes. SETTINGS with a few hundred settings
+/// fit into it.
 pub(super) const LONGEST: usize = 4096;
 
 /// The control stream of the peer.
 #[derive(Debug)]
 pub(super) struct Control {
-    /// Side of the connection that this endpoint is on.
+    /// The side of the connection that this endpoint is on.
     side: Side,
     settings: bool,
     max_push_id: Option<u64>,
@@ -25,7 +27,8 @@ impl Control {
         Control { side, settings: false, max_push_id: None, goaway: None }
     }
 
-    /// Checks that a frame of this type is permitted now. Returns true if its payload must be read.
+    /// Checks that a frame of this type is permitted at this point. Returns `true` if its payload
+    /// must be read.
     pub(super) fn may_begin(&self, frame: u64) -> Result<bool, Violation> {
         match (frame, self.settings) {
             (SETTINGS, false) => Ok(true),
@@ -42,12 +45,13 @@ impl Control {
         }
     }
 
-    /// Returns the first request that the server does not process, if it has sent GOAWAY.
+    /// Returns the lowest stream ID that the server's GOAWAY frames have named, or `None` if there
+    /// was no GOAWAY. The server processes no request from this ID on.
     pub(super) fn refused_from(&self) -> Option<u64> {
         self.goaway.filter(|_| self.side == Side::Client)
     }
 
-    /// Processes a complete frame. Returns true if `h3` must get it, too.
+    /// Processes a complete frame. Returns `true` if the frame must be forwarded to `h3`.
     pub(super) fn take(&mut self, frame: u64, payload: &[u8]) -> Result<bool, Violation> {
         match frame {
             SETTINGS => {
@@ -60,12 +64,13 @@ impl Control {
                 if self.goaway.is_some_and(|before| id > before) {
                     return Err(Violation::GoawayIncreased);
                 }
-                // RFC 9114 s.7.2.6: a server names a request stream.
+                // RFC 9114 s.7.2.6: the ID in a server's GOAWAY must be that of a request stream.
                 if self.side == Side::Client && id % 4 != 0 {
                     return Err(Violation::GoawayStream);
                 }
                 let first = self.goaway.replace(id) != Some(id);
-                // Answering a client's, `h3` would send GOAWAY with the last request that is served.
+                // A client's GOAWAY is not forwarded. `h3` would answer it with a GOAWAY that names
+                // the last request that it serves, instead of the first one that it rejects.
                 Ok(first && self.side == Side::Client)
             }
             MAX_PUSH_ID => {
@@ -86,7 +91,8 @@ impl Control {
     }
 }
 
-/// RFC 9114 s.7.1: a frame that is shorter or longer than its fields.
+/// Reads the payload of a frame that has an ID as its only field. A payload that is shorter or
+/// longer is an error (RFC 9114 s.7.1).
 fn only_id(payload: &[u8]) -> Result<u64, Violation> {
     let mut reader = Reader::new(payload);
     match reader.varint() {
@@ -102,7 +108,7 @@ fn settings(payload: &[u8]) -> Result<(), Violation> {
         let (Ok(id), Ok(_)) = (reader.varint(), reader.varint()) else {
             return Err(Violation::TruncatedSettings);
         };
-        // RFC 9114 s.7.2.4.1, s.11.2.2: settings of HTTP/2.
+        // RFC 9114 s.7.2.4.1, s.11.2.2: these settings belong to HTTP/2 and must not be sent.
         if matches!(id.get(), 0x0 | 0x2..=0x5) {
             return Err(Violation::Http2Setting);
         }
@@ -114,27 +120,29 @@ fn settings(payload: &[u8]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A stream of QPACK (RFC 9204 s.4.2), to an endpoint that has no dynamic table and makes none.
+/// The peer's QPACK encoder or decoder stream (RFC 9204 s.4.2). This endpoint neither accepts nor
+/// uses a dynamic table.
 #[derive(Debug)]
 pub(super) enum Qpack {
     Encoder,
-    /// `Some(count)` while a Stream Cancellation continues: `count` bytes of its stream ID have arrived after the
-    /// first. `None` between instructions.
+    /// The decoder stream. `Some(count)` inside a Stream Cancellation: `count` bytes of its stream
+    /// ID have arrived after the first byte. `None` between instructions.
     Decoder(Option<u8>),
 }
 
 impl Qpack {
-    /// Checks the next bytes of the stream of instructions.
+    /// Checks the next bytes of the instruction stream.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         bytes.iter().try_for_each(|byte| self.take_byte(*byte))
     }
 
     fn take_byte(&mut self, byte: u8) -> Result<(), Violation> {
         match self {
-            // RFC 9204 s.4.3.1: a capacity of zero. Any other instruction needs a capacity above zero.
+            // RFC 9204 s.4.3.1: sets the capacity to zero. Any other instruction needs a capacity
+            // above zero.
             Qpack::Encoder if byte == 0x20 => Ok(()),
             Qpack::Encoder => Err(Violation::EncoderInstruction),
-            // RFC 9204 s.4.4.2; the integer has at most 62 bits.
+            // RFC 9204 s.4.4.2: Stream Cancellation. Its integer has at most 62 bits.
             Qpack::Decoder(more @ None) if byte & 0xc0 == 0x40 => {
                 *more = (byte & 0x3f == 0x3f).then_some(0);
                 Ok(())
@@ -143,7 +151,8 @@ impl Qpack {
                 *self = Qpack::Decoder((byte & 0x80 != 0).then_some(*count + 1));
                 Ok(())
             }
-            // RFC 9204 s.4.4.1, s.4.4.3: about entries that were never sent.
+            // RFC 9204 s.4.4.1, s.4.4.3: these instructions acknowledge table entries, and this end
+            // has never sent any.
             Qpack::Decoder(_) => Err(Violation::DecoderInstruction),
         }
     }

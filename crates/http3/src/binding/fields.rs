@@ -1,6 +1,9 @@
-//! Checks of QPACK-encoded field sections (RFC 9204 s.4.5) that `h3` does not make: the order and number of
-//! pseudo-header fields (RFC 9114 s.4.3), the size of a request's section (s.4.2.2), trailers, and references to the
-//! dynamic table, which is always empty.
+//! Checks of QPACK-encoded field sections (RFC 9204 s.4.5) that `h3` does not make:
+//!
+//! * the order and number of pseudo-header fields (RFC 9114 s.4.3);
+//! * the size of a request's field section (s.4.2.2);
+//! * trailers;
+//! * references to the dynamic table, which is always empty.
 
 use std::borrow::Cow;
 
@@ -12,7 +15,7 @@ use super::static_table::ENTRIES;
 use super::violation::Violation;
 use crate::message;
 
-/// The part of a message that a field section is.
+/// The kind of field section: header fields of a request or of a response, or trailers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Request,
@@ -20,7 +23,7 @@ pub(super) enum Section {
     Trailers,
 }
 
-/// Result of checking a field section.
+/// The result of checking a field section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SectionCheck {
     /// The header fields of an interim response (RFC 9114 s.4.1).
@@ -42,10 +45,10 @@ enum Name {
     Unknown,
 }
 
-/// Bytes that a field line counts for, in addition to its name and value (RFC 9114 s.4.2.2).
+/// Overhead that each field line adds to the size of a section, in bytes (RFC 9114 s.4.2.2).
 const LINE: u64 = 32;
 
-/// The names as RFC 7541 appendix B encodes them.
+/// The names of the pseudo-header fields in the Huffman code of RFC 7541 appendix B.
 const HUFFMAN: [(Name, &[u8]); 5] = [
     (Name::Method, &[0xb9, 0x49, 0x53, 0x39, 0xe4]),
     (Name::Scheme, &[0xb8, 0x82, 0x4e, 0x5a, 0x4b]),
@@ -54,10 +57,11 @@ const HUFFMAN: [(Name, &[u8]); 5] = [
     (Name::Status, &[0xb8, 0x84, 0x8d, 0x36, 0xa3]),
 ];
 
-/// A colon, in the first seven bits of what RFC 7541 appendix B gives.
+/// A colon in the Huffman code of RFC 7541 appendix B. The code has seven bits, at the top of the
+/// byte.
 const HUFFMAN_COLON: u8 = 0x5c;
 
-/// A string of a field line.
+/// The name or the value of a field line, as it is encoded.
 #[derive(Clone, Copy)]
 enum Text<'a> {
     Plain(&'a [u8]),
@@ -65,7 +69,7 @@ enum Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Returns an upper bound of the length.
+    /// Returns an upper bound of the decoded length, in bytes.
     fn longest(self) -> u64 {
         match self {
             Text::Plain(bytes) => bytes.len() as u64,
@@ -105,15 +109,16 @@ impl Line<'_> {
     /// Returns true if this is the status of an interim response.
     fn is_interim(&self) -> bool {
         let begins_with_one = match self.value {
-            // RFC 7541 appendix B: the digit one is 00001.
+            // RFC 7541 appendix B: the code of the digit 1 is 00001. An interim status begins with
+            // this digit.
             Text::Huffman(value) => value.first().is_some_and(|byte| byte >> 3 == 1),
             Text::Plain(value) => value.first() == Some(&b'1'),
         };
         self.kind == Name::Status && begins_with_one
     }
 
-    /// Makes the checks that the crate `http` makes for other fields. `h3` is never asked for a request's trailers, so
-    /// they are made here.
+    /// Makes the checks that the crate `http` makes for header fields. They are needed here because
+    /// nothing asks `h3` for the trailers of a request.
     fn check_trailer(&self) -> Result<(), Violation> {
         let name =
             HeaderName::from_lowercase(&self.name.decode()?).map_err(|_| Violation::TrailerName)?;
@@ -123,7 +128,7 @@ impl Line<'_> {
     }
 }
 
-/// Checks a field section. `limit` is its largest size, counted as in RFC 9114 s.4.2.2.
+/// Checks a field section. `limit` is its largest permitted size, counted as in RFC 9114 s.4.2.2.
 pub(super) fn check(
     block: &[u8],
     section: Section,
@@ -143,7 +148,7 @@ pub(super) fn check(
             regular = true;
             continue;
         }
-        // RFC 9114 s.4.3.
+        // RFC 9114 s.4.3: a pseudo-header field must not follow a regular field.
         if regular {
             return Err(Violation::PseudoHeaderOrder);
         }
@@ -158,7 +163,8 @@ pub(super) fn check(
             found = SectionCheck::Interim;
         }
     }
-    // RFC 9114 s.4.3.1, s.4.3.2. What else a request needs depends on its method; see `message`.
+    // RFC 9114 s.4.3.1, s.4.3.2. The other fields that a request needs depend on its method; see
+    // `message`.
     let needed = match section {
         Section::Request => Some(Name::Method),
         Section::Response => Some(Name::Status),
@@ -167,14 +173,14 @@ pub(super) fn check(
     if needed.is_some_and(|needed| !seen.contains(&needed)) {
         return Err(Violation::MissingPseudoHeader);
     }
-    // Few sections come near the limit. Only those are decoded.
+    // Only a section that may exceed the limit is decoded to find its size. Few do.
     match limit {
         Some(limit) if at_most > limit && size(lines)? > limit => Ok(SectionCheck::TooLong),
         _ => Ok(found),
     }
 }
 
-/// Reads the prefix of a field section, and returns its lines.
+/// Reads the prefix of a field section, and returns the rest: the field lines.
 fn prefix(block: &[u8]) -> Result<Reader<'_>, Violation> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
@@ -215,12 +221,12 @@ fn may_have(section: Section, name: Name) -> bool {
 fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     if first & 0x80 != 0 {
-        // RFC 9204 s.4.5.2: indexed.
+        // RFC 9204 s.4.5.2: indexed field line.
         let (kind, name, value) = of_static(input, first, first & 0x40 != 0, 6)?;
         return Ok(Line { kind, name: Text::Plain(name), value: Text::Plain(value) });
     }
     let (kind, name) = if first & 0x40 != 0 {
-        // RFC 9204 s.4.5.4: a name of the table and a literal value.
+        // RFC 9204 s.4.5.4: a name from the table, with a literal value.
         let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
         (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
@@ -235,7 +241,8 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
     let value = text(bytes(input, length)?, first & 0x80 != 0);
-    // RFC 9114 s.4.3.1: the path and query of a URI. `http` would cut off a fragment.
+    // RFC 9114 s.4.3.1: `:path` holds the path and query of a URI. A fragment is an error, and
+    // `http` would cut it off without one.
     let has_fragment = |value| match value {
         Text::Huffman(encoded) => huffman::contains(encoded, b'#'),
         Text::Plain(bytes) => bytes.contains(&b'#'),
@@ -250,7 +257,7 @@ fn text(bytes: &[u8], huffman: bool) -> Text<'_> {
     if huffman { Text::Huffman(bytes) } else { Text::Plain(bytes) }
 }
 
-/// Reads an index of the static table. Returns the kind, the name and the value of its entry.
+/// Reads an index into the static table. Returns the kind, the name and the value of its entry.
 fn of_static(
     input: &mut Reader<'_>,
     first: u8,
@@ -266,7 +273,7 @@ fn of_static(
     }
 }
 
-/// RFC 9204 appendix A.
+/// Returns the pseudo-header field at an index of the static table (RFC 9204 appendix A).
 fn name_of(index: u64) -> Name {
     match index {
         0 => Name::Authority,
@@ -308,10 +315,11 @@ fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Violation>
     input.bytes(length).map_err(|_| Violation::TruncatedFieldSection)
 }
 
-/// Largest integer that has to be decoded (RFC 9204 s.4.1.1).
+/// Largest integer that a QPACK decoder must be able to decode (RFC 9204 s.4.1.1).
 const MAX_INTEGER: u64 = (1 << 62) - 1;
 
-/// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. `h3` reads as many bytes of one.
+/// Reads a prefixed integer (RFC 9204 s.4.1.1) of up to 62 bits. Accepts as many bytes for one
+/// integer as `h3` does.
 fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violation> {
     let most = (1 << prefix) - 1;
     let mut value = u64::from(first) & most;
@@ -329,7 +337,7 @@ fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violati
             return Ok(value);
         }
     }
-    // RFC 9204 s.7.4: an error of this stream only.
+    // RFC 9204 s.7.4: this is an error of the stream, not of the connection.
     Err(Violation::IntegerTooLarge)
 }
 
@@ -342,7 +350,8 @@ mod tests {
     /// The value "/a#b" in Huffman code.
     const PATH_WITH_FRAGMENT: &[u8] = &[0x84, 0x60, 0x7f, 0xf5, 0x1f];
 
-    /// A field section of GET https://a/: two entries of the static table, a name of it, a path.
+    /// The field section of GET https://a/. It has two entries of the static table, then a name
+    /// from that table with the value "a", then the entry for the path "/".
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
     fn check(block: &[u8], section: Section) -> Result<SectionCheck, Violation> {
@@ -356,7 +365,7 @@ mod tests {
     #[test]
     fn field_section_that_is_valid() {
         assert_eq!(check(GET, Section::Request), Ok(SectionCheck::Other));
-        // content-type by name reference, then a literal name.
+        // content-type with a name from the table, then a literal name.
         let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
         assert_eq!(check(&more, Section::Request), Ok(SectionCheck::Other));
         assert_eq!(check(&[0, 0, 0xd9], Section::Response), Ok(SectionCheck::Other));
@@ -365,7 +374,8 @@ mod tests {
 
     #[test]
     fn interim_responses_are_recognised() {
-        // 103 from the table; 100 as digits, plain and in Huffman code.
+        // Status 103 from the table, then status 100 with literal digits, first plain and then in
+        // Huffman code.
         let sections: [&[u8]; 3] = [
             &[0, 0, 0xd8],
             &[0, 0, 0x5f, 9, 3, b'1', b'0', b'0'],
@@ -430,7 +440,8 @@ mod tests {
         }
     }
 
-    /// An integer with all bits of its prefix set, and this much more, in at least `bytes` bytes.
+    /// Encodes an integer whose prefix bits are all ones and whose rest is `more`, in at least
+    /// `bytes` bytes.
     fn prefixed(first: u8, mut more: u64, bytes: usize) -> Vec<u8> {
         let mut encoded = vec![first];
         while more >= 0x80 || encoded.len() < bytes {
@@ -451,7 +462,8 @@ mod tests {
             (prefixed(0x7f, MAX_INTEGER - 0x7e, 1), false),
             (prefixed(0x7f, (1 << 63) - 1, 1), false),
             (prefixed(0x7f, u64::MAX, 1), false),
-            // Zeros in front of the number, as many as `h3` reads and one more.
+            // Padded with leading zeros: first to as many bytes as `h3` reads, then to one byte
+            // more.
             (prefixed(0x7f, 5, 9), true),
             (prefixed(0x7f, 5, 10), false),
         ] {
@@ -506,7 +518,8 @@ mod tests {
             assert_eq!(sized(&lines, base + more), Ok(SectionCheck::Other), "{what}");
             assert_eq!(sized(&lines, base + more - 1), Ok(SectionCheck::TooLong), "{what}");
         }
-        // The code of EOS. `h3` reports it where the size is not asked for.
+        // The code of EOS is an error. The check reports it only if it decodes the section to find
+        // its size; otherwise `h3` reports it.
         let eos = [&[0x23][..], b"abc", &[0x84, 0xff, 0xff, 0xff, 0xff]].concat();
         assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
         let error = sized(&eos, 100).unwrap_err();
@@ -516,7 +529,8 @@ mod tests {
     #[test]
     fn trailers_are_checked_like_header_fields() {
         let trailers = |lines: &[u8]| check(&[&[0, 0], lines].concat(), Section::Trailers);
-        // A trailer by an entry of the table, by a name of it, and in Huffman code.
+        // Valid trailers: an entry of the table, a name from the table, a name in Huffman code, and
+        // a literal name.
         for line in [&[0xc2][..], &[0x52, 1, b'x'], &[0x29, 0x1f, 0x81, 0x1f], &[0x21, b'a', 0]] {
             assert_eq!(trailers(line), Ok(SectionCheck::Other), "{line:x?}");
         }

@@ -1,8 +1,10 @@
-//! Parses the frames of a stream (RFC 9114 s.7) before `h3` sees them, and forwards them one by one.
+//! Parses the frames of a stream (RFC 9114 s.7) before `h3` sees them, and forwards them one by
+//! one.
 //!
-//! `h3` buffers until a frame is complete, reads ahead, and ends a body at the first empty DATA frame. So it gets a
-//! HEADERS frame only when it is complete, DATA as it arrives in frames of the bytes that are there, and no frame
-//! that it would skip. It never holds more than one such piece.
+//! `h3` buffers until a frame is complete, reads ahead, and ends a body at the first empty DATA
+//! frame. So the parser forwards a HEADERS frame only when it is complete. It forwards content as
+//! it arrives, in DATA frames of the bytes that are there. It does not forward frames that `h3`
+//! would skip. It never holds more than one such piece.
 
 use std::sync::Arc;
 
@@ -26,21 +28,23 @@ pub(super) const MAX_PUSH_ID: u64 = 0xd;
 /// Largest encoding of a frame's type and length, in bytes.
 const HEADER: usize = 16;
 
-/// Largest number of interim responses to one request.
+/// Largest number of interim responses to one request. More are a violation.
 const INTERIM: u32 = 64;
 
-/// A HEADERS frame this many times longer than the limit of field sections closes the connection. It cannot be a
-/// mistake.
+/// Factor above which a long HEADERS frame closes the connection: the frame is this many times
+/// longer than the limit of field sections, so it cannot be a mistake.
 const ABSURD: u64 = 64;
 
-/// An entry of the static table, each of which counts for more than 32 bytes (RFC 9114 s.4.2.2).
+/// An entry of the static table in its encoded form. Each entry counts for more than 32 bytes (RFC
+/// 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
-/// Field section that replaces one that is too long: GET https://a/. The server answers the request with 431. `h3`
-/// itself would answer without Date and drop the request's stream at once.
+/// Field section that `h3` gets in place of one that is too long: GET https://a/. The server then
+/// answers with 431. Without the replacement, `h3` would answer without a Date field and drop the
+/// request's stream at once.
 const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
-/// The use of a stream: a request, a response, or the control stream.
+/// The use of the stream: a request, a response, or the control stream.
 #[derive(Debug)]
 pub(super) enum Kind {
     Request,
@@ -48,7 +52,7 @@ pub(super) enum Kind {
     Control(Control),
 }
 
-/// Progress of reading a message (RFC 9114 s.4.1).
+/// How much of a message has been read (RFC 9114 s.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameStage {
     Start,
@@ -58,15 +62,17 @@ enum FrameStage {
 
 #[derive(Debug)]
 enum At {
-    /// Number of bytes of the next frame's header that have come.
+    /// In or before a frame header. The value is the number of its bytes that have arrived.
     Header(usize),
-    /// Inside a DATA frame; number of payload bytes still to come.
+    /// Inside a DATA frame. The value is the number of payload bytes still to come.
     Data(u64),
-    /// Inside a frame that is skipped; number of payload bytes still to come.
+    /// Inside a frame that is skipped. The value is the number of payload bytes still to come.
     Skip(u64),
-    /// Inside a field section that is too long; number of payload bytes still to come.
+    /// Inside a field section that is too long. The value is the number of payload bytes still to
+    /// come.
     Refused(u64),
-    /// A frame of this type and length, kept until it is complete.
+    /// Inside a frame that is kept until it is complete: its type, its length, and the bytes so
+    /// far.
     Keep(u64, usize, Kept),
 }
 
@@ -78,14 +84,15 @@ pub(super) struct Frames {
     stage: FrameStage,
     at: At,
     header: [u8; HEADER],
-    /// Bytes of the DATA frame whose header was forwarded last. They are the next piece.
+    /// Number of payload bytes that follow the DATA frame header that was forwarded last. They are
+    /// the next piece.
     due: usize,
     interim: u32,
-    /// The field section that `h3` gets instead of one that is too long.
+    /// The HEADERS frame that `h3` gets in place of one that is too long, until it is forwarded.
     refused: Option<Bytes>,
-    /// The request's field section is too long.
+    /// True if the request's field section is too long.
     too_long: bool,
-    /// Trailers, forwarded to `h3` when the stream ends without an error.
+    /// The trailers. They are forwarded to `h3` when the stream ends without an error.
     trailers: Option<Bytes>,
 }
 
@@ -121,7 +128,7 @@ impl Frames {
                     let have = *have;
                     if let Some((kind, length)) = header(&self.header[..have]) {
                         self.at = self.begin(kind, length, have)?;
-                        // An empty frame is complete at once.
+                        // A kept frame with an empty payload is complete at once.
                         if let Some(piece) = self.refused.take().or(self.complete()?) {
                             return Ok(Some(piece));
                         }
@@ -145,7 +152,8 @@ impl Frames {
                     self.shared.charge(count as u64)?;
                 }
                 At::Refused(left) => {
-                    // The server reads little of it, and counts the request as malformed.
+                    // These bytes are not charged as useless: the server stops reading early, and
+                    // counts the request as malformed.
                     let count = take(left, input.len());
                     let over = *left == 0;
                     input.advance(count);
@@ -195,12 +203,12 @@ impl Frames {
         Ok(Some(input.split_to(start + length)))
     }
 
-    /// The part of a message that the next field section is.
+    /// Returns the kind of the next field section on this stream.
     fn section(&self) -> Section {
         match self.kind {
             _ if self.stage == FrameStage::Body => Section::Trailers,
             Kind::Request => Section::Request,
-            // A control stream has no field section.
+            // A control stream has no field section, so this value is not used.
             Kind::Response | Kind::Control(_) => Section::Response,
         }
     }
@@ -208,7 +216,8 @@ impl Frames {
     /// Checks a field section.
     fn check(&mut self, payload: &[u8]) -> Result<SectionCheck, Violation> {
         let section = self.section();
-        // `h3` knows the limit of a client.
+        // Only requests need the limit here. On a client, `h3` enforces the limit of responses
+        // itself.
         let limit = matches!(self.kind, Kind::Request).then_some(self.shared.limits.field_section);
         let found = fields::check(payload, section, limit.map(|limit| limit as u64))?;
         match (section, found) {
@@ -226,7 +235,7 @@ impl Frames {
         whole(HEADERS, STAND_IN)
     }
 
-    /// Advances to the next stage after a valid field section.
+    /// Advances to the next stage of the message after a valid field section.
     fn checked(&mut self, section: Section, found: SectionCheck) -> Result<(), Violation> {
         match (section, found) {
             (Section::Trailers, _) => self.stage = FrameStage::Trailers,
@@ -241,24 +250,25 @@ impl Frames {
         Ok(())
     }
 
-    /// Processes the end of the stream. Returns the piece that is still to be forwarded.
+    /// Processes the end of the stream. Returns the last piece to forward, or `None`.
     pub(super) fn end(&mut self) -> Result<Option<Bytes>, Violation> {
         if let Kind::Control(_) = self.kind {
-            // RFC 9114 s.6.2.1.
+            // RFC 9114 s.6.2.1: the control stream must not end.
             return Err(Violation::CriticalStreamClosed);
         }
-        // RFC 9114 s.7.1.
+        // RFC 9114 s.7.1: the stream must not end inside a frame.
         if !matches!(self.at, At::Header(0)) {
             return Err(Violation::TruncatedFrame);
         }
-        // For a request, `h3` makes this check (RFC 9114 s.4.1).
+        // RFC 9114 s.4.1: a response must have header fields. `h3` makes this check for requests.
         if matches!((&self.kind, self.stage), (Kind::Response, FrameStage::Start)) {
             return Err(Violation::MissingHeaderSection);
         }
         Ok(self.trailers.take())
     }
 
-    /// Returns how many bytes of the current DATA frame, or of the field section that is too long, are still to come.
+    /// Returns the number of bytes still to come of the current DATA frame, or of the field section
+    /// that is too long.
     pub(super) fn content_left(&self) -> u64 {
         match self.at {
             At::Data(left) | At::Refused(left) => left,
@@ -266,23 +276,25 @@ impl Frames {
         }
     }
 
-    /// Returns true if the request's field section is too long, so that the request that `h3` has is
-    /// not what the client sent.
+    /// Returns `true` if the request's field section is too long. The request that `h3` has is then
+    /// a replacement, not the one that the client sent.
     pub(super) fn is_too_long(&self) -> bool {
         self.too_long
     }
 
-    /// Returns true if a server's response comes on this stream.
+    /// Returns `true` if this stream carries a server's response.
     pub(super) fn is_response(&self) -> bool {
         matches!(self.kind, Kind::Response)
     }
 
-    /// Returns the violation that a reset of this stream is. Only a control stream must not be reset.
+    /// Returns the violation if the peer must not reset this stream. That is so for the control
+    /// stream only.
     pub(super) fn on_reset(&self) -> Option<Violation> {
         matches!(self.kind, Kind::Control(_)).then_some(Violation::CriticalStreamClosed)
     }
 
-    /// Begins a frame of this type and length. `header` is the length of its header.
+    /// Begins a frame of this type and payload length. `header` is the length of the frame's header
+    /// in bytes.
     fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Violation> {
         // RFC 9114 s.7.2.8: types of HTTP/2 that HTTP/3 does not have.
         if matches!(frame, 0x2 | 0x6 | 0x8 | 0x9) {
@@ -291,7 +303,8 @@ impl Frames {
         let at = match &self.kind {
             Kind::Control(control) => {
                 let wanted = control.may_begin(frame)?;
-                // No frame of the control stream may be sent without limit.
+                // Every frame on the control stream is charged, so that the peer cannot send them
+                // without limit.
                 self.shared.charge(header as u64)?;
                 if wanted { self.keep(frame, length, control::LONGEST)? } else { At::Skip(length) }
             }
@@ -304,7 +317,7 @@ impl Frames {
                 (HEADERS, FrameStage::Start | FrameStage::Body) => {
                     return self.headers(length);
                 }
-                // RFC 9114 s.4.1: DATA before HEADERS, and anything after trailers.
+                // RFC 9114 s.4.1: DATA must not precede HEADERS, and neither may follow trailers.
                 (DATA | HEADERS, _) => return Err(Violation::FrameOrder),
                 // RFC 9114 s.7.2.5: this client never permits a push.
                 (PUSH_PROMISE, _) if matches!(self.kind, Kind::Response) => {
@@ -338,7 +351,8 @@ impl Frames {
             self.refused = Some(self.stand_in());
             return Ok(At::Refused(length));
         }
-        // Replaced by a shorter field section that is certainly too long for `h3`, which rejects it.
+        // `h3` gets a shorter field section instead. It consists of static-table entries that
+        // together exceed the limit of `h3`, so `h3` rejects it.
         let mut block = vec![ENTRY; limit / 32 + 3];
         block[..2].fill(0);
         self.stage = FrameStage::Body;
@@ -379,7 +393,7 @@ impl Frames {
         }
         let piece = whole(HEADERS, &kept.bytes);
         if section == Section::Trailers {
-            // `h3` stops reading at the trailers.
+            // Held back until the stream ends, because `h3` stops reading at the trailers.
             self.trailers = Some(piece);
             return Ok(None);
         }
@@ -387,16 +401,16 @@ impl Frames {
     }
 }
 
-/// Subtracts from `left` as much as `there` has, and returns how much.
+/// Subtracts the smaller of `left` and `there` from `left`, and returns that number.
 fn take(left: &mut u64, there: usize) -> usize {
     let count = usize::try_from(*left).unwrap_or(usize::MAX).min(there);
     *left -= count as u64;
     count
 }
 
-/// Reads type and length, or returns `None` if they are incomplete.
+/// Reads a frame's type and length. Returns `None` if they are incomplete.
 fn header(bytes: &[u8]) -> Option<(u64, u64)> {
-    // The common case is an incomplete header.
+    // An incomplete header is the common case, so check the lengths before reading.
     let first = VarIntLen::of_first_byte(*bytes.first()?).bytes();
     let second = VarIntLen::of_first_byte(*bytes.get(first)?).bytes();
     if bytes.len() < first + second {
@@ -410,7 +424,8 @@ fn frame_header(frame: u64, length: usize) -> BytesMut {
     let mut buffer = [0; HEADER];
     let mut writer = Writer::new(&mut buffer);
     for value in [frame, length as u64] {
-        // Cannot fail: there is room for two, and both were variable-length integers.
+        // Cannot fail: the buffer has room for two, and both values were read from variable-length
+        // integers.
         let _ = writer.varint(VarInt::new(value).unwrap_or(VarInt::MAX));
     }
     BytesMut::from(writer.written())

@@ -17,7 +17,7 @@ fn frames(kind: Kind) -> Frames {
     Frames::new(kind, shared())
 }
 
-/// All that comes out, in pieces.
+/// Feeds `bytes` to the parser, and returns all the pieces that it forwards.
 fn feed(frames: &mut Frames, bytes: &[u8]) -> Result<Vec<Bytes>, Violation> {
     let mut input = Bytes::copy_from_slice(bytes);
     let mut out = Vec::new();
@@ -57,7 +57,8 @@ fn headers_frame_is_forwarded_when_complete() {
 #[test]
 fn frame_that_arrives_complete_is_forwarded_without_a_copy() {
     let mut frames = frames(Kind::Response);
-    // An interim response, and a DATA frame whose length is longer than it need be.
+    // An interim response, a final one, and a DATA frame whose length field is longer than
+    // necessary.
     let data: &[u8] = &[0, 0x40, 3, b'a', b'b', b'c'];
     let wire = Bytes::from([INTERIM_103, RESPONSE, data].concat());
     let (mut input, mut at) = (wire.clone(), 0);
@@ -69,7 +70,8 @@ fn frame_that_arrives_complete_is_forwarded_without_a_copy() {
     }
     assert!(input.is_empty());
     assert_eq!((frames.end(), frames.shared.incomplete()), (Ok(None), 0));
-    // Its fields are checked, too.
+    // The shortcut for whole frames must check their fields, too: a response on a request stream is
+    // an error.
     let mut frames = self::frames(Kind::Request);
     assert_eq!(code(feed(&mut frames, RESPONSE).unwrap_err()), Code::H3_MESSAGE_ERROR);
 }
@@ -89,7 +91,7 @@ fn data_frame_is_forwarded_as_it_arrives() {
 #[test]
 fn unknown_frames_are_skipped_and_not_kept() {
     let mut frames = frames(Kind::Request);
-    // Of type 0x21, with a length of 2^40.
+    // The header of a frame of the unknown type 0x21, with a length of 2^40.
     let start = [0x21, 0xc0, 0, 1, 0, 0, 0, 0, 0];
     assert!(feed(&mut frames, &start).unwrap().is_empty());
     let mut total = 0;
@@ -99,7 +101,7 @@ fn unknown_frames_are_skipped_and_not_kept() {
             Err(fault) => break fault,
         }
         total += 16384;
-        assert!(total < 2 << 20, "it goes on for ever");
+        assert!(total < 2 << 20, "the parser accepts bytes without end");
     };
     assert_eq!(code(fault), Code::H3_EXCESSIVE_LOAD);
     let mut frames = self::frames(Kind::Request);
@@ -125,7 +127,7 @@ fn field_section_that_is_too_long_is_not_kept() {
     assert!(feed(&mut frames, &[7; 0x2000 - 2]).unwrap().is_empty());
     assert_eq!((frames.content_left(), frames.shared.incomplete()), (0, 0));
     assert_eq!(frames.end(), Ok(None));
-    // A client's `h3` finds a response too long.
+    // For a response, `h3` gets a field section that exceeds its limit, and rejects it itself.
     let mut response = self::frames(Kind::Response);
     let out = feed(&mut response, &[1, 0x60, 0, 7, 7]).unwrap().concat();
     assert_eq!((&out[..6], out.len()), (&[1, 0x40, 131, 0, 0, ENTRY][..], 134));
@@ -136,7 +138,8 @@ fn field_section_that_is_too_long_is_not_kept() {
     assert_eq!(code(fault), Code::H3_EXCESSIVE_LOAD);
 }
 
-/// Each entry of the static table is one byte, and counts for more than 32 (RFC 9114 s.4.2.2).
+/// A section that is shorter than the limit on the wire, but longer when decoded, is replaced. Each
+/// entry of the static table is one byte and counts for more than 32 (RFC 9114 s.4.2.2).
 #[test]
 fn field_section_that_is_too_long_when_decoded_is_refused() {
     let section = [STAND_IN, &[ENTRY | 0x2; 110]].concat();

@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-/// Bits of the longest code.
+/// Length of the longest code, in bits.
 const LONGEST: usize = 30;
 
-/// Bits of each byte's code. The code is canonical: codes of one length follow each other in the order of
-/// their bytes, and shorter codes come first.
+/// Length of each byte's code, in bits. The code is canonical: codes of one length follow each
+/// other in the order of their bytes, and shorter codes come first.
 #[rustfmt::skip]
 const BITS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -32,7 +32,7 @@ const BITS: [u8; 256] = [
 struct Length {
     first: u32,
     count: u32,
-    /// Index of the first code's byte among all bytes.
+    /// Index in `Table::bytes` of the byte that has the first code of this length.
     start: u32,
 }
 
@@ -59,8 +59,8 @@ fn table() -> &'static Table {
     })
 }
 
-/// Calls `visit` with each byte of an encoded string. Returns false if the string is not valid
-/// (RFC 7541 s.5.2): it has the code of EOS, or padding other than up to seven ones.
+/// Calls `visit` with each byte of an encoded string. Returns `false` if the string is invalid (RFC
+/// 7541 s.5.2), because it contains the code of EOS, or its padding is not up to seven ones.
 pub(super) fn decode(encoded: &[u8], mut visit: impl FnMut(u8)) -> bool {
     let table = table();
     let (mut code, mut bits) = (0, 0);
@@ -78,16 +78,16 @@ pub(super) fn decode(encoded: &[u8], mut visit: impl FnMut(u8)) -> bool {
     bits < 8 && code + 1 == 1 << bits
 }
 
-/// Returns true if an encoded string has this byte. Looks only at what precedes the place at which the
-/// string is not valid.
+/// Returns `true` if an encoded string contains this byte. If the string is invalid, only the bytes
+/// before the invalid code count.
 pub(super) fn contains(encoded: &[u8], wanted: u8) -> bool {
     let mut found = false;
     decode(encoded, |byte| found |= byte == wanted);
     found
 }
 
-/// Returns how many bytes an encoded string of this length has at most: the shortest codes have five
-/// bits.
+/// Returns the largest number of bytes that an encoded string of this length can have. The shortest
+/// codes have five bits.
 pub(super) fn longest(encoded: usize) -> usize {
     encoded.saturating_mul(8) / 5
 }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn huffman_code_is_complete() {
-        // Every code has a place, and the code of EOS is the only one left over (RFC 7541 s.5.2).
+        // The codes and the code of EOS fill the code space exactly (RFC 7541 s.5.2).
         let taken: u64 = BITS.iter().map(|bits| 1 << (LONGEST - usize::from(*bits))).sum();
         assert_eq!(taken, (1 << LONGEST) - 1);
         assert_eq!(table().bytes.len(), 256);

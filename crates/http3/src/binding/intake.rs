@@ -1,7 +1,7 @@
-//! Streams of one direction that the peer opens (RFC 9114 s.6.2).
+//! Receives the unidirectional streams that the peer opens (RFC 9114 s.6.2).
 //!
-//! Only the control stream goes on to `h3`. That would keep QPACK's streams and never read them, so
-//! that nothing on them would be an error, and their ends would not be noticed.
+//! Only the control stream is forwarded to `h3`. `h3` would keep the QPACK streams without reading
+//! them. Errors on them, and their ends, would then go unnoticed.
 
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::violation::Violation;
 use super::{OpenStreams, PIECES, RecvStream, connection_error, refuse};
 
-/// Useless bytes that a stream of an unknown type is counted as.
+/// Useless bytes that the peer is charged for each stream of an unknown type.
 const UNKNOWN: u64 = 128;
 
 const CONTROL: u64 = 0x0;
@@ -27,10 +27,11 @@ const PUSH: u64 = 0x1;
 const ENCODER: u64 = 0x2;
 const DECODER: u64 = 0x3;
 
-/// A stream whose type is incomplete: the stream, the bytes of its type, and how many of them have arrived.
+/// A stream whose type is incomplete: the stream, the bytes of its type, and the number of them
+/// that have arrived.
 struct Typing(quic::RecvStream, [u8; 8], usize);
 
-/// Reason for which the connection's streams are no longer read.
+/// The reason why the connection's streams are no longer read.
 enum Broken {
     Violation(Violation),
     Connection(quic::ConnectionError),
@@ -43,7 +44,7 @@ impl From<Violation> for Broken {
 }
 
 pub(super) struct Intake {
-    /// Is rung when a stream is opened, or data arrives on an open one.
+    /// Rung when a stream is opened, or when data arrives on an open one.
     bell: Bell,
     streams: Streams,
 }
@@ -51,10 +52,10 @@ pub(super) struct Intake {
 struct Streams {
     connection: quic::Connection,
     shared: Arc<Shared>,
-    /// At most as many as the peer may have open at a time.
+    /// Streams whose type is incomplete. The limit of open streams bounds their number.
     typing: Vec<Typing>,
     control: bool,
-    /// The streams of the peer's encoder and decoder.
+    /// The streams of the peer's QPACK encoder and decoder.
     qpack: [Option<(quic::RecvStream, Qpack)>; 2],
     side: Side,
 }
@@ -68,7 +69,7 @@ impl Intake {
         Intake { bell: Bell::new(), streams }
     }
 
-    /// The peer's control stream.
+    /// Returns the peer's control stream when the peer has opened it.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,7 +99,7 @@ impl Streams {
         while let Some(Typing(stream, bytes, have)) = self.typing.get_mut(at) {
             match poll_type(cx, stream, bytes, have) {
                 Poll::Pending => at += 1,
-                // RFC 9114 s.6.2: a stream may end before its type.
+                // RFC 9114 s.6.2: a stream may end before its type is complete.
                 Poll::Ready(None) => drop(self.typing.swap_remove(at)),
                 Poll::Ready(Some(kind)) => {
                     let Typing(stream, ..) = self.typing.swap_remove(at);
@@ -121,7 +122,7 @@ impl Streams {
         let stopped = |id: &StreamId| {
             matches!(self.connection.poll_stopped(cx, *id), Poll::Ready(Ok(Some(_))))
         };
-        // All of them, so that each wakes the task.
+        // `count` polls every stream, so that each of them can wake the task.
         if critical.iter().filter(|id| stopped(id)).count() > 0 {
             Err(Violation::CriticalStreamClosed)
         } else {
@@ -157,7 +158,7 @@ impl Streams {
                 Ok(None)
             }
             _ => {
-                // RFC 9114 s.6.2.
+                // RFC 9114 s.6.2: a stream of an unknown type is refused, but is not an error.
                 let code = Code::H3_STREAM_CREATION_ERROR.value();
                 stream.stop(VarInt::new(code).unwrap_or(VarInt::ZERO));
                 self.shared.charge(UNKNOWN).map(|()| None)
@@ -166,7 +167,8 @@ impl Streams {
     }
 }
 
-/// Reads a stream's type and no more. Returns `None` if the stream ended before.
+/// Reads the type of a stream, and nothing after it. Returns `None` if the stream ended before
+/// that.
 fn poll_type(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,
@@ -204,14 +206,14 @@ fn poll_qpack(
                 shared.charge(chunk.len() as u64)?;
                 qpack.take(&chunk)?;
             }
-            // RFC 9204 s.4.2.
+            // RFC 9204 s.4.2: these streams must not be closed.
             Poll::Ready(Ok(None) | Err(ReadError::Reset(_))) => {
                 return Err(Violation::CriticalStreamClosed.into());
             }
             Poll::Ready(Err(ReadError::Connection(error))) => {
                 return Err(Broken::Connection(error));
             }
-            // Unreachable: this end does not stop the stream, and a server has no early data.
+            // Unreachable: this end does not stop the stream, and a server sends no early data.
             Poll::Ready(Err(ReadError::Closed | ReadError::EarlyDataRejected)) => return Ok(()),
         }
     }

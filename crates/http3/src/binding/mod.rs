@@ -1,10 +1,19 @@
-//! Binds the `h3` crate to a QUIC connection, and checks rules of RFC 9114 and RFC 9204 that `h3` does not check.
+//! Binds the `h3` crate to a QUIC connection, and checks rules of RFC 9114 and RFC 9204 that `h3`
+//! does not check.
 //!
-//! `frames.rs` takes what comes on a stream apart, and bounds what is kept of it; `fields.rs` looks at
-//! field sections (`huffman.rs` decodes their strings, `static_table.rs` has the table), `control.rs` at the control
-//! stream and QPACK's, `intake.rs` at streams of one direction; `streams.rs` are streams as `h3` has them;
-//! `violation.rs` lists the rules that a peer can break; `shared.rs` is what the streams of a connection share;
-//! `requests.rs` has what a server's requests share; `bell.rs` knows whether there is anything to look at.
+//! Modules:
+//!
+//! * `frames`: parses the frames of a stream, and limits how much of them is kept;
+//! * `fields`: checks field sections; `huffman` decodes their strings, and `static_table` is the
+//!   table of QPACK;
+//! * `control`: checks the control stream and the QPACK streams; `intake`: receives the
+//!   unidirectional streams;
+//! * `streams`: the stream types of `h3`;
+//! * `violation`: the rules that a peer can break;
+//! * `shared`: the state that the streams of a connection share; `requests`: the same for the
+//!   requests of a server;
+//! * `bell`: remembers whether there is anything to poll.
+//!
 //! `docs/decisions/0022-before-h3.md` has the reasons.
 
 mod bell;
@@ -37,7 +46,7 @@ pub use shared::FrameLimits;
 pub use streams::{BidiStream, RecvStream, SendStream};
 pub use violation::Violation;
 
-/// Pieces that are read in a row without a result, before the task yields.
+/// Largest number of pieces that are read in a row without a result. The task then yields.
 const PIECES: usize = 16;
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
@@ -75,7 +84,7 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
 }
 
 fn id(id: equic_wire::StreamId) -> StreamId {
-    // Cannot fail: both have 62 bits.
+    // Cannot fail: both kinds of ID have 62 bits.
     StreamId::try_from(id.as_varint().get()).unwrap_or_else(|_| unreachable!("62 bits"))
 }
 
@@ -83,19 +92,19 @@ fn code(code: u64) -> VarInt {
     VarInt::new(code).unwrap_or(VarInt::MAX)
 }
 
-/// A connection for [`h3::server`] and [`h3::client`].
+/// A QUIC connection as [`h3::server`] and [`h3::client`] need it.
 pub struct QuicConnection {
     open: OpenStreams,
     intake: Intake,
 }
 
 impl QuicConnection {
-    /// Over an open connection, with the limits of [`FrameLimits::default`].
+    /// Wraps an open connection, with the limits of [`FrameLimits::default`].
     pub fn new(connection: equic_quic::Connection) -> QuicConnection {
         QuicConnection::with_limits(connection, FrameLimits::default())
     }
 
-    /// Over an open connection.
+    /// Wraps an open connection, with these limits.
     pub fn with_limits(connection: equic_quic::Connection, limits: FrameLimits) -> QuicConnection {
         let shared = Arc::new(Shared::new(limits));
         let intake = Intake::new(connection.clone(), Arc::clone(&shared));
@@ -107,7 +116,8 @@ impl QuicConnection {
         Requests(Arc::clone(&self.open.1))
     }
 
-    /// Returns a handle that reports later whether the peer broke a rule.
+    /// Returns a handle that reports violations of the peer, also after `h3` has taken the
+    /// connection.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.open.1))
     }
@@ -118,25 +128,26 @@ impl QuicConnection {
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Returns the rule that the peer broke, if the connection was closed because of it.
+    /// Returns the rule that the peer broke, or `None` if no violation has closed the connection.
     pub fn violation(&self) -> Option<Violation> {
         self.0.violation()
     }
 
-    /// Returns the smallest stream ID that a server's GOAWAY frames have named, or `None` before the
-    /// first. The server processes no request on that stream or a later one (RFC 9114 s.5.2).
+    /// Returns the smallest stream ID that the server's GOAWAY frames have named, or `None` before
+    /// the first GOAWAY. The server processes no request on that stream or a later one (RFC 9114
+    /// s.5.2).
     pub fn goaway(&self) -> Option<u64> {
         self.0.goaway()
     }
 
-    /// Waits until the server's GOAWAY says that it does not process a request. `stream` returns the
-    /// ID of the request's stream, or `None` while the stream is not open.
+    /// Waits until the server's GOAWAY covers a request, which is then not processed. `stream`
+    /// returns the ID of the request's stream, or `None` while the stream is not open.
     pub async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
         self.0.goes_away(stream).await;
     }
 }
 
-/// The server has sent GOAWAY, so that no request can be sent.
+/// Error of a request that cannot be sent, because the server has sent GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server is going away")]
 struct GoingAway;
@@ -149,7 +160,7 @@ fn close(connection: &equic_quic::Connection, why: Code, reason: &[u8]) {
     connection.close(code(why.value()), &String::from_utf8_lossy(reason));
 }
 
-/// Closes a connection because of what the peer did.
+/// Closes the connection because the peer broke a rule.
 fn refuse(
     connection: &equic_quic::Connection,
     shared: &Shared,
@@ -164,7 +175,8 @@ fn poll_open_bidi<B: Buf>(
     open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-    // RFC 9114 s.5.2: no request after GOAWAY. `h3` looks for one before it waits for a stream.
+    // RFC 9114 s.5.2: no request may follow GOAWAY. `h3` checks this too, but before it waits for a
+    // stream.
     if open.1.goaway().is_some() {
         return Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(GoingAway))));
     }
@@ -248,7 +260,7 @@ impl<B: Buf> quic::Connection<B> for QuicConnection {
                 let halves = (send, receive);
                 return Poll::Ready(Ok(BidiStream::new(halves, Kind::Request, &self.open)));
             }
-            // RFC 9114 s.5.2: it is not below the ID that GOAWAY names.
+            // RFC 9114 s.5.2: the request's stream is not below the ID that GOAWAY names.
             let rejected = code(Code::H3_REQUEST_REJECTED.value());
             send.reset(rejected);
             receive.stop(rejected);

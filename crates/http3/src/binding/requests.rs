@@ -1,4 +1,4 @@
-//! The requests of a connection, as its server admits them.
+//! Tracks which requests of a connection its server admits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use super::shared::Shared;
 /// State of a server's connection that its request streams share.
 #[derive(Debug)]
 pub(super) struct RequestState {
-    /// ID of the first request stream that has not been accepted. Request streams have every fourth
-    /// ID, from 0 on, and are accepted in order.
+    /// ID of the next request stream to be accepted. Request streams have every fourth ID, starting
+    /// with 0, and are accepted in order.
     next: AtomicU64,
     closed: AtomicBool,
     client_leaves: watch::Sender<bool>,
-    /// Bytes that are still to come of a DATA frame under way, by the stream's ID. An entry of 0 is
+    /// Bytes still to come of an incomplete DATA frame, by stream ID. Entries that reach 0 are
     /// removed.
     content: Mutex<BTreeMap<u64, u64>>,
-    /// IDs of the streams whose requests have too many header fields.
+    /// IDs of the streams whose requests have header fields above the limit.
     too_long: Mutex<BTreeSet<u64>>,
 }
 
@@ -34,7 +34,8 @@ impl RequestState {
         }
     }
 
-    /// Returns whether a request on this stream is served. It is rejected otherwise.
+    /// Returns `true` if the request on this stream must be served, and `false` if it must be
+    /// rejected.
     pub(super) fn admit(&self, stream: u64) -> bool {
         if self.closed.load(Ordering::Acquire) {
             return false;
@@ -43,7 +44,7 @@ impl RequestState {
         true
     }
 
-    /// The client has sent GOAWAY.
+    /// Records that the client has sent GOAWAY.
     pub(super) fn set_client_leaves(&self) {
         self.client_leaves.send_replace(true);
     }
@@ -66,8 +67,8 @@ impl RequestState {
     }
 }
 
-/// Reports about one request how much content is announced and has not come, and whether its header
-/// fields are too long.
+/// Reports for one request how many bytes of its current DATA frame are missing, and whether its
+/// header fields are too long.
 pub(super) struct ContentLeft {
     stream: u64,
     reported: u64,
@@ -80,7 +81,7 @@ impl ContentLeft {
         ContentLeft { stream, reported: 0, too_long: false, shared }
     }
 
-    /// The request's header fields are too long. `h3` has got others in their place.
+    /// Records that the request's header fields are too long, so that `h3` got a replacement.
     pub(super) fn set_too_long(&mut self) {
         if !self.too_long {
             self.too_long = true;
@@ -110,8 +111,9 @@ impl Drop for ContentLeft {
 pub(crate) struct Requests(pub(super) Arc<Shared>);
 
 impl Requests {
-    /// Rejects all requests that come from now on (H3_REQUEST_REJECTED). Returns the ID of the first
-    /// one, which GOAWAY has to name (RFC 9114 s.5.2). Must not run at the same time as accepting.
+    /// Makes the server reject all further requests (H3_REQUEST_REJECTED). Returns the ID of the
+    /// first rejected one, which GOAWAY must name (RFC 9114 s.5.2). Must not run at the same time
+    /// as accepting.
     pub(crate) fn close(&self) -> u64 {
         self.0.requests.closed.store(true, Ordering::Release);
         self.0.requests.next.load(Ordering::Acquire)
@@ -123,14 +125,14 @@ impl Requests {
         let _ = self.0.requests.client_leaves.subscribe().wait_for(|leaves| *leaves).await;
     }
 
-    /// Returns how many bytes are still to come of the DATA frame that the client is sending on this
-    /// stream. The count is exact once all that has come was read.
+    /// Returns the number of bytes still to come of the DATA frame that the client is sending on
+    /// this stream. The number is exact once everything that has arrived was read.
     pub(crate) fn content_left(&self, stream: u64) -> u64 {
         self.0.requests.content(stream)
     }
 
-    /// Returns true if the header fields of the request on this stream are larger than the limit. The
-    /// request that `h3` has is not the client's then.
+    /// Returns `true` if the header fields of the request on this stream are larger than the limit.
+    /// The request that `h3` has is then a replacement, not the client's.
     pub(crate) fn is_too_long(&self, stream: u64) -> bool {
         self.0.requests.too_long().contains(&stream)
     }

@@ -1,4 +1,5 @@
-//! State that all streams of a connection share, and limits of the memory and work that a peer may cause.
+//! State that all streams of a connection share, and limits of the memory and work that a peer can
+//! cause.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,21 +11,21 @@ use tokio::sync::Notify;
 use super::requests::RequestState;
 use super::violation::Violation;
 
-/// Bytes without effect that a peer may send in a burst: frames and streams of unknown types, empty frames, frames of
-/// the control stream.
+/// Bytes without effect that a peer may send in a burst. They are frames and streams of unknown
+/// types, empty frames, and frames of the control stream.
 const NUISANCE: u64 = 1 << 20;
 
-/// Bytes by which the count of bytes without effect falls each second.
+/// Rate at which the count of bytes without effect falls, in bytes per second.
 const FORGOTTEN: u64 = 16 << 10;
 
-/// Limits of the memory and work that a peer may cause.
+/// Limits of the memory and work that a peer can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Largest HEADERS frame in bytes, which is kept until it is complete. The content of a longer frame is not read,
-    /// and `h3` gets a field section that is too long in its place.
+    /// Largest HEADERS frame in bytes, which is kept until it is complete. The payload of a longer
+    /// frame is not read, and `h3` gets a field section that is too long in its place.
     pub field_section: usize,
-    /// Bytes of incomplete frames, of all streams of a connection together; beyond that it is closed
-    /// with H3_EXCESSIVE_LOAD.
+    /// Largest number of bytes of incomplete frames, over all streams of a connection. A connection
+    /// that exceeds it is closed with H3_EXCESSIVE_LOAD.
     pub incomplete: usize,
 }
 
@@ -34,20 +35,20 @@ impl Default for FrameLimits {
     }
 }
 
-/// State that all streams of a connection share: limits and counts against them.
+/// State that all streams of a connection share: limits, and counts of what the limits apply to.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub limits: FrameLimits,
     pub requests: RequestState,
-    /// Own streams that must stay open: the control stream and those of QPACK.
+    /// This endpoint's streams that must stay open: the control stream and the QPACK streams.
     pub critical: Mutex<Vec<StreamId>>,
-    /// Bytes of incomplete frames kept now, of all streams together.
+    /// Bytes of incomplete frames that are kept now, over all streams.
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
     /// Smallest stream ID that GOAWAY frames of a server have named, or `u64::MAX` before the first.
     goaway: AtomicU64,
-    /// Notifies those who wait for a GOAWAY frame.
+    /// Wakes the tasks that wait for a GOAWAY frame.
     went_away: Notify,
 }
 
@@ -72,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// Counts bytes without effect, and fails if there are too many.
+    /// Charges the peer for bytes without effect. Fails if there are too many.
     pub(super) fn charge(&self, bytes: u64) -> Result<(), Violation> {
         let mut nuisance = self.nuisance.lock().unwrap_or_else(PoisonError::into_inner);
         nuisance.bytes += bytes;
@@ -90,7 +91,7 @@ impl Shared {
         Err(Violation::UselessBytes)
     }
 
-    /// Counts bytes of an incomplete frame, and fails if there are too many.
+    /// Counts bytes of an incomplete frame. Fails if there are too many.
     fn keep(&self, bytes: usize) -> Result<(), Violation> {
         let before = self.incomplete.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > self.limits.incomplete {
@@ -100,11 +101,12 @@ impl Shared {
     }
 
     pub(super) fn set_violation(&self, violation: Violation) {
-        // Only the first violation closed the connection.
+        // Keeps the first violation, because that one has closed the connection.
         let _ = self.violation.set(violation);
     }
 
-    /// Records a server's GOAWAY: it processes no request on this stream or a later one (RFC 9114 s.5.2).
+    /// Records a server's GOAWAY. The server processes no request on this stream or a later one
+    /// (RFC 9114 s.5.2).
     pub(super) fn set_goaway(&self, stream: u64) {
         self.goaway.store(stream, Ordering::SeqCst);
         self.went_away.notify_waiters();
@@ -114,11 +116,11 @@ impl Shared {
         Some(self.goaway.load(Ordering::SeqCst)).filter(|stream| *stream != u64::MAX)
     }
 
-    /// Waits until a GOAWAY frame concerns a stream. `stream` returns the stream's ID, or `None`
+    /// Waits until a GOAWAY frame covers a stream. `stream` returns the stream's ID, or `None`
     /// while the stream is not open.
     pub(super) async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
         loop {
-            // Before the check, so that a GOAWAY in between is not missed.
+            // Subscribes before the check, so that a GOAWAY in between is not missed.
             let next = self.went_away.notified();
             let concerns = |limit| stream().is_none_or(|stream| stream >= limit);
             if self.goaway().is_some_and(concerns) {
@@ -138,7 +140,7 @@ impl Shared {
     }
 }
 
-/// Bytes of an incomplete frame.
+/// The bytes of an incomplete frame, counted against the connection's limit.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The stream types of `h3` over `equic_quic`.
+//! Implements the stream traits of `h3` over `equic_quic`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -23,18 +23,19 @@ const CRITICAL: [u8; 3] = [0x0, 0x2, 0x3];
 /// The sending half of a stream.
 pub struct SendStream<B> {
     stream: transport::SendStream,
-    /// Boxed, as [`RecvStream`] is: futures that hold a stream are moved around.
+    /// Boxed for the same reason as [`RecvStream`]: it is moved often, because the futures that
+    /// hold a stream are moved.
     writing: Box<Option<WriteBuf<B>>>,
     unused: Unused,
 }
 
 /// State of a stream on which nothing has been written.
 enum Unused {
-    /// Something was written, or nothing needs to be done.
+    /// Something was written, or an unused stream needs no special treatment.
     No,
-    /// A stream of one direction, whose type is written first.
+    /// A unidirectional stream before its type has been written.
     Typeless(Arc<Shared>),
-    /// A request that was not answered. The flag is set when it is.
+    /// A request before its response has begun. The flag is set when it begins.
     Unanswered(Arc<AtomicBool>),
 }
 
@@ -55,11 +56,11 @@ impl<B: Buf> SendStream<B> {
 impl<B> Drop for SendStream<B> {
     fn drop(&mut self) {
         if let Unused::Unanswered(_) = self.unused {
-            // RFC 9114 s.4.1: a stream that ends without a response would be an error of the whole
-            // connection.
+            // RFC 9114 s.4.1: if the stream ended without a response, the client would treat it as
+            // an error of the whole connection.
             self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
         } else if std::thread::panicking() {
-            // The message may be incomplete, and must not end like a complete one.
+            // The message may be incomplete, so it must not end like a complete one.
             self.stream.reset(code(Code::H3_INTERNAL_ERROR.value()));
         }
     }
@@ -69,7 +70,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         if let Some(writing) = &mut *self.writing {
             while writing.has_remaining() {
-                // The frame's header and its payload in one go.
+                // Writes the frame's header and its payload together.
                 ready!(self.stream.poll_write_buf(cx, writing)).map_err(write_error)?;
             }
             *self.writing = None;
@@ -79,7 +80,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
 
     fn send_data<T: Into<WriteBuf<B>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
         if self.writing.is_some() {
-            // `h3` waits for `poll_ready` first.
+            // Unreachable, because `h3` waits for `poll_ready` first.
             let connection_error =
                 ConnectionErrorIncoming::InternalError("data before the stream was ready".into());
             return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error });
@@ -114,8 +115,8 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     }
 }
 
-/// The receiving half of a stream. `h3` and applications move it from one future into another, and a runtime moves
-/// those, so what is moved is a pointer.
+/// The receiving half of a stream. The state is boxed, because `h3`, applications and runtimes move
+/// a stream often, from one future to another.
 pub struct RecvStream(Box<Receiver>);
 
 struct Receiver {
@@ -123,16 +124,16 @@ struct Receiver {
     connection: transport::Connection,
     shared: Arc<Shared>,
     frames: Frames,
-    /// The stream type of a control stream, which `h3` expects to read first.
+    /// The type of a control stream. `h3` expects to read it first.
     first: Option<Bytes>,
-    /// Bytes that were read and not parsed yet.
+    /// Bytes that were read but not yet parsed.
     input: Bytes,
     ended: bool,
-    /// Only for a control stream, which is polled far more often than data arrives.
+    /// Set for a control stream only, because `h3` polls it far more often than data arrives.
     bell: Option<Arc<Bell>>,
-    /// Only for a request: how much of its content is still to come.
+    /// Set for a request only: reports how much of its content is still to come.
     content: Option<ContentLeft>,
-    /// Only for a request: whether its response has begun.
+    /// Set for a request only: true once its response has begun.
     answered: Option<Arc<AtomicBool>>,
 }
 
@@ -159,7 +160,7 @@ impl RecvStream {
         }))
     }
 
-    /// Returns the stream with `first` before the bytes that arrive on it.
+    /// Returns the stream with `first` inserted before the bytes that arrive on it.
     pub(super) fn preceded_by(mut self, first: Bytes) -> RecvStream {
         self.0.first = Some(first);
         self
@@ -169,7 +170,8 @@ impl RecvStream {
 impl Drop for RecvStream {
     fn drop(&mut self) {
         if let Some(answered) = &self.0.answered {
-            // RFC 9114 s.4.1: H3_NO_ERROR only after the response. Has no effect if the request has ended.
+            // RFC 9114 s.4.1: H3_NO_ERROR is permitted only after the response. STOP_SENDING has no
+            // effect if the request has ended.
             let why = match answered.load(Ordering::Relaxed) {
                 true => Code::H3_NO_ERROR,
                 false => Code::H3_REQUEST_CANCELLED,
@@ -235,7 +237,8 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // RFC 9114 s.4.1.1: cancels a response that is not read to its end. Has no effect if it was read to its end.
+        // RFC 9114 s.4.1.1: cancels a response that is not read to its end. STOP_SENDING has no
+        // effect on a response that was read.
         if self.frames.is_response() {
             self.stream.stop(code(Code::H3_REQUEST_CANCELLED.value()));
         }
@@ -257,8 +260,9 @@ impl quic::RecvStream for RecvStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // `h3` cancels a malformed response, too, where H3_MESSAGE_ERROR is right. Only the first code
-        // is sent, so the client chooses: a response that is dropped is cancelled (see `drop`).
+        // `h3` also sends H3_REQUEST_CANCELLED for a malformed response, where H3_MESSAGE_ERROR is
+        // right. Only the first code is sent. So this code is ignored for responses, and the client
+        // sends the right one. A response that is dropped is cancelled in `drop`.
         let cancels = error_code == Code::H3_REQUEST_CANCELLED.value();
         if !(cancels && self.0.frames.is_response()) {
             self.0.stream.stop(code(error_code));
@@ -270,7 +274,7 @@ impl quic::RecvStream for RecvStream {
     }
 }
 
-/// A stream of both directions.
+/// A bidirectional stream.
 pub struct BidiStream<B> {
     send: SendStream<B>,
     receive: RecvStream,
@@ -336,7 +340,7 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
         if let Poll::Ready(Err(StreamErrorIncoming::Unknown(error))) = &data
             && let Some(violation) = error.downcast_ref::<Violation>()
         {
-            // RFC 9114 s.4.1.2: both directions.
+            // RFC 9114 s.4.1.2: a malformed message ends both directions.
             quic::SendStream::reset(&mut self.send, violation.code().value());
         }
         data
@@ -355,7 +359,7 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
 mod tests {
     use super::*;
 
-    /// A request's stream is moved several times before it is read: no more than a handful of words.
+    /// A stream is moved several times before it is read, so it must be only a few words long.
     #[test]
     fn stream_handle_is_small() {
         assert!(size_of::<BidiStream<Bytes>>() <= 64, "{}", size_of::<BidiStream<Bytes>>());

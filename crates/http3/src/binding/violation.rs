@@ -6,16 +6,17 @@ use h3::error::Code;
 
 /// A rule of HTTP/3 that the peer broke, or a limit of this end that it exceeded.
 ///
-/// Some close the connection. The others make one request or response malformed, which ends its stream
-/// ([`Violation::is_stream_error`]). New variants may be added.
+/// Some violations close the connection. The others make one request or response malformed, and end
+/// only its stream ([`Violation::is_stream_error`]). New variants may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
     /// The control stream or a QPACK stream was closed (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
     CriticalStreamClosed,
-    /// A second control stream or QPACK stream of the same type (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
+    /// The peer opened a second control stream, or a second QPACK stream of the same type (RFC 9114
+    /// s.6.2.1, RFC 9204 s.4.2).
     SecondCriticalStream,
-    /// A push stream that a client opened (RFC 9114 s.6.2.2).
+    /// A client opened a push stream (RFC 9114 s.6.2.2).
     PushStreamFromClient,
     /// A push without a MAX_PUSH_ID frame that allows it (RFC 9114 s.4.6).
     PushNotAllowed,
@@ -81,7 +82,7 @@ pub enum Violation {
     HuffmanCode,
     /// An integer of more than 62 bits (RFC 9204 s.4.1.1, s.7.4).
     IntegerTooLarge,
-    /// A response that ends before its header section (RFC 9114 s.4.1).
+    /// A response that ends without header fields (RFC 9114 s.4.1).
     MissingHeaderSection,
     /// A trailer section that exceeds the limit of field sections.
     TrailersTooLong,
@@ -126,7 +127,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Returns the error code that the connection or the stream is closed with.
+    /// Returns the error code that closes the connection or the stream.
     pub const fn code(self) -> Code {
         self.parts().0
     }
@@ -229,7 +230,7 @@ impl std::error::Error for Violation {}
 mod tests {
     use super::*;
 
-    /// The table above, row by row: the code of each variant's row.
+    /// Returns the rows of the table above: for each variant, its code and its phrase.
     fn rows() -> Vec<&'static str> {
         let source = include_str!("violation.rs");
         let (_, table) = source.split_once("match self {").unwrap();

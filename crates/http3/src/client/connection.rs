@@ -1,4 +1,4 @@
-//! A connection of the client, and the responses on it.
+//! A connection of the client, and the responses that arrive on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{ClientError, Target, Unprocessed, in_time};
 use crate::binding::{self, FrameLimits, Violation, Watch};
 use crate::{h3_code, message};
 
-/// Header fields of a response, at most, as RFC 9114 s.4.2.2 counts them.
+/// Largest size of a response's header fields in bytes, as RFC 9114 s.4.2.2 counts them.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
 
 type ResponseStream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
@@ -36,8 +36,8 @@ fn give_up_after(stream: &mut ResponseStream, error: &StreamError) {
     }
 }
 
-/// An open connection; clones are the same one. It is closed when the last clone, and the last
-/// [`Response`] on it, is dropped.
+/// An open connection. Its clones share it. It is closed when the last clone and the last
+/// [`Response`] on it are dropped.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -50,20 +50,21 @@ struct Shared {
     target: Target,
     peer: SocketAddr,
     handshake: Duration,
-    /// Requests did not wait for the handshake.
+    /// True if requests did not wait for the handshake (0-RTT).
     early: bool,
     timeout: Option<Duration>,
-    /// The server has begun at least one response.
+    /// True once the server has begun a response.
     answered: AtomicBool,
-    /// The connection is not used for further requests.
+    /// True if the connection takes no further requests.
     retired: AtomicBool,
 }
 
-/// The ID of a request's stream, for as long as the request's future runs.
+/// The ID of a request's stream, shared while the request's future runs.
 struct Sent(AtomicU64);
 
 impl Sent {
-    /// No stream has this ID: it has more than 62 bits.
+    /// Marks a request without a stream. It is not a valid stream ID, because those have at most 62
+    /// bits.
     const NEVER: u64 = u64::MAX;
 
     fn new() -> Sent {
@@ -74,7 +75,7 @@ impl Sent {
         self.0.store(stream, Ordering::Relaxed);
     }
 
-    /// Returns `None` until the request's header fields have been written.
+    /// Returns the stream's ID, or `None` until the request's header fields have been written.
     fn stream(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|stream| *stream != Self::NEVER)
     }
@@ -87,7 +88,8 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// Returns the cause of a stream's error. If the connection was closed, that is the reason of the close.
+    /// Returns the cause of a stream's error. If the connection was closed, the cause is the reason
+    /// of the close.
     fn error(&self, error: &StreamError) -> ClientError {
         if let Some(violation) = self.watch.violation() {
             return self.http(violation.to_string());
@@ -101,13 +103,15 @@ impl Shared {
             }
             _ => {
                 let reason = error.to_string();
-                // `h3` has no variant for errors of the binding.
+                // `h3` has no variant for errors of the binding, and puts this prefix in front of
+                // them.
                 self.http(reason.strip_prefix("Undefined error: ").unwrap_or(&reason).to_owned())
             }
         }
     }
 
-    /// Returns why the server cannot have processed a request that failed, or `None` if it may have.
+    /// Returns the reason why the server cannot have processed a failed request, or `None` if the
+    /// server may have processed it.
     fn unprocessed(
         &self,
         error: &StreamError,
@@ -128,7 +132,7 @@ impl Shared {
         if self.watch.goaway().is_some_and(named) {
             return Some(Unprocessed::GoingAway);
         }
-        // A server that closes new connections without an answer refuses them.
+        // If the server closes a new connection without any response, it refuses the connection.
         if !self.answered.load(Ordering::Relaxed) {
             return None;
         }
@@ -155,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// Gives up a malformed response (RFC 9114 s.4.1.2).
+    /// Ends the stream of a malformed response (RFC 9114 s.4.1.2), and returns the error.
     fn malformed(&self, stream: &mut ResponseStream, violation: Violation) -> ClientError {
         give_up(stream);
         self.http(format!("malformed response: {violation}"))
@@ -167,7 +171,8 @@ impl Shared {
 }
 
 impl Connection {
-    /// Sets HTTP/3 up. `handshake` is its duration, or `None` if the connection did not wait for it (0-RTT).
+    /// Sets up HTTP/3 on a QUIC connection. `handshake` is the duration of the handshake, or `None`
+    /// if the caller did not wait for it (0-RTT).
     pub(super) async fn new(
         quic: quic::Connection,
         target: Target,
@@ -202,7 +207,7 @@ impl Connection {
             })
         })
         .await?;
-        // Ends when the connection is closed, by either side.
+        // The task ends when either side closes the connection.
         tokio::spawn(async move {
             let reason = driver.wait_idle().await;
             tracing::debug!(%peer, %reason, "connection closed");
@@ -210,21 +215,21 @@ impl Connection {
         Ok(Self { shared, send })
     }
 
-    /// Sends a GET request for a path with query, which must begin with a slash. Returns when the header fields of the
-    /// response have arrived.
+    /// Sends a GET request, and returns when the header fields of the response have arrived. `path`
+    /// is a path with an optional query, and must begin with a slash.
     ///
     /// # Errors
-    /// Fails if the connection is or gets closed, if the server breaks a rule of HTTP/3, or if no response arrives
-    /// within [`super::ClientConfig::timeout`].
+    /// Fails if the connection is closed, if the server breaks a rule of HTTP/3, or if no response
+    /// arrives within [`super::ClientConfig::timeout`].
     pub async fn get(&self, path: &PathAndQuery) -> Result<Response, ClientError> {
         self.request(Method::GET, path).await
     }
 
-    /// As [`get`](Self::get), with any method and an empty body.
+    /// Like [`get`](Self::get), with any method. The request has no content.
     ///
     /// # Errors
-    /// As [`get`](Self::get). [`ClientError::Unprocessed`] says that the request may be sent again on
-    /// another connection.
+    /// The errors of [`get`](Self::get). After [`ClientError::Unprocessed`], the request may be
+    /// sent again on another connection.
     pub async fn request(
         &self,
         method: Method,
@@ -234,10 +239,11 @@ impl Connection {
         self.request_until(method, path, deadline).await
     }
 
-    /// As [`request`](Self::request), within a deadline of the caller's.
+    /// Like [`request`](Self::request), with a deadline that the caller chooses. `None`: no
+    /// deadline.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     pub async fn request_until(
         &self,
         method: Method,
@@ -255,8 +261,8 @@ impl Connection {
             .header(header::USER_AGENT, concat!("equic/", env!("CARGO_PKG_VERSION")))
             .body(())
             .map_err(wrong)?;
-        // RFC 8470 s.4: a client must not send an unsafe request in early data, which an attacker can
-        // have carried out twice.
+        // RFC 8470 s.4: a client must not send an unsafe request in early data, because an attacker
+        // can replay it.
         if !method.is_safe() {
             in_time(deadline, start, "handshake", async {
                 let peer = self.shared.peer;
@@ -264,7 +270,8 @@ impl Connection {
                 done.map_err(|source| ClientError::Handshake { peer, source })
             })
             .await?;
-            // The control stream was rejected with the early data: this connection takes no requests.
+            // The server rejected the control stream together with the early data, so this
+            // connection takes no requests.
             if self.shared.early_data() == EarlyData::Rejected {
                 let (peer, why) = (self.shared.peer, Unprocessed::EarlyData);
                 return Err(ClientError::Unprocessed { peer, why, times: 1 });
@@ -278,7 +285,7 @@ impl Connection {
             .and_then(|()| message::content_length(&parts.headers));
         let announced = match checked {
             Err(violation) => return Err(self.shared.malformed(&mut stream, violation)),
-            // RFC 9110 s.6.4.1: no content, whatever is announced.
+            // RFC 9110 s.6.4.1: these responses have no content, whatever Content-Length says.
             Ok(_) if is_head || matches!(parts.status.as_u16(), 204 | 304) => Some(0),
             Ok(announced) => announced,
         };
@@ -312,11 +319,13 @@ impl Connection {
             let mut stream = send.send_request(request).await.map_err(failed)?;
             sent.set(stream.id().into_inner());
             match stream.finish().await {
-                // RFC 9114 s.4.1: the server needs no more of the request for its response.
+                // RFC 9114 s.4.1: the server does not need the rest of the request for its
+                // response.
                 Err(StreamError::RemoteTerminate { code, .. }) if code == Code::H3_NO_ERROR => {}
                 finished => finished.map_err(failed)?,
             }
-            // Interim responses come before the final one (RFC 9114 s.4.1). The binding bounds them.
+            // Interim responses precede the final one (RFC 9114 s.4.1). The binding limits their
+            // number.
             loop {
                 let head = match stream.recv_response().await {
                     Ok(head) => head,
@@ -334,7 +343,8 @@ impl Connection {
             }
         };
         tokio::select! {
-            // A response that has arrived counts, even if GOAWAY names its request.
+            // The response is polled first, because a response that has arrived is valid even if
+            // GOAWAY names its request.
             biased;
             outcome = exchange => outcome,
             () = shared.watch.goes_away(|| sent.stream()) => {
@@ -344,29 +354,30 @@ impl Connection {
         }
     }
 
-    /// The version of QUIC that is spoken.
+    /// Returns the QUIC version of the connection.
     pub fn version(&self) -> KnownVersion {
         self.shared.quic.version()
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn peer(&self) -> SocketAddr {
         self.shared.peer
     }
 
-    /// Returns the state of the requests that were sent before the handshake was complete
-    /// ([`super::ClientConfig::early_data`]).
+    /// Returns whether the server has accepted the requests that were sent before the handshake was
+    /// complete ([`super::ClientConfig::early_data`]).
     pub fn early_data(&self) -> EarlyData {
         self.shared.early_data()
     }
 
-    /// Duration of the handshake. Zero if the connection did not wait for it (0-RTT).
+    /// Returns the duration of the handshake. It is zero if the connection did not wait for the
+    /// handshake (0-RTT).
     pub fn handshake(&self) -> Duration {
         self.shared.handshake
     }
 
-    /// Returns true if requests can still be sent on the connection: it is not closed, the server has
-    /// not sent GOAWAY, and it has not rejected the early data with which the connection began.
+    /// Returns `true` if the connection still takes requests: it is not closed, the server has not
+    /// sent GOAWAY, and has not rejected the early data with which the connection began.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
             && self.shared.watch.goaway().is_none()
@@ -374,7 +385,7 @@ impl Connection {
             && !self.shared.retired.load(Ordering::Relaxed)
     }
 
-    /// Ends the use of the connection for further requests. Responses under way go on.
+    /// Makes the connection take no further requests. Responses in progress continue.
     pub(super) fn retire(&self) {
         self.shared.retired.store(true, Ordering::Relaxed);
     }
@@ -384,44 +395,44 @@ impl Connection {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Waits until the connection is closed, by either side, and says why.
+    /// Waits until either side closes the connection, and returns the reason.
     pub async fn closed(&self) -> ConnectionError {
         self.shared.quic.closed().await
     }
 
-    /// Closes the connection now, with H3_NO_ERROR; responses under way fail.
+    /// Closes the connection at once with H3_NO_ERROR. Responses in progress fail.
     pub fn close(&self) {
         self.shared.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }
 
-    /// Round-trip time as QUIC estimates it now.
+    /// Returns the current estimate of the round-trip time.
     pub fn rtt(&self) -> Duration {
         self.shared.quic.rtt()
     }
 
-    /// The paths that are open.
+    /// Returns the open paths.
     pub fn paths(&self) -> Vec<quic::PathInfo> {
         self.shared.quic.paths()
     }
 
-    /// Counters of the QUIC connection.
+    /// Returns the counters of the QUIC connection.
     pub fn stats(&self) -> quic::Stats {
         self.shared.quic.stats()
     }
 }
 
-/// Durations of the parts of an exchange.
+/// Durations of the parts of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The handshake of the connection, whether this request or an earlier one waited for it.
+    /// Duration of the connection's handshake, even if an earlier request waited for it.
     pub handshake: Duration,
-    /// From sending the request to the response's header fields.
+    /// Time from sending the request to receiving the response's header fields.
     pub first_byte: Duration,
-    /// From sending the request to the end of the body. `None` before the end has arrived.
+    /// Time from sending the request to the end of the body. `None` before the end has arrived.
     pub total: Option<Duration>,
 }
 
-/// A response: status and header fields, and the body as it comes.
+/// A response: its status and header fields, and its body, which is read piece by piece.
 pub struct Response {
     /// Status code.
     pub status: StatusCode,
@@ -440,8 +451,8 @@ impl Response {
     /// Returns the next piece of the body, or `None` at its end.
     ///
     /// # Errors
-    /// A connection or stream that is closed, a timeout, a body of another length than announced,
-    /// malformed trailers.
+    /// Fails if the connection or the stream is closed, on a timeout, if the length of the body is
+    /// not the announced one, and for malformed trailers.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         if self.timing.total.is_some() {
             return Ok(None);
@@ -468,7 +479,7 @@ impl Response {
             Some(announced)
                 if self.received > announced || (ended && self.received < announced) =>
             {
-                // RFC 9114 s.4.1.2.
+                // RFC 9114 s.4.1.2: the response is malformed.
                 give_up(&mut self.stream);
                 return Err(ClientError::Length { received: self.received, announced });
             }
@@ -480,10 +491,10 @@ impl Response {
         Ok(data)
     }
 
-    /// Reads the body to its end and throws it away; returns its length in bytes.
+    /// Reads the body to its end and discards it. Returns its length in bytes.
     ///
     /// # Errors
-    /// As [`chunk`](Self::chunk).
+    /// The errors of [`chunk`](Self::chunk).
     pub async fn drain(&mut self) -> Result<u64, ClientError> {
         while self.chunk().await?.is_some() {}
         Ok(self.received)
@@ -492,7 +503,7 @@ impl Response {
     /// Reads the body into memory, up to `limit` bytes.
     ///
     /// # Errors
-    /// As [`chunk`](Self::chunk), and a body over the limit.
+    /// The errors of [`chunk`](Self::chunk). A body larger than `limit` is an error, too.
     pub async fn body(&mut self, limit: u64) -> Result<Bytes, ClientError> {
         let mut body = BytesMut::new();
         while let Some(data) = self.chunk().await? {
@@ -504,23 +515,24 @@ impl Response {
         Ok(body.freeze())
     }
 
-    /// Bytes of body received so far.
+    /// Returns the number of body bytes received so far.
     pub fn bytes(&self) -> u64 {
         self.received
     }
 
-    /// Bytes of body to expect, if the response says so: its `content-length`, or none at all where
-    /// there can be no content.
+    /// Returns the expected length of the body in bytes: the value of `content-length`, or 0 if the
+    /// response cannot have content. Returns `None` if the length is unknown.
     pub fn announced(&self) -> Option<u64> {
         self.announced
     }
 
-    /// Durations of the parts of the exchange; complete after the body's end.
+    /// Returns the durations of the request and response so far. They are complete after the end of
+    /// the body.
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// The connection the response came on.
+    /// Returns the connection on which the response arrived.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }

@@ -1,4 +1,4 @@
-//! Errors of a client, and how each counts in the results of a load.
+//! Errors of a client, and the kind of failure that each counts as in the results of a load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use equic_wire::TransportErrorCode;
 use crate::h3_code;
 use crate::tls::CertificateError;
 
-/// A request failed, or could not be made.
+/// Error of a request that failed or could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The URL cannot be used.
@@ -17,7 +17,7 @@ pub enum ClientError {
     Url {
         /// The URL as given.
         url: String,
-        /// Description of what is wrong with the URL, for people.
+        /// The mistake in the URL, for people.
         reason: String,
     },
     /// The path of a request cannot be used.
@@ -25,7 +25,7 @@ pub enum ClientError {
     Path {
         /// The path as given.
         path: String,
-        /// Description of what is wrong with the path, for people.
+        /// The mistake in the path, for people.
         reason: String,
     },
     /// The host has no address that can be reached.
@@ -39,7 +39,7 @@ pub enum ClientError {
     /// The source address cannot be used.
     #[error("cannot send from {address}: {source}")]
     Bind {
-        /// The address asked for.
+        /// The requested source address.
         address: SocketAddr,
         /// The system's error.
         source: std::io::Error,
@@ -55,7 +55,7 @@ pub enum ClientError {
     Start {
         /// The server's address.
         peer: SocketAddr,
-        /// QUIC's error.
+        /// The error that QUIC reported.
         source: ConnectError,
     },
     /// The handshake failed.
@@ -63,7 +63,7 @@ pub enum ClientError {
     Handshake {
         /// The server's address.
         peer: SocketAddr,
-        /// QUIC's error.
+        /// The error that QUIC reported.
         source: ConnectionError,
     },
     /// The connection was lost.
@@ -71,7 +71,7 @@ pub enum ClientError {
     Lost {
         /// The server's address.
         peer: SocketAddr,
-        /// QUIC's error.
+        /// The error that QUIC reported.
         source: ConnectionError,
     },
     /// HTTP/3 failed, on the connection or the request's stream.
@@ -79,29 +79,29 @@ pub enum ClientError {
     Http {
         /// The server's address.
         peer: SocketAddr,
-        /// HTTP/3's error.
+        /// The error of HTTP/3, for people.
         reason: String,
     },
-    /// The server did not process the request, or the request is idempotent and lost its connection.
-    /// Either way it may be sent again on another connection.
+    /// The server did not process the request, or the request is idempotent and its connection was
+    /// lost. In both cases the request may be sent again on another connection.
     #[error("{peer} did not process the request: {why}{}", attempts(*times))]
     Unprocessed {
         /// The server's address.
         peer: SocketAddr,
-        /// Reason for which the request was not processed the last time.
+        /// The reason why the last attempt was not processed.
         why: Unprocessed,
-        /// Number of times that the request was sent, or would have been.
+        /// Number of attempts, including those that ended before the request was sent.
         times: u32,
     },
-    /// The body has another length than announced.
+    /// The length of the body is not the announced one.
     #[error("the body has {received} bytes, but the server announced {announced}")]
     Length {
-        /// Bytes received.
+        /// Number of body bytes that were received.
         received: u64,
-        /// `content-length` of the response.
+        /// Value of the response's `content-length`, in bytes.
         announced: u64,
     },
-    /// The body is larger than the caller wanted.
+    /// The body is larger than the caller permitted.
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
         /// Largest size that the caller permitted, in bytes.
@@ -112,7 +112,7 @@ pub enum ClientError {
     Timeout {
         /// "handshake", "request" or "name resolution".
         what: &'static str,
-        /// Time after which it was abandoned.
+        /// Time after which the client gave up.
         after: Duration,
     },
 }
@@ -129,8 +129,9 @@ pub enum Unprocessed {
     /// The request was in early data that the server rejected (RFC 8470 s.3).
     #[error("it rejected the early data")]
     EarlyData,
-    /// The connection, on which the server had answered before, ended before the request was sent, or
-    /// before its response. In the second case the request's method is idempotent (RFC 9110 s.9.2.2).
+    /// The connection ended before the request was sent, or before its response arrived. The server
+    /// had answered on this connection before. If the request was sent, its method is idempotent
+    /// (RFC 9110 s.9.2.2).
     #[error("it closed the connection")]
     Closed,
 }
@@ -142,7 +143,8 @@ fn attempts(times: u32) -> String {
 /// Returns what the user can do about the error.
 fn hint(error: &ConnectionError) -> &'static str {
     match error {
-        // rustls (RFC 5280 s.4.2.1.9): a server must not present the certificate of a CA as its own.
+        // rustls reports this (RFC 5280 s.4.2.1.9): a server must not present the certificate of a
+        // CA as its own.
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
             " (the server presents a CA certificate as its own, which `openssl req -x509` creates by \
              default; to trust exactly this certificate use --pin FINGERPRINT, which `openssl x509 -in FILE \
@@ -157,24 +159,26 @@ fn hint(error: &ConnectionError) -> &'static str {
     }
 }
 
-/// CRYPTO_ERROR, 0x0100 to 0x01ff (RFC 9001 s.4.8).
+/// Returns `true` for CRYPTO_ERROR: the codes 0x0100 to 0x01ff (RFC 9001 s.4.8).
 fn is_crypto(code: u64) -> bool {
     code >> 8 == 1
 }
 
-/// Kind of failure, as counted in the results of a load.
+/// Kind of failure, as the results of a load count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The server refused: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or H3_REQUEST_REJECTED.
+    /// The server refused the connection or the request: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or
+    /// H3_REQUEST_REJECTED.
     Refused,
     /// No answer arrived in time.
     Timeout,
-    /// Anything else, by kind.
+    /// Any other failure, with its kind.
     Error(&'static str),
 }
 
 impl ClientError {
-    /// Returns true if no server answered: the address cannot be reached, or no answer arrived in time.
+    /// Returns `true` if no server answered, because the address cannot be reached or no answer
+    /// arrived in time.
     pub(super) fn is_silence(&self) -> bool {
         use ConnectionError::{TimedOut, Unreachable};
         matches!(
@@ -185,7 +189,7 @@ impl ClientError {
         )
     }
 
-    /// Kind of failure that this error counts as.
+    /// Returns the kind of failure that this error counts as.
     pub fn failure(&self) -> Failure {
         match self {
             Self::Timeout { .. } => Failure::Timeout,

@@ -1,13 +1,18 @@
 //! The HTTP/3 client.
 //!
-//! A [`Client`] is a UDP socket and what it trusts; [`Client::connect`] opens a [`Connection`],
-//! [`Connection::get`] asks for something on it, and the [`Response`]'s body comes in chunks.
-//! [`Client::get`] does the three at once and keeps the connection for the next time.
-//! [`Client::rebind`] moves the client, with its connections, to another address.
+//! A [`Client`] is a UDP socket with settings. [`Client::connect`] opens a [`Connection`].
+//! [`Connection::get`] sends a request on it, and the body of the [`Response`] arrives in chunks.
+//! [`Client::get`] does all of this in one call, and keeps the connection for further requests.
+//! [`Client::rebind`] moves the client and its connections to another address.
 //!
-//! `target` reads URLs. `connection` holds requests and responses. `repeat` keeps connections and sends requests again
-//! that a server did not process. `paths` opens and closes paths as addresses come and go. `error` says what failed,
-//! and whether the server refused, fell silent, or broke.
+//! Modules:
+//!
+//! * `target`: parses URLs;
+//! * `connection`: requests and responses;
+//! * `race`: tries several addresses of a server;
+//! * `repeat`: keeps connections, and repeats requests that a server did not process;
+//! * `paths`: opens and closes paths when addresses come and go;
+//! * `error`: the errors, and whether the server refused, was silent, or failed.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -44,16 +49,18 @@ pub use target::Target;
 /// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Servers that the client trusts, by their certificates.
+    /// Which servers the client trusts, by their certificates.
     pub trust: Trust,
-    /// Source address and port. `None`: any address of both families, and a port that the system chooses.
+    /// Source address and port. `None`: any address of both families, with a port that the system
+    /// chooses.
     pub bind: Option<SocketAddr>,
-    /// Largest number of paths of a connection (RFC 10069), up to 8. The server must support multipath: see
-    /// [`Client::set_paths`].
+    /// Largest number of paths of a connection (RFC 10069), up to 8. More than one needs a server
+    /// with multipath; see [`Client::set_paths`].
     pub max_paths: usize,
     /// How data is distributed over several paths.
     pub scheduler: Scheduler,
-    /// Address that packets are sent to. `None`: the address that the URL's host resolves to.
+    /// Address that packets are sent to, instead of the URL's host. `None`: the address that the
+    /// host resolves to.
     pub connect_to: Option<SocketAddr>,
     /// Time limit for one handshake, and for one request with its response. `None`: only the idle timeout applies.
     pub timeout: Option<Duration>,
@@ -65,10 +72,10 @@ pub struct ClientConfig {
     pub receive_buffer: Option<usize>,
     /// Enables UDP generic receive offload: downloads are faster, and each socket takes 3 MB of memory.
     pub receive_offload: bool,
-    /// Congestion control of what is sent.
+    /// Congestion control algorithm.
     pub congestion: Congestion,
-    /// Asks servers to go on in version 2 (RFC 9369 s.4): connections begin in version 1, and
-    /// a server that keeps it costs a round trip more.
+    /// Asks servers to continue in version 2 (RFC 9369 s.4). Connections begin in version 1. A
+    /// server that stays with version 1 costs one more round trip.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
@@ -76,14 +83,14 @@ pub struct ClientConfig {
     pub qlog: Option<QlogFolder>,
     /// Output for a line about each packet. `None`: no lines are written.
     pub trace: Option<PacketTrace>,
-    /// Sends requests before the handshake is complete (0-RTT), to servers that this client
-    /// has been connected to and that allow it. Only requests with safe methods are sent early (RFC 9110 s.9.2.1),
-    /// because an attacker can replay them (RFC 8470 s.2). Sessions are kept in memory only, because rustls cannot
-    /// store them.
+    /// Sends requests before the handshake is complete (0-RTT), if this client has been connected
+    /// to the server before and the server permits it. Only requests with safe methods are sent
+    /// early (RFC 9110 s.9.2.1), because an attacker can replay them (RFC 8470 s.2). Sessions are
+    /// kept in memory only, because rustls cannot store them.
     pub early_data: bool,
-    /// True if an attempt ends when an ICMP error reports that the address or port is unreachable, unless the server
-    /// has already answered. The next address of the host is then tried. Otherwise the attempt continues until its
-    /// time limit.
+    /// Ends a connection attempt when an ICMP error reports that the address or port is
+    /// unreachable, unless the server has already answered. The next address of the host is then
+    /// tried. If false, the attempt continues until its time limit.
     pub heed_unreachable: bool,
     /// An extension of QUIC that each connection uses. `None`: no extension.
     pub extension: Option<Extension>,
@@ -117,7 +124,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// TLS and transport settings, prepared once and shared by any number of clients.
+/// TLS and transport settings that are prepared once. Any number of clients can share them.
 #[derive(Clone)]
 pub struct Prepared(quic::ClientConfig);
 
@@ -125,7 +132,7 @@ impl Prepared {
     /// Prepares the settings.
     ///
     /// # Errors
-    /// A CA file that cannot be read, a setting that is out of range.
+    /// Fails if a CA file cannot be read, or if a setting is out of range.
     pub fn new(config: &ClientConfig) -> Result<Self, ClientError> {
         let mut transport = TransportConfig {
             max_idle_timeout: config.idle_timeout,
@@ -136,7 +143,7 @@ impl Prepared {
                 max_streams_uni: 8,
                 ..StreamConfig::default()
             },
-            // HTTP/3 without extensions has no datagrams.
+            // HTTP/3 without extensions uses no DATAGRAM frames.
             datagram_receive_buffer: 0,
             sessions_v2: config.early_data.then(Resumption::default),
             max_paths: config.max_paths,
@@ -170,7 +177,7 @@ impl Prepared {
     }
 }
 
-/// An HTTP/3 client; clones share socket and connections.
+/// An HTTP/3 client. Its clones share the socket and the connections.
 #[derive(Clone)]
 pub struct Client {
     endpoint: Endpoint,
@@ -184,22 +191,22 @@ impl Client {
     /// Binds a socket. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// An address that cannot be bound, a CA file that cannot be read.
+    /// Fails if the address cannot be bound, or if a CA file cannot be read.
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let quic = Prepared::new(&config)?;
         Self::with_prepared(Arc::new(config), quic)
     }
 
-    /// Like [`new`](Self::new), with prepared settings that other clients use, too. The TLS and transport settings in
-    /// `config` are ignored.
+    /// Like [`new`](Self::new), with prepared settings that other clients share. The TLS and
+    /// transport settings in `config` are ignored.
     ///
     /// # Errors
-    /// An address that cannot be bound.
+    /// Fails if the address cannot be bound.
     pub fn with_prepared(config: Arc<ClientConfig>, quic: Prepared) -> Result<Self, ClientError> {
         let wildcard = (Ipv6Addr::UNSPECIFIED, 0).into();
         let socket = match config.bind {
             Some(address) => bind(address, &config)?,
-            // A system without IPv6.
+            // The system has no IPv6, so bind to IPv4 only.
             None => bind(wildcard, &config)
                 .or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into(), &config))?,
         };
@@ -208,7 +215,8 @@ impl Client {
         settings.receive_offload = config.receive_offload;
         settings.qlog.clone_from(&config.qlog);
         settings.trace.clone_from(&config.trace);
-        // Like sessions: without 0-RTT, each connection must cost the server the same.
+        // Tokens follow the same rule as sessions: without 0-RTT, every connection must cost the
+        // server the same.
         settings.keep_tokens = config.early_data;
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket]).map_err(|error| {
@@ -218,42 +226,44 @@ impl Client {
         Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
     }
 
-    /// Sets the local addresses from which connections have additional paths (RFC 10069). Open and future connections
-    /// open and close paths accordingly. [`ClientConfig::max_paths`] and the server must permit it. A path that
-    /// cannot be opened is tried again later. A first path whose address is gone is closed once there is another
-    /// path, and is opened again when its address is back.
+    /// Sets the local addresses from which connections have additional paths (RFC 10069). Open and
+    /// future connections open and close paths accordingly, if [`ClientConfig::max_paths`] and the
+    /// server permit it. A path that cannot be opened is tried again later. If the address of the
+    /// first path disappears, the path is closed once there is another one. It is opened again when
+    /// its address is back.
     pub fn set_paths(&self, addresses: PathAddresses) {
         self.paths.set(addresses);
     }
 
-    /// The source address, with the port that was chosen.
+    /// Returns the source address, with the port that the system chose.
     ///
     /// # Errors
-    /// The system's error, if the address cannot be read.
+    /// Returns the system's error if the address cannot be read.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
 
-    /// Connections of this socket that are open, being opened or being closed.
+    /// Returns the number of connections of this socket that are open, being opened or being
+    /// closed.
     pub fn open_connections(&self) -> usize {
         self.endpoint.open_connections()
     }
 
-    /// Opens a connection to a URL's host and port.
+    /// Opens a connection to the host and port of a URL.
     ///
     /// # Errors
-    /// A URL that is not https, a host that does not resolve, a handshake that fails, is refused or
-    /// takes longer than [`ClientConfig::timeout`].
+    /// Fails if the URL is not an `https` URL, if the host does not resolve, or if the handshake
+    /// fails, is refused or takes longer than [`ClientConfig::timeout`].
     pub async fn connect(&self, url: &str) -> Result<Connection, ClientError> {
         let (target, _) = Target::parse(url)?;
         self.open(&target).await
     }
 
-    /// Opens a connection to the first of a target's addresses that answers. The next address is tried when
-    /// one fails, or is silent for 250 ms (RFC 8305).
+    /// Opens a connection to the first of a target's addresses that answers. The next address is
+    /// tried if one fails, or if it does not answer for 250 ms (RFC 8305).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub async fn open(&self, target: &Target) -> Result<Connection, ClientError> {
         let peers = self.addresses(target).await?;
         self.race(target, peers, false).await
@@ -262,7 +272,7 @@ impl Client {
     /// Opens a connection to a server whose address is known.
     ///
     /// # Errors
-    /// A handshake that fails, or is not complete at the deadline.
+    /// Fails if the handshake fails, or is not complete at the deadline.
     pub async fn open_at(
         &self,
         target: &Target,
@@ -305,17 +315,18 @@ impl Client {
         }
     }
 
-    /// Address that packets to a target are sent to: its first of a family the socket can reach.
+    /// Returns the address that packets to a target are sent to. It is the target's first address
+    /// of a family that the socket can reach.
     ///
     /// # Errors
-    /// A host that does not resolve, or only to addresses of the other family.
+    /// Fails if the host does not resolve, or only to addresses of the other family.
     pub async fn resolve(&self, target: &Target) -> Result<SocketAddr, ClientError> {
         let mut peers = self.addresses(target).await?;
         Ok(peers.swap_remove(0))
     }
 
-    /// Addresses that packets to a target may be sent to: those of families the socket can reach,
-    /// in the resolver's order (RFC 6724); at least one.
+    /// Returns the addresses that packets to a target may be sent to. They are of a family that the
+    /// socket can reach, in the resolver's order (RFC 6724). There is at least one.
     async fn addresses(&self, target: &Target) -> Result<Vec<SocketAddr>, ClientError> {
         if let Some(address) = self.config.connect_to {
             return Ok(vec![address]);
@@ -336,22 +347,22 @@ impl Client {
         Ok(peers)
     }
 
-    /// Drops the connection that [`get`](Self::get) has kept to a URL's server, if any. The next request opens a new
-    /// one.
+    /// Drops the connection that [`get`](Self::get) keeps to the server of a URL, if there is one.
+    /// The next request opens a new connection.
     ///
     /// # Errors
-    /// A URL that is not https.
+    /// Fails if the URL is not an `https` URL.
     pub async fn leave(&self, url: &str) -> Result<(), ClientError> {
         let (target, _) = Target::parse(url)?;
         self.kept().remove(&target);
         Ok(())
     }
 
-    /// Moves to another source address; open connections migrate with the next packet they send
-    /// (RFC 9000 s.9). The new address must be of the same family.
+    /// Moves the client to another source address of the same family. Open connections migrate with
+    /// the next packet that they send (RFC 9000 s.9).
     ///
     /// # Errors
-    /// An address that cannot be bound; the old socket stays.
+    /// Fails if the address cannot be bound. The client then keeps its old socket.
     pub fn rebind(&self, address: SocketAddr) -> Result<(), ClientError> {
         let socket = bind(address, &self.config)?;
         self.endpoint
@@ -359,7 +370,7 @@ impl Client {
             .map_err(|error| ClientError::Bind { address, source: BindError::system_error(error) })
     }
 
-    /// Closes all connections, and waits up to a second until the servers should have received it.
+    /// Closes all connections, and waits up to a second for the close packets to reach the servers.
     pub async fn close(&self) {
         self.kept().clear();
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
@@ -386,10 +397,11 @@ fn bind(address: SocketAddr, config: &ClientConfig) -> Result<std::net::UdpSocke
         .map_err(|error| ClientError::Bind { address, source: BindError::system_error(error) })
 }
 
-/// Runs a step until a deadline. `start` is the begin of the operation, for the error message.
+/// Runs a step until a deadline. `start` is the time at which the operation began, for the error
+/// message.
 ///
 /// # Errors
-/// The step's own, or [`ClientError::Timeout`] at the deadline.
+/// The error of the step, or [`ClientError::Timeout`] at the deadline.
 pub async fn in_time<T>(
     deadline: Option<Instant>,
     start: Instant,
@@ -404,8 +416,8 @@ pub async fn in_time<T>(
     }
 }
 
-/// Reads `--insecure`, `--ca FILE` and a fingerprint into a [`Trust`]; the first of fingerprint, CA
-/// and insecure that is given wins.
+/// Converts the options for a fingerprint, `--ca FILE` and `--insecure` into a [`Trust`]. If
+/// several are given, the first of this order applies.
 pub fn trust(
     insecure: bool,
     ca: Option<PathBuf>,

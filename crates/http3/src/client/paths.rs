@@ -11,28 +11,32 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Time after which a path that could not be opened is tried again. It doubles with each failure.
+/// Pause before a path that could not be opened is tried again. It doubles with each failure.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Largest number of times that the pause is doubled.
 const DOUBLINGS: u32 = 6;
 
-/// Local addresses of the paths of connections: see [`Client::set_paths`](super::Client::set_paths).
+/// Local addresses of the paths of connections; see
+/// [`Client::set_paths`](super::Client::set_paths).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathAddresses {
-    /// Every connection has a path from each of these addresses that is of its server's family.
+    /// Addresses from which every connection must have a path. Only those of the server's address
+    /// family count.
     pub wanted: Vec<IpAddr>,
-    /// Addresses that no longer exist. A path from one of them is closed if there is another path.
+    /// Addresses that no longer exist. A path from one of them is closed if the connection has
+    /// another path.
     pub gone: Vec<IpAddr>,
-    /// Cost of the paths from these addresses, in the application's units
-    /// ([`Connection::set_path_cost`](quic::Connection::set_path_cost)). An address without an entry costs nothing.
+    /// Cost of the paths from each address, in units of the application
+    /// ([`Connection::set_path_cost`](quic::Connection::set_path_cost)). Paths from an address
+    /// without an entry cost nothing.
     pub costs: BTreeMap<IpAddr, u32>,
 }
 
-/// Local addresses that all connections of a client share.
+/// The local addresses, which all connections of a client share.
 pub(super) struct Paths {
     endpoint: Endpoint,
     addresses: watch::Sender<PathAddresses>,
-    /// Addresses for which the endpoint has a separate socket.
+    /// Addresses for which the endpoint has its own socket.
     bound: Mutex<BTreeSet<IpAddr>>,
 }
 
@@ -54,10 +58,10 @@ impl Paths {
         self.addresses.send_replace(addresses);
     }
 
-    /// Binds a socket to an address, unless there is one.
+    /// Binds a socket to an address, unless there is one already.
     ///
     /// # Errors
-    /// The system's error, if the address cannot be bound.
+    /// Returns the system's error if the address cannot be bound.
     fn bind(&self, address: IpAddr) -> io::Result<()> {
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         if !bound.contains(&address) {
@@ -69,7 +73,8 @@ impl Paths {
 
     /// Opens and closes paths of a connection until it is closed.
     pub(super) async fn follow(&self, connection: quic::Connection) {
-        // Without a handshake there are no paths, and the first one's address may not be known.
+        // There are no further paths before the handshake is complete. The local address of the
+        // first path may be unknown until then.
         if connection.handshake().await.is_err() {
             return;
         }
@@ -87,8 +92,8 @@ impl Paths {
             );
             let again = attempts.next();
             tokio::select! {
-                // The peer may have closed a path. Or a new path was opened, so that one whose address is gone can be
-                // closed.
+                // The peer may have closed a path, or a new path may be open, so that a path whose
+                // address is gone can be closed.
                 changed = connection.paths_changed(changes) => match changed {
                     Ok(count) => changes = count,
                     Err(_) => return,
@@ -103,7 +108,7 @@ impl Paths {
         }
     }
 
-    /// Closes paths whose addresses are gone, and begins to open missing ones.
+    /// Closes paths whose addresses are gone, and begins to open the missing ones.
     fn adjust(
         &self,
         connection: &quic::Connection,
@@ -118,7 +123,7 @@ impl Paths {
             .collect();
         let is_gone = |address: &IpAddr| now.gone.contains(address);
         for (id, _) in paths.iter().filter(|(_, local)| local.as_ref().is_some_and(is_gone)) {
-            // The last path is not closed, because it may work again.
+            // This fails for the last open path, which stays because it may work again.
             match connection.close_path(*id, TransportErrorCode::APPLICATION_ABANDON_PATH) {
                 Ok(()) => tracing::debug!(%id, "path closed: its address is gone"),
                 Err(error) => {
@@ -128,19 +133,21 @@ impl Paths {
         }
         for (id, local) in &paths {
             if let Some(cost) = local.and_then(|local| now.costs.get(&local)) {
-                // Fails only if the path was closed meanwhile.
+                // Fails only if the path was closed in the meantime.
                 let _ = connection.set_path_cost(*id, *cost);
             }
         }
         let v4 = connection.remote_address().ip().to_canonical().is_ipv4();
-        // The address of the first path is handled like the others if it comes back.
+        // The address of the first path comes last. It needs a new path only if it was gone and
+        // came back.
         let wanted = now.wanted.iter().copied().filter(|address| Some(*address) != first);
         for address in wanted.chain(first).filter(|address| address.is_ipv4() == v4) {
             let open = paths.iter().any(|(_, local)| *local == Some(address));
             if is_gone(&address) || attempts.waits(address) {
                 continue;
             }
-            // The first path uses the shared socket. Any other needs its own, also after its interface was replaced.
+            // The first path uses the shared socket. Any other path needs its own socket, which is
+            // checked again because its interface may have been replaced.
             if (!open || Some(address) != first)
                 && let Err(error) = self.bind(address)
             {
@@ -152,7 +159,7 @@ impl Paths {
     }
 }
 
-/// Waits until a time, or without end for `None`.
+/// Waits until the given time, or forever if it is `None`.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -160,7 +167,7 @@ async fn reached(at: Option<Instant>) {
     }
 }
 
-/// Attempts to open paths of a connection.
+/// The attempts of one connection to open paths.
 #[derive(Default)]
 struct Attempts {
     /// Attempts in progress.
@@ -181,7 +188,7 @@ impl Attempts {
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
         let waiting = self.failures.iter().filter(|(address, _)| !self.under_way.contains(address));
-        // A path whose time has passed was tried, or is no longer wanted.
+        // A time in the past belongs to a path that was tried, or is no longer wanted.
         waiting.map(|(_, (_, at))| *at).filter(|at| *at > now).min()
     }
 

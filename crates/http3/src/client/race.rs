@@ -16,13 +16,15 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 type Attempt<'a> = Pin<Box<dyn Future<Output = Result<Connection, ClientError>> + Send + 'a>>;
 
 impl Client {
-    /// Tries the addresses in turn, within the time of one attempt: the next one when an attempt fails, or
-    /// has had no answer for [`ATTEMPT_DELAY`]. The first complete handshake wins, and the other attempts are
-    /// dropped. With `early`, a connection to the first address is returned before its handshake if the
-    /// server has given a session ticket that allows it.
+    /// Tries the addresses in turn, within the time limit of one attempt. The next address is tried
+    /// when an attempt fails, or has had no answer for [`ATTEMPT_DELAY`]. The first complete
+    /// handshake wins, and the other attempts are dropped. With `early`, a connection to the first
+    /// address is returned before its handshake, if the client has a session ticket of the server
+    /// that allows it.
     ///
     /// # Errors
-    /// If all attempts fail: the first error of a server that answered, else the last error.
+    /// If all attempts fail, returns the first error from a server that answered. If none answered,
+    /// returns the last error.
     pub(super) async fn race(
         &self,
         target: &Target,
@@ -35,7 +37,7 @@ impl Client {
     /// Like [`race`](Self::race), until a deadline.
     ///
     /// # Errors
-    /// As [`race`](Self::race).
+    /// The errors of [`race`](Self::race).
     pub(super) async fn race_until(
         &self,
         target: &Target,
@@ -78,7 +80,7 @@ impl Client {
         }))
     }
 
-    /// Returns a connection whose handshake continues while requests are sent.
+    /// Returns a connection on which requests can be sent while its handshake continues.
     async fn begun(
         &self,
         quic: equic_quic::Connection,
@@ -90,7 +92,7 @@ impl Client {
     }
 }
 
-/// Waits until one of the attempts ends, and removes it.
+/// Waits until one of the attempts ends, removes it, and returns its result.
 async fn next(running: &mut Vec<Attempt<'_>>) -> Result<Connection, ClientError> {
     poll_fn(|cx| {
         let ended = running.iter_mut().enumerate().find_map(|(at, attempt)| {
@@ -100,7 +102,7 @@ async fn next(running: &mut Vec<Attempt<'_>>) -> Result<Connection, ClientError>
             }
         });
         let Some((at, outcome)) = ended else { return Poll::Pending };
-        // Dropped before the next one is polled: a future must not be polled again.
+        // Removes the completed future at once, because it must not be polled again.
         drop(running.swap_remove(at));
         Poll::Ready(outcome)
     })
@@ -114,8 +116,9 @@ fn keep(failed: &mut Option<ClientError>, error: ClientError) {
     }
 }
 
-/// Orders addresses so that families alternate, beginning with the resolver's first (RFC 8305 s.4): a
-/// family without a route costs one delay, however many addresses it has.
+/// Orders the addresses so that the families alternate, beginning with the family of the resolver's
+/// first address (RFC 8305 s.4). So a family without a route costs one delay, however many
+/// addresses it has.
 fn interleaved(peers: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
     let first = peers.first().is_some_and(SocketAddr::is_ipv6);
     let (mut one, mut other): (VecDeque<_>, VecDeque<_>) =

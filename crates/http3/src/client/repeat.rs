@@ -1,4 +1,5 @@
-//! Requests on kept connections, sent again on a new one if the server did not process them.
+//! Sends requests on kept connections, and repeats those that the server did not process on a new
+//! connection.
 
 use std::sync::Arc;
 
@@ -8,29 +9,35 @@ use tokio::time::Instant;
 use super::{Client, ClientError, Connection, Response, Target, in_time};
 use equic_quic::EarlyData;
 
-/// Largest number of attempts of one request. If a server takes one request per connection, each connection answers one
-/// of the waiting requests. So this also limits how many requests can wait.
+/// Largest number of attempts of one request. A server that takes only one request per connection
+/// answers one of the waiting requests on each connection. So this number also limits how many
+/// requests can wait.
 const MAX_TIMES: u32 = 100;
 
-/// Largest number of consecutive attempts of one request on connections on which the server answered nothing.
+/// Largest number of consecutive attempts of one request on connections on which the server
+/// answered nothing at all.
 const MAX_FRUITLESS: u32 = 4;
 
-/// The connection that is kept to one target. It is locked while a new one is opened, so that a server that does not
-/// answer delays only requests to itself.
+/// The connection that is kept to one target. It is locked while a new one is opened, so a server
+/// that does not answer delays only its own requests.
 pub(super) type Kept = Arc<Mutex<Option<Connection>>>;
 
 impl Client {
-    /// Sends a GET request for a URL, on the kept connection if that still takes requests.
+    /// Sends a GET request for a URL, on the kept connection if it still takes requests.
     ///
-    /// A request that the server did not process is sent again on a new connection: one that it
-    /// rejected (RFC 9114 s.4.1.1), that its GOAWAY names (s.5.2), or that was in early data that it
-    /// rejected (RFC 8470 s.3). So is a request whose kept connection the server closed before the
-    /// response (RFC 9110 s.9.2.2). Requests that wait at the same time share the new connection.
+    /// A request that the server did not process is sent again on a new connection. This applies to
+    /// a request that the server rejected (RFC 9114 s.4.1.1), that its GOAWAY covers (s.5.2), or
+    /// that was in rejected early data (RFC 8470 s.3). It also applies if the server closed the
+    /// kept connection before the response (RFC 9110 s.9.2.2). Requests that wait at the same time
+    /// share the new connection.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect) and [`Connection::get`]. [`ClientError::Unprocessed`] if the server
-    /// did not process the request on four connections in a row on which it answered nothing, on a
-    /// hundred connections, or until [`ClientConfig::timeout`](super::ClientConfig::timeout).
+    /// The errors of [`connect`](Self::connect) and [`Connection::get`]. Returns
+    /// [`ClientError::Unprocessed`] if the server did not process the request:
+    ///
+    /// * on four connections in a row on which it answered nothing;
+    /// * on a hundred connections;
+    /// * until [`ClientConfig::timeout`](super::ClientConfig::timeout).
     pub async fn get(&self, url: &str) -> Result<Response, ClientError> {
         let (target, path) = Target::parse(url)?;
         let (start, deadline) = (Instant::now(), self.deadline());
@@ -52,8 +59,8 @@ impl Client {
         }
     }
 
-    /// Returns the connection that is kept to a target, or a new one if that takes no requests. Other requests to this
-    /// target wait for the new one, each until its own deadline.
+    /// Returns the connection that is kept to a target, or a new one if the kept one takes no
+    /// requests. Other requests to this target wait for the new one, each until its own deadline.
     async fn connection(
         &self,
         target: &Target,

@@ -1,4 +1,4 @@
-//! URLs, as far as an HTTP/3 client needs them.
+//! Parses URLs for the HTTP/3 client.
 
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -8,7 +8,8 @@ use super::ClientError;
 /// The host and port of an `https` URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// As it stands in the URL: an IPv6 address in brackets, the port if it was given.
+    /// The authority as written in the URL: an IPv6 address is in brackets, and the port is there
+    /// if it was given.
     authority: String,
     host: String,
     port: u16,
@@ -18,7 +19,7 @@ impl Target {
     /// Splits a URL into its target and its path with query.
     ///
     /// # Errors
-    /// The text is not an absolute `https` URL, or holds a user name.
+    /// Fails if the text is not an absolute `https` URL, or if it contains a user name.
     pub fn parse(url: &str) -> Result<(Self, PathAndQuery), ClientError> {
         let wrong =
             |reason: &str| ClientError::Url { url: url.to_owned(), reason: reason.to_owned() };
@@ -28,7 +29,7 @@ impl Target {
         }
         let Some(authority) = uri.authority() else { return Err(wrong("it has no host")) };
         if authority.as_str().contains('@') {
-            return Err(wrong("it must not hold a user name"));
+            return Err(wrong("it must not contain a user name"));
         }
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
@@ -38,7 +39,8 @@ impl Target {
         let port = match (authority.port_u16(), authority.port()) {
             (Some(port), _) => port,
             (None, Some(_)) => return Err(wrong("its port is not between 0 and 65535")),
-            // `host:` without digits, and `host:99999`, are not ports at all.
+            // The `http` crate does not report an error for `host:` or `host:99999`, but returns no
+            // port.
             (None, None) if authority.as_str().len() != authority.host().len() => {
                 return Err(wrong("its port is not between 0 and 65535"));
             }
@@ -49,22 +51,22 @@ impl Target {
         Ok((target, path))
     }
 
-    /// Host name, or address without brackets.
+    /// Returns the host name, or the IP address without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// UDP port.
+    /// Returns the UDP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Host name or address that the server's certificate has to be for.
+    /// Returns the host name or address that the server's certificate must be valid for.
     pub(super) fn server_name(&self) -> &str {
         &self.host
     }
 
-    /// The URL of a path at this target.
+    /// Returns the URL of a path at this target.
     pub(super) fn uri(&self, path: &PathAndQuery) -> Result<Uri, http::Error> {
         Uri::builder()
             .scheme("https")

@@ -16,7 +16,7 @@ fn closed() -> SocketAddr {
 }
 
 fn client() -> Client {
-    // By what the network says, or never.
+    // Without time limits, an attempt ends only because of an error from the network, or never.
     let config = ClientConfig { trust: Trust::Insecure, ..ClientConfig::default() };
     Client::new(ClientConfig { timeout: None, idle_timeout: Duration::ZERO, ..config }).unwrap()
 }
@@ -50,7 +50,8 @@ async fn race_goes_on_if_the_first_address_is_silent() {
         let peers = vec![silent.local_addr().unwrap(), open];
         let client = client();
         let opened = client.race(&target, peers, early);
-        // Without the next address it would never end.
+        // The first address never answers, so the attempt completes only if the client tries the
+        // next one.
         let connection = timeout(PATIENCE, opened).await;
         assert_eq!(connection.unwrap().unwrap().peer(), open);
     }
@@ -67,7 +68,8 @@ async fn race_reports_the_last_error_if_nothing_listens_anywhere() {
     assert!(text.starts_with(&format!("cannot connect to {last}: nothing listens")), "{text}");
 }
 
-/// Requests that wait for one connection do not wait for one timeout after the other.
+/// A hundred requests wait for one connection that never opens. All must fail after one timeout,
+/// not one after the other.
 #[tokio::test]
 async fn timeout_of_requests_that_wait_together_is_shared() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -84,7 +86,7 @@ async fn timeout_of_requests_that_wait_together_is_shared() {
     assert_eq!(all, vec![Some(Failure::Timeout); 100]);
 }
 
-/// Requests of a server that takes early data, in the order of their responses: method and status.
+/// The method and status of each request that a server has answered, in the order of the responses.
 type Log = Arc<Mutex<Vec<(Method, StatusCode)>>>;
 
 fn early_server() -> (SocketAddr, StatsHandle, Log) {
@@ -106,7 +108,8 @@ fn early_server() -> (SocketAddr, StatsHandle, Log) {
     (address, stats, log)
 }
 
-/// POSTs on this connection: the status, or why the server did not process the request.
+/// Sends a POST request on this connection. Returns the status, or the reason why the server did
+/// not process the request.
 async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode, Unprocessed> {
     match timeout(PATIENCE, connection.request(Method::POST, path)).await.unwrap() {
         Ok(mut response) => {
@@ -118,7 +121,7 @@ async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode
     }
 }
 
-/// A POST is not idempotent: it waits for the handshake, and no server gets it twice.
+/// A POST is not idempotent, so it waits for the handshake, and no server gets it twice.
 #[tokio::test]
 async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_once() {
     let ((knows, ..), (forgot, stats, log)) = (early_server(), early_server());
@@ -126,18 +129,19 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_o
     let client = Client::new(config).unwrap();
     let (target, path) = Target::parse("https://localhost/health").unwrap();
     let begin = |peer, early| timeout(PATIENCE, client.race(&target, vec![peer], early));
-    // Leaves more tickets than are used here.
+    // Two connections give the client more session tickets than this test uses.
     for _ in 0..2 {
         let first = begin(knows, false).await.unwrap().unwrap();
         assert_eq!(first.get(&path).await.unwrap().status, StatusCode::OK);
     }
-    // The server of the same name cannot read the ticket.
+    // The second server has the same name but does not know the ticket, so it rejects the early
+    // data.
     let early = begin(forgot, true).await.unwrap().unwrap();
     assert_eq!(early.handshake(), Duration::ZERO, "the connection begins with early data");
     let both = tokio::join!(post(&early, &path), post(&early, &path));
     assert_eq!(both, (Err(Unprocessed::EarlyData), Err(Unprocessed::EarlyData)));
     assert_eq!((early.early_data(), early.is_open()), (EarlyData::Rejected, false));
-    // It does not get any later.
+    // The connection stays unusable: a later POST fails, too.
     assert_eq!(post(&early, &path).await, Err(Unprocessed::EarlyData));
     let late = begin(forgot, false).await.unwrap().unwrap();
     assert_eq!(post(&late, &path).await, Ok(StatusCode::METHOD_NOT_ALLOWED));
@@ -146,7 +150,7 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_o
     assert_eq!((stats.requests, stats.failed), (1, 0));
 }
 
-/// The server would answer 425 (Too Early).
+/// The POST waits for the handshake. Otherwise the server would answer 425 (Too Early).
 #[tokio::test]
 async fn early_data_that_is_accepted_has_no_post() {
     let (address, _, log) = early_server();

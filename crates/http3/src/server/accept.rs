@@ -1,4 +1,4 @@
-//! Accepts connection attempts, and shuts the server down.
+//! Accepts connection attempts, and shuts down the server.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::h3_code;
 use crate::server::Decision;
 
-/// Time limit for closing connections, and again for sending their last packets.
+/// Time limit for closing connections. The same limit applies again to sending their last packets.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
@@ -29,7 +29,7 @@ pub(super) async fn run(
     {
         server.phase.send_replace(phase);
         let all_closed = async { while connections.join_next().await.is_some() {} };
-        // Connections that are still open continue into the next phase.
+        // Connections that are still open after this phase continue into the next one.
         let _ = timeout(time, all_closed).await;
     }
     server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "server shutting down");
@@ -49,9 +49,10 @@ async fn serve(
             biased;
             () = &mut shutdown => return Ok(()),
             Some(ended) = connections.join_next() => {
-                // Its streams and its place in the admission were released while it unwound.
+                // The panic has already dropped the connection's streams and its value in the
+                // admission.
                 if ended.is_err_and(|error| error.is_panic()) {
-                    tracing::error!("a panic ended the task of a connection; others go on");
+                    tracing::error!("a panic ended the task of a connection; other connections continue");
                 }
             }
             incoming = server.endpoint.accept() => {
@@ -68,7 +69,8 @@ async fn serve(
 
 struct Lost;
 
-/// Carries out the admission's decision. Returns the attempt if it is accepted.
+/// Applies the admission's decision. Returns the attempt and its handshake permit if it is
+/// accepted.
 fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemaphorePermit)> {
     let counters = &context.stats.0;
     counters.attempts.add(1);
@@ -76,7 +78,7 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
     let under_way =
         || context.max_handshakes.saturating_sub(context.handshakes.available_permits());
     let decision = match context.admission.incoming(peer) {
-        // A client that has presented a token needs no Retry.
+        // The client has presented a valid token, so a Retry is not necessary.
         Decision::Accept if incoming.is_validated() => Decision::Accept,
         Decision::Accept if context.retry || under_way() >= context.unproven => Decision::Retry,
         decision => decision,
@@ -110,7 +112,7 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
 }
 
 impl Drop for Server {
-    /// A server that is dropped without having run closes what it holds.
+    /// Closes the connections of a server that is dropped without having run.
     fn drop(&mut self) {
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }

@@ -16,62 +16,64 @@ use std::net::SocketAddr;
 
 /// Decides which connections a server accepts, and is notified when they open, migrate and close.
 pub trait Admission: Send + Sync {
-    /// Called for each connection attempt, before the handshake. After [`Decision::Retry`] it is called again for a
-    /// client that answers. A second `Retry` then accepts the client.
+    /// Decides on a connection attempt, before the handshake. After [`Decision::Retry`], it is
+    /// called again if the client answers the Retry. If it returns `Retry` again, the client is
+    /// accepted.
     fn incoming(&self, peer: SocketAddr) -> Decision;
 
-    /// Called when a handshake is complete. The returned value lives as long as the connection.
+    /// Admits a connection whose handshake is complete. The returned value is dropped when the
+    /// connection is closed.
     ///
     /// # Errors
-    /// [`Refused`] closes the connection with the application error it holds.
+    /// [`Refused`] closes the connection with its application error.
     fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused>;
 }
 
-/// One open connection; dropped when it is closed.
+/// An open connection, as the admission counts it. It is dropped when the connection is closed.
 pub trait Opened: Send {
-    /// The client's address has changed (RFC 9000 s.9), and the client has proved that it receives
-    /// at the new one. Called when the IP address or the port differs from the one of the last call
-    /// that returned `Ok`.
+    /// Reports that the client has migrated to another validated address (RFC 9000 s.9). It is
+    /// called if the IP address or the port differs from that of the last call that returned `Ok`.
     ///
     /// # Errors
-    /// [`Refused`] if the new address has no room: the connection still counts at the old one. The
-    /// server asks once more after [`Limits::migration_settle`](super::Limits::migration_settle), if
-    /// the client is still there, and then closes the connection with the error.
+    /// [`Refused`] if the new address has no room for the connection. The connection then still
+    /// counts at the old address. The server calls the method once more after
+    /// [`Limits::migration_settle`](super::Limits::migration_settle) if the client is still at that
+    /// address, and then closes the connection with the error.
     fn moved(&mut self, to: SocketAddr) -> Result<(), Refused>;
 }
 
 /// Decision on a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Start the handshake.
+    /// Starts the handshake.
     Accept,
-    /// Answer with CONNECTION_CLOSE, CONNECTION_REFUSED (RFC 9000 s.20.1).
+    /// Answers with CONNECTION_CLOSE and the error CONNECTION_REFUSED (RFC 9000 s.20.1).
     Refuse,
-    /// Answer nothing.
+    /// Sends no answer.
     Ignore,
-    /// Answer with a Retry packet: the client has to prove its address first (RFC 9000 s.8.1.2).
+    /// Answers with a Retry packet, so that the client validates its address first (RFC 9000
+    /// s.8.1.2).
     Retry,
 }
 
-/// Reason that a connection is closed after its handshake or after a migration, with the error code
-/// for the client.
+/// The error with which a connection is closed after its handshake or after a migration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connection refused with application error {code:#x}: {reason}")]
 pub struct Refused {
-    /// Application error code; for HTTP/3 one of RFC 9114 s.8.1.
+    /// Application error code. For HTTP/3, one of the codes of RFC 9114 s.8.1.
     pub code: u32,
-    /// Reason phrase, sent to the client; at most a few hundred bytes arrive.
+    /// Reason phrase that is sent to the client. QUIC cuts it off after a few hundred bytes.
     pub reason: String,
 }
 
 impl Refused {
-    /// H3_EXCESSIVE_LOAD with a reason phrase.
+    /// Returns the error H3_EXCESSIVE_LOAD with a reason phrase.
     pub fn excessive_load(reason: impl Into<String>) -> Self {
         Self { code: crate::h3_code::EXCESSIVE_LOAD, reason: reason.into() }
     }
 }
 
-/// Admits every connection and counts none.
+/// An admission that admits every connection and counts none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoQuota;
 

@@ -1,4 +1,4 @@
-//! The answer to a request: a resource, a part of one, or a status that says why not.
+//! Chooses the answer to a request: a resource, a part of one, or an error status.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,15 +19,17 @@ pub(super) struct Answer {
     pub body: Body,
 }
 
-/// Returns the response 425 to an early request that must not be replayed (RFC 8470 s.5.2). The client sends it again
-/// after the handshake. GET and HEAD are safe here, because they only read.
+/// Returns the response 425 to an early request whose method is not safe, because an attacker can
+/// replay it (RFC 8470 s.5.2). The client then sends it again after the handshake. GET and HEAD are
+/// safe, because they only read.
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
-    (early && !safe).then(|| text(StatusCode::TOO_EARLY, "not before the handshake is complete\n"))
+    (early && !safe)
+        .then(|| text(StatusCode::TOO_EARLY, "send the request again after the handshake\n"))
 }
 
-/// The response to a request whose header fields are larger than the limit (RFC 9114 s.4.2.2). It has no
-/// content, because the method may be HEAD.
+/// Returns the response to a request whose header fields are larger than the limit (RFC 9114
+/// s.4.2.2). It has no content, because the unknown method may be HEAD.
 pub(super) fn fields_too_long() -> Answer {
     text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "")
 }
@@ -38,12 +40,12 @@ pub(super) async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
         answer.head.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
-    // RFC 9110 s.7.4: this server has resources of https only.
+    // RFC 9110 s.7.4: this server has no resources of other schemes.
     if !request.uri().scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) {
         return text(StatusCode::BAD_REQUEST, "only https\n");
     }
     let path = request.uri().path();
-    // RFC 9110 s.14.2: Range applies to GET only.
+    // RFC 9110 s.14.2: Range applies to GET only, so other methods use an empty map.
     let none = HeaderMap::new();
     let headers = if *request.method() == Method::GET { request.headers() } else { &none };
     if path == "/health" {
@@ -67,7 +69,7 @@ fn zeroes(number: &str, max: u64, headers: &HeaderMap) -> Answer {
             Ok((head, part)) => Answer { head, body: Body::Zeroes(part.end - part.start) },
             Err(answer) => *answer,
         },
-        // All are digits, so a number that does not parse is too large.
+        // All characters are digits, so a number that does not parse is too large.
         _ => text(StatusCode::BAD_REQUEST, &format!("/bytes/N: N is at most {max}\n")),
     }
 }
@@ -133,8 +135,8 @@ async fn file(
     }
 }
 
-/// Returns the head of a response with the requested part of the body, and the part. The error is the response 416 if
-/// the body has no such part.
+/// Returns the head of the response, and the part of the body that the request asks for. If the
+/// body has no such part, returns the response 416 as the error.
 fn part(
     headers: &HeaderMap,
     content_type: &'static str,
@@ -147,7 +149,10 @@ fn part(
             (StatusCode::PARTIAL_CONTENT, part, Some(value))
         }
         Wanted::Beyond => {
-            let mut answer = text(StatusCode::RANGE_NOT_SATISFIABLE, "no such part\n");
+            let mut answer = text(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "the requested range is outside of the resource\n",
+            );
             insert(&mut answer.head, &format!("bytes */{length}"));
             return Err(Box::new(answer));
         }
@@ -161,7 +166,7 @@ fn part(
 }
 
 fn insert(head: &mut Response<()>, content_range: &str) {
-    // Cannot fail: it has only digits and separators.
+    // Cannot fail: the value has only ASCII letters, digits and separators.
     if let Ok(value) = HeaderValue::from_str(content_range) {
         head.headers_mut().insert(header::CONTENT_RANGE, value);
     }

@@ -1,4 +1,4 @@
-//! The content of a response, which is read or generated when it can be sent.
+//! The content of a response, which is read or generated only when it can be sent.
 
 use std::fs::File;
 use std::io;
@@ -11,14 +11,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Context;
 use super::files::{FileLookup, Identity};
 
-/// Bytes handed to QUIC at a time.
+/// Largest number of bytes that are passed to QUIC at a time.
 pub(super) const CHUNK: usize = 64 * 1024;
 static ZEROES: [u8; CHUNK] = [0; CHUNK];
 
-/// Descriptors that are left for sockets, logs and everything else.
+/// Number of file descriptors that are reserved for sockets, logs and everything else.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// Returns the number of files that can be open by the process's current limit; at least 1.
+/// Returns the number of files that the server may open under the process's current limit. It is at
+/// least 1.
 pub(super) fn room_for_files() -> usize {
     use nix::sys::resource::{Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
@@ -32,8 +33,8 @@ pub(super) enum Body {
     File(Source),
 }
 
-/// A part of a file. The file is closed while the client reads nothing, and opened again later, so that such clients
-/// hold no descriptors.
+/// A part of a file. The file is closed while the client does not read, and is opened again later,
+/// so that slow clients hold no descriptors.
 pub(super) struct Source {
     pub path: String,
     pub identity: Identity,
@@ -42,7 +43,7 @@ pub(super) struct Source {
     pub open: Option<Arc<OpenFile>>,
 }
 
-/// An open file, counted.
+/// An open file, with its permit from the limit of open files.
 pub(super) struct OpenFile {
     file: File,
     context: Arc<Context>,
@@ -74,14 +75,15 @@ impl Body {
         }
     }
 
-    /// Closes the file of a body that is not sent for a while, so that it holds no descriptor.
+    /// Closes the file of a body, to free its descriptor while nothing is sent. `next` opens it
+    /// again.
     pub(super) fn rest(&mut self) {
         if let Self::File(source) = self {
             source.open = None;
         }
     }
 
-    /// The next bytes, `want` at most, which is not more than [`CHUNK`] or what is left.
+    /// Returns the next `want` bytes. `want` must not exceed [`CHUNK`] or the bytes that are left.
     pub(super) async fn next(&mut self, context: &Arc<Context>, want: usize) -> io::Result<Bytes> {
         match self {
             Self::Text(text) => Ok(text.split_to(want)),
@@ -103,7 +105,7 @@ impl Source {
         let offset = self.offset;
         let read = tokio::task::spawn_blocking(move || {
             let mut buffer = vec![0; want];
-            // A file that has shrunk ends here: the response cannot keep its word.
+            // Fails if the file has become shorter, so that the response cannot be completed.
             open.file.read_exact_at(&mut buffer, offset).map(|()| buffer)
         });
         let buffer = read.await.map_err(io::Error::other)??;
@@ -125,6 +127,6 @@ async fn reopen(
             Ok(OpenFile::new(file, context, permit))
         }
         FileLookup::Failed(error) => Err(error),
-        _ => Err(io::Error::other("the file has changed meanwhile")),
+        _ => Err(io::Error::other("the file has changed during the response")),
     }
 }

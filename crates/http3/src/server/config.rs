@@ -13,49 +13,53 @@ use crate::server::{Admission, NoQuota};
 use crate::tls::{CertificateError, Identity};
 use crate::{Congestion, Extension, Hooks, KeyLog};
 
-/// Called once per answered request, from the connection's task: it must not block.
+/// Function that is called for each answered request. It runs in the connection's task, so it must
+/// not block.
 pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
 
-/// Cost of a path whose client has this address, in units of the server's owner: a label that plugins read
+/// Function that returns the cost of a path whose client has this address. Plugins read the cost;
+/// its unit is the operator's choice
 /// ([`Connection::set_path_cost`](equic_quic::Connection::set_path_cost)).
 pub type PathCost = Arc<dyn Fn(IpAddr) -> u32 + Send + Sync>;
 
-/// One answered request.
+/// A request that was answered.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
-    /// Address of the client when the request came.
+    /// Address of the client when the request arrived.
     pub peer: SocketAddr,
-    /// Number of the connection, from 1, in the order they were opened.
+    /// Number of the connection. Connections are numbered from 1, in the order in which they are
+    /// opened.
     pub connection: u64,
     /// Number of the request on its connection, from 1.
     pub request: u64,
-    /// Its method.
+    /// Method of the request.
     pub method: Method,
-    /// Its path and query as sent: percent-encoded, chosen by the client, at most
+    /// Path and query as the client sent them. They are percent-encoded, and have at most
     /// [`Limits::max_field_section_size`] bytes.
     pub path: String,
-    /// The status answered.
+    /// Status of the response.
     pub status: StatusCode,
-    /// Bytes of body handed to QUIC.
+    /// Number of body bytes that were passed to QUIC.
     pub bytes: u64,
-    /// Time from the end of the request's headers to the end of the response.
+    /// Time from the end of the request's header fields to the end of the response.
     pub duration: Duration,
-    /// True if the whole response was handed to QUIC.
+    /// True if the whole response was passed to QUIC.
     pub complete: bool,
 }
 
 /// Settings of a server: its address, the files it serves, its certificate, admission and limits.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Address and port; port 0 lets the system choose, `[::]` takes IPv4 too.
+    /// Address and port to listen on. With port 0 the system chooses the port. `[::]` accepts IPv4,
+    /// too.
     pub listen: SocketAddr,
-    /// Directory whose files are served. `None`: only the built-in resources.
+    /// Directory whose files are served. `None`: only the built-in resources are served.
     pub root: Option<PathBuf>,
     /// Certificate and key.
     pub identity: IdentitySource,
     /// Decides which connections are admitted.
     pub admission: Arc<dyn Admission>,
-    /// Limits of what one client, and all together, may use.
+    /// Limits of the resources that one client, and all clients together, may use.
     pub limits: Limits,
     /// Called for each answered request. `None`: requests are not logged.
     pub log: Option<RequestLog>,
@@ -69,33 +73,35 @@ pub struct ServerConfig {
     /// A session ticket can be used for 0-RTT once, while this process runs, and if the client's clock is right to a
     /// minute (RFC 8446 s.8).
     pub early_data: bool,
-    /// True if the server validates every admitted client's address by Retry first (RFC 9000 s.8.1.2). This costs
-    /// another round trip, and keeps no state for forged addresses.
+    /// True if the server validates the address of every admitted client by Retry first (RFC 9000
+    /// s.8.1.2). This costs one more round trip, but forged addresses take no memory.
     pub retry: bool,
     /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all
     /// tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
-    /// Secret from which stateless reset tokens are made, where [`ids`](Self::ids) makes none. A server
-    /// that starts with the key of an earlier process resets the connections that this process left
-    /// behind. No two servers may use one key at the same time: each would reset connections of the
-    /// other (RFC 9000 s.21.11). `None`: a random key, so that such connections time out.
+    /// Secret from which stateless reset tokens are derived, for connection IDs for which
+    /// [`ids`](Self::ids) makes no token. A server that starts with the key of an earlier process
+    /// can reset the connections of that process. Two servers must not use the same key at the same
+    /// time, because each would reset the other's connections (RFC 9000 s.21.11). `None`: a random
+    /// key. Connections of an earlier process then time out.
     pub reset_key: Option<Zeroizing<[u8; 32]>>,
-    /// Generates the server's connection IDs. `None`: they are random.
+    /// Generates the server's connection IDs. `None`: the IDs are random.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
-    /// True if random connection IDs name their socket in encrypted form
-    /// ([`EndpointConfig::hide_sockets`](equic_quic::EndpointConfig::hide_sockets)); false by
-    /// default.
+    /// Encrypts the socket number that random connection IDs contain
+    /// ([`EndpointConfig::hide_sockets`](equic_quic::EndpointConfig::hide_sockets)). The default is
+    /// false.
     pub hide_sockets: bool,
-    /// Congestion control of what is sent.
+    /// Congestion control algorithm.
     pub congestion: Congestion,
     /// Largest number of paths of a connection (RFC 10069), up to 8. 1 disables multipath.
     pub max_paths: usize,
     /// How data is distributed over several paths.
     pub scheduler: Scheduler,
-    /// Returns the cost of a path by the client's address. `None`: paths cost nothing.
+    /// Returns the cost of a path, by the client's address. `None`: paths cost nothing.
     pub path_cost: Option<PathCost>,
-    /// True if clients that begin in version 1 and prefer version 2 are answered in version 2 (RFC 9369, RFC 9368
-    /// s.2.3). Otherwise a connection keeps the version of its first packet, which may be 1 or 2.
+    /// True if a client that begins in version 1 and prefers version 2 is answered in version 2
+    /// (RFC 9369, RFC 9368 s.2.3). Otherwise a connection keeps the version of its first packet,
+    /// which may be 1 or 2.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
@@ -108,7 +114,7 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// A server with a fresh self-signed certificate, no files, no quota and default limits.
+    /// Returns settings with a new self-signed certificate, no files, no quota and default limits.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -141,18 +147,20 @@ impl ServerConfig {
 /// Source of the server's certificate and private key.
 #[derive(Clone, Debug)]
 pub enum IdentitySource {
-    /// Generated; stored in `directory` and read from there the next time, if a directory is given.
+    /// A generated certificate. If `directory` is given, it is stored there and read again the next
+    /// time.
     SelfSigned {
-        /// DNS names and addresses; empty: localhost, the loopback addresses and the listen address.
+        /// DNS names and IP addresses. If empty: localhost, the loopback addresses and the listen
+        /// address.
         names: Vec<String>,
         /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time and not stored.
         directory: Option<PathBuf>,
     },
-    /// PEM files.
+    /// A certificate and a private key in PEM files.
     Files {
-        /// Certificate chain, leaf first.
+        /// File with the certificate chain, leaf first.
         certificate: PathBuf,
-        /// Private key.
+        /// File with the private key.
         key: PathBuf,
     },
 }
@@ -184,53 +192,57 @@ fn default_names(listen: SocketAddr) -> Vec<String> {
 /// Limits of a server. The defaults suit a public server on a small machine.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Time without a packet after which a connection is dropped: at least 100 ms, or zero for never.
+    /// Time without a packet after which a connection is closed: at least 100 ms, or zero for
+    /// never.
     pub idle_timeout: Duration,
     /// Time after which an incomplete handshake is abandoned.
     pub handshake_timeout: Duration,
-    /// Largest number of handshakes in progress. Attempts beyond it are ignored.
+    /// Largest number of handshakes in progress. Further attempts are ignored.
     pub max_handshakes: usize,
-    /// Number of handshakes in progress from which the server validates addresses by Retry, as with
-    /// [`ServerConfig::retry`]; at most half of [`max_handshakes`](Self::max_handshakes) counts. So attempts from
-    /// forged addresses cannot take all places. `None`: never.
+    /// Number of handshakes in progress from which on the server validates addresses by Retry, as
+    /// with [`ServerConfig::retry`]. It is limited to half of
+    /// [`max_handshakes`](Self::max_handshakes), so that attempts from forged addresses cannot take
+    /// all places. `None`: the number of handshakes does not matter.
     pub retry_threshold: Option<usize>,
-    /// Requests under way at once on a connection.
+    /// Largest number of requests in progress on a connection.
     pub max_concurrent_streams: u32,
-    /// Size of a request's header fields as RFC 9114 s.4.2.2 counts them, bytes.
+    /// Largest size of a request's header fields in bytes, as RFC 9114 s.4.2.2 counts them.
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
-    /// Unacknowledged bytes that a response may hold in memory, for each path that [`ServerConfig::max_paths`]
-    /// permits. It grows up to [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
+    /// Largest number of unacknowledged bytes of one response in memory, for each path that
+    /// [`ServerConfig::max_paths`] permits. The limit grows up to
+    /// [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
     pub send_window: u64,
-    /// Unacknowledged bytes that all responses of a connection may hold together. At most 128 KiB beyond the client's
-    /// flow control limits are read from files.
+    /// Largest number of unacknowledged bytes of all responses of a connection. At most 128 KiB
+    /// beyond the client's flow control limits are read from files.
     pub connection_send_window: u64,
-    /// Unacknowledged bytes that all connections may hold together. Each connection may take an eighth of the free
-    /// part, and always 64 KiB.
+    /// Largest number of unacknowledged bytes of all connections. A connection may take an eighth
+    /// of the free part, but always 64 KiB.
     pub send_memory: u64,
-    /// Largest number of open files. `None`: as many as the process's limit of file descriptors leaves. The file of a
-    /// response that makes no progress is closed, and opened again later.
+    /// Largest number of open files. `None`: as many as the process's limit of file descriptors
+    /// permits. The file of a response that makes no progress is closed, and opened again later.
     pub max_open_files: Option<usize>,
     /// Time that a request waits for permission to open a file, before it is answered with 503.
     pub shed_after: Duration,
-    /// Time without progress after which a request is cancelled: its headers do not arrive, or the client does not
-    /// read the response.
+    /// Time after which a request without progress is cancelled, because its header fields do not
+    /// arrive or the client does not read the response.
     pub stall_timeout: Duration,
-    /// Malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls by one every ten
-    /// seconds.
+    /// Number of malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. The
+    /// count falls by one every ten seconds.
     pub max_malformed: u32,
-    /// Requests that the client cancelled after which a connection is closed with H3_EXCESSIVE_LOAD. The count falls
-    /// by 33 a second.
+    /// Number of requests cancelled by the client after which a connection is closed with
+    /// H3_EXCESSIVE_LOAD. The count falls by 33 a second.
     pub max_cancelled: u32,
-    /// Longest time that requests under way may take after the shutdown began.
+    /// Longest time for which requests in progress may continue after the shutdown has begun.
     pub grace: Duration,
     /// Time for which a client may stay at a new, validated address that has no room for its
-    /// connection, before the server closes the connection.
+    /// connection. The server then closes the connection. Zero closes it at once.
     ///
-    /// The connection counts at its old address meanwhile. The time lets a client return. It also prevents that an
-    /// attacker who copies and forwards a client's packets once (RFC 9000 s.9.3.3) gets the connection closed,
-    /// because the client's own packets move it back. Zero closes at once.
+    /// During this time the connection counts at its old address. The client can still move back.
+    /// This also protects against an attacker who copies and forwards a client's packets once (RFC
+    /// 9000 s.9.3.3), because the client's own packets move the connection back before it is
+    /// closed.
     pub migration_settle: Duration,
 }
 
@@ -240,8 +252,8 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 4096,
-            // The default of HAProxy. A handshake takes one or two round trips, so 100 at once are some thousand new
-            // clients a second, or an attack.
+            // The default of HAProxy. A handshake takes one or two round trips. So 100 at once mean
+            // some thousand new clients a second, or an attack.
             retry_threshold: Some(100),
             max_concurrent_streams: 100,
             max_field_section_size: 16 * 1024,
@@ -253,7 +265,7 @@ impl Default for Limits {
             shed_after: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
             max_malformed: 16,
-            // A page with a thousand pictures, left before they came.
+            // Enough for a page with a thousand pictures that the user leaves before they arrive.
             max_cancelled: 1000,
             grace: Duration::from_secs(5),
             migration_settle: Duration::from_secs(4),

@@ -20,12 +20,13 @@ use super::{Context, Phase, Refused};
 use crate::binding::{self, FrameLimits, Requests, Violation};
 use crate::h3_code;
 
-/// Time until one malformed request, and one that its client gave up, is forgiven.
+/// Time after which one error is forgiven: for a malformed request, and for a request that the
+/// client cancelled.
 const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
 type H3Connection = h3::server::Connection<binding::QuicConnection, Bytes>;
 
-/// An IPv4 client of a dual-stack socket, as IPv4.
+/// Returns the address, with an IPv4 client of a dual-stack socket as IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -57,7 +58,7 @@ impl Peer {
         Ok(at)
     }
 
-    /// Reports that another address of the client was validated.
+    /// Reports to the admission that another address of the client was validated.
     fn moved(&self, to: SocketAddr) -> Result<(), Refused> {
         if self.presence.moved(canonical(to))? {
             self.context.stats.0.moved.add(1);
@@ -65,14 +66,14 @@ impl Peer {
         Ok(())
     }
 
-    /// Closes the connection because the admission has no room for it.
+    /// Closes the connection, because the admission has no room for it.
     fn refuse(&self, refused: &Refused) {
         self.context.stats.0.refused_late.add(1);
         self.quic.close(VarInt::from_u32(refused.code), &refused.reason);
     }
 }
 
-/// Releases the guard when the connection's task ends, also by a panic.
+/// Releases the presence when the connection's task ends, even by a panic.
 struct Release(Arc<Peer>);
 
 impl Drop for Release {
@@ -90,7 +91,7 @@ pub(super) async fn run(
 ) {
     let shaken = tokio::select! {
         quic = handshake(&context, incoming) => quic,
-        // There is no request yet, so nothing to finish.
+        // The server shuts down, and there is no request yet to finish.
         () = Phase::Draining.begun(&mut phase) => None,
     };
     let Some(quic) = shaken else {
@@ -111,21 +112,22 @@ pub(super) async fn run(
     let release = Release(Arc::clone(&peer));
     let address = peer.address();
     tokio::select! {
-        // First, so that the guard is released as soon as the connection is closed.
+        // Polled first, so that the presence is released as soon as the connection is closed.
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer, permit) => {}
         () = label(&peer) => {}
         () = serve(&peer, phase) => {}
     }
-    // Closes the connection without an error, unless it is closed already. Requests in progress were dropped.
+    // Closes the connection without an error, unless it is already closed. Requests in progress
+    // have been dropped.
     peer.quic.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     drop(release);
 }
 
-/// Waits for the handshake, or for early data from a client whose address a token has validated (RFC 9000 s.8.1). A
-/// connection with early data is served at once, but counts only when its handshake is complete, because the token's
-/// address may belong to another host by now.
+/// Waits for the handshake, or for early data from a client whose token has validated its address
+/// (RFC 9000 s.8.1). A connection with early data is served at once. It counts only when its
+/// handshake is complete, because the address in the token may belong to another host by now.
 async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
     let (address, validated) = (incoming.remote_address(), incoming.is_validated());
     let connecting = match incoming.accept() {
@@ -135,7 +137,7 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             return None;
         }
     };
-    // Never fails on a server.
+    // This conversion never fails on a server.
     let quic = connecting.into_0rtt().ok()?;
     if validated && quic.is_early() {
         return Some(quic);
@@ -153,16 +155,17 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
     }
 }
 
-/// Reports the client's addresses to the admission while the connection is open, and holds `permit` until the
-/// handshake is complete. Returns when the server must end the connection: the handshake took too long, or the
-/// admission has no room. In the second case this function closes the connection with the admission's error, because
-/// `h3` would close it without an error when it is dropped.
+/// Reports the client's addresses to the admission while the connection is open, and holds `permit`
+/// until the handshake is complete. Returns when the server must end the connection, because the
+/// handshake took too long or the admission has no room. In the second case this function closes
+/// the connection with the admission's error. Otherwise `h3` would close it without an error when
+/// it is dropped.
 async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     if permit.is_some() {
         let limit = peer.context.limits.handshake_timeout;
         match timeout(limit, peer.quic.handshake()).await {
             Ok(Ok(_)) => {}
-            // The connection is closed, which `run` sees.
+            // The connection is closed. `run` notices this.
             Ok(Err(_)) => std::future::pending().await,
             Err(_) => {
                 peer.context.stats.0.handshakes_failed.add(1);
@@ -180,7 +183,8 @@ async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     }
 }
 
-/// Reports each validated address of the client. Returns when the client stays at an address without room for it.
+/// Reports each validated address of the client. Returns if the client stays at an address that has
+/// no room for it.
 async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
     let mut at = None;
     loop {
@@ -194,7 +198,7 @@ async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
             Ok(elsewhere) => {
                 elsewhere?;
             }
-            // There may be room by now.
+            // Asks once more, because there may be room by now.
             Err(_) => {
                 if let Err(refused) = peer.moved(next) {
                     return Ok(refused);
@@ -210,7 +214,7 @@ async fn label(peer: &Peer) {
         let mut changes = 0;
         loop {
             for path in peer.quic.paths() {
-                // Fails only if the path was closed meanwhile.
+                // Fails only if the path was closed in the meantime.
                 let _ = peer.quic.set_path_cost(path.id, cost(canonical(path.remote).ip()));
             }
             match peer.quic.paths_changed(changes).await {
@@ -223,10 +227,11 @@ async fn label(peer: &Peer) {
     std::future::pending().await
 }
 
-/// Answers requests until the client leaves or the server shuts down.
+/// Answers requests until the client disconnects or the server shuts down.
 async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
-    // An encoded field section is shorter than its size by RFC 9114 s.4.2.2.
+    // The limit also works for the encoded section, because its encoded form is shorter than its
+    // size by RFC 9114 s.4.2.2.
     let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
@@ -234,18 +239,20 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let admitted = transport.requests();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
-    // Opens streams, which blocks without end if the client permits no streams.
+    // This step opens streams, so it blocks forever if the client permits none.
     let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
     let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
     let mut requests = JoinSet::new();
     let now = Instant::now();
     let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
     let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
-    // True once GOAWAY was sent, and once the client has sent one.
+    // `going_away` is true once this server has sent GOAWAY, and `client_leaves` once the client
+    // has sent it.
     let (mut going_away, mut client_leaves) = (false, false);
     loop {
         tokio::select! {
-            // The order matters: requests that have come are accepted before the connection ends.
+            // The order matters: requests that have arrived are accepted before the connection
+            // ends.
             biased;
             () = Phase::Draining.begun(&mut phase), if !going_away => {
                 going_away = true;
@@ -260,7 +267,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                 }
                 let too_many = match done {
                     Err(error) if error.is_panic() => {
-                        tracing::error!("a panic ended the task of a request; others go on");
+                        tracing::error!("a panic ended the task of a request; other requests continue");
                         None
                     }
                     Ok(Outcome::Malformed) => {
@@ -284,8 +291,9 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                     let asked = Asked { address, number, admitted: admitted.clone() };
                     requests.spawn(respond::run(Arc::clone(peer), asked, resolver, phase.clone()));
                 }
-                // The client closed the connection, or h3 did because of what it sent. h3 sees no
-                // GOAWAY of the client, so it never ends the requests itself.
+                // The client closed the connection, or `h3` closed it because of an error of the
+                // client. `h3` does not see a client's GOAWAY, so it never ends the requests
+                // itself.
                 Ok(None) | Err(_) => return,
             },
             () = std::future::ready(()), if client_leaves && !going_away && requests.is_empty() => {
@@ -299,18 +307,19 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     }
 }
 
-/// Sends GOAWAY, and accepts no further request. Returns whether GOAWAY was sent in time.
+/// Sends GOAWAY, and accepts no further request. Returns `true` if GOAWAY was sent in time.
 async fn go_away(h3: &mut H3Connection, requests: &Requests, limit: Duration) -> bool {
-    // RFC 9114 s.5.2: the first request that is not served. `h3::server::Connection::shutdown` would
-    // name the last one that is.
+    // RFC 9114 s.5.2: GOAWAY names the first request that is not served.
+    // `h3::server::Connection::shutdown` would name the last one that is served.
     let Ok(first) = StreamId::try_from(requests.close()) else { return false };
     matches!(timeout(limit, h3.inner.shutdown(&mut None, first)).await, Ok(Ok(())))
 }
 
-/// Waits until the client has received the last responses, because closing discards data that was not acknowledged.
+/// Waits until the client has received the last responses, because closing discards data that was
+/// not acknowledged.
 ///
-/// h3 does not report acknowledgments. While data is unacknowledged, QUIC sends a probe at least once per PTO. So if
-/// nothing is sent for longer, all data has arrived.
+/// `h3` does not report acknowledgments. But while data is unacknowledged, QUIC sends a probe at
+/// least once per PTO. So if nothing was sent for longer than that, all data has arrived.
 async fn silence(quic: &quic::Connection) {
     let mut sent = quic.stats().datagrams_sent;
     loop {
@@ -323,7 +332,7 @@ async fn silence(quic: &quic::Connection) {
     }
 }
 
-/// Returns the time in which data from the client arrives even if it is lost once.
+/// Returns a time within which data from the client arrives even if it is lost once.
 pub(super) fn flight(quic: &quic::Connection) -> Duration {
     Duration::from_millis(100) + 4 * quic.rtt()
 }

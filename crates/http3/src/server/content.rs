@@ -1,8 +1,8 @@
 //! Reads and discards the content of a request.
 //!
-//! A request is malformed if its content does not match its Content-Length (RFC 9114 s.4.1.2). No response depends on
-//! the content. So the server waits for it only for a moment, answers, and continues to read, because the end of a
-//! request may arrive late.
+//! A request is malformed if its content does not match its Content-Length (RFC 9114 s.4.1.2). No
+//! response depends on the content, and the end of a request may arrive late. So the server waits
+//! only for a moment, sends the response, and continues to read.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,7 +13,8 @@ use h3::error::StreamError;
 use super::respond::Stream;
 use crate::binding::{Requests, Violation};
 
-/// Bytes of content that the server reads and discards. It asks the client to stop beyond that.
+/// Largest number of content bytes that the server reads and discards. For more, it asks the client
+/// to stop.
 const MAX: u64 = 64 * 1024;
 
 /// Progress of reading a request's content.
@@ -24,14 +25,14 @@ pub(super) struct Content {
     ended: bool,
 }
 
-/// Why reading the content has ended.
+/// The reason why reading the content has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// All of it has arrived, or the client has cancelled the rest.
+    /// All content has arrived, or the client has cancelled the rest.
     Over,
-    /// The request turned out to be malformed.
+    /// The content shows that the request is malformed.
     Malformed,
-    /// More is to come than the server reads.
+    /// The rest is longer than the server is willing to read.
     Unwanted,
 }
 
@@ -40,12 +41,13 @@ impl Content {
         Content { announced, received: 0, ended: false }
     }
 
-    /// Returns true if the request announces content that the server can compare with what comes.
+    /// Returns `true` if the request announces content. The server can then compare the content
+    /// with the announcement.
     pub(super) fn is_expected(&self) -> bool {
         self.announced.is_some_and(|length| length <= MAX)
     }
 
-    /// Reads until the announced content has come.
+    /// Reads until the announced content has arrived.
     pub(super) async fn read(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
         while !self.ended && self.received < self.announced.unwrap_or(0) {
             match stream.recv_data().await? {
@@ -56,7 +58,8 @@ impl Content {
         Ok(())
     }
 
-    /// Reads what has arrived, without waiting. This includes trailers, which the binding checks.
+    /// Reads the content that has arrived, without waiting. This includes trailers, which the
+    /// binding checks.
     pub(super) async fn read_ready(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
         poll_fn(|cx| {
             while !self.ended && self.received <= MAX {
@@ -72,7 +75,7 @@ impl Content {
         .await
     }
 
-    /// Checks what has come so far (RFC 9114 s.4.1.2).
+    /// Checks the content that has arrived so far (RFC 9114 s.4.1.2).
     pub(super) fn check(&self) -> Result<(), Violation> {
         match self.announced {
             Some(length) if self.received > length || (self.ended && self.received < length) => {
@@ -82,7 +85,7 @@ impl Content {
         }
     }
 
-    /// Reads until the request ends, or until too much is certainly still to come.
+    /// Reads until the request ends, or until the rest is certainly longer than the server reads.
     pub(super) async fn rest(&mut self, stream: &mut Stream, requests: &Requests) -> Rest {
         let id = stream.id().into_inner();
         poll_fn(|cx| {
@@ -90,11 +93,11 @@ impl Content {
                 match stream.poll_recv_data(cx) {
                     Poll::Ready(Ok(Some(data))) => self.received += data.remaining() as u64,
                     Poll::Ready(Ok(None)) => self.ended = true,
-                    // Errors of the binding, which finds requests malformed.
+                    // An error of the binding: the request is malformed.
                     Poll::Ready(Err(StreamError::Undefined { .. })) => {
                         return Poll::Ready(Rest::Malformed);
                     }
-                    // The client has reset the stream, or the connection is over.
+                    // The client has reset the stream, or the connection is closed.
                     Poll::Ready(Err(_)) => return Poll::Ready(Rest::Over),
                     Poll::Pending => {
                         let coming = self.received.saturating_add(requests.content_left(id));

@@ -7,11 +7,11 @@ use http::HeaderValue;
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// Last second of the year 9999, the last year that the format has room for.
+/// Last second of the year 9999, in seconds since 1970. The date format has no later year.
 const LAST: u64 = 253_402_300_799;
 
-/// Returns the time now as the value of Date (RFC 9110 s.6.6.1), or `None` if the clock cannot be
-/// right: it is before 1970.
+/// Returns the current time as the value of a Date field (RFC 9110 s.6.6.1). Returns `None` if the
+/// clock shows a time before 1970, which cannot be right.
 pub(super) fn now() -> Option<HeaderValue> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     HeaderValue::from_str(&http_date(since.as_secs())).ok()
@@ -28,13 +28,13 @@ fn http_date(seconds: u64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// Returns the year, the month from 0 and the day from 1 of a day, counted since 1970-01-01 in the
-/// Gregorian calendar.
+/// Converts a number of days since 1970-01-01 into a date of the Gregorian calendar: the year, the
+/// month from 0, and the day from 1.
 fn civil(mut days: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
-    // Whole cycles of 400 years first, which have 146,097 days each.
+    // Skips whole cycles of 400 years, which have 146,097 days each.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(leap(year)) {

@@ -1,7 +1,7 @@
-//! From a request's path to an open file under the root, and never to one outside.
+//! Opens the file for a request's path, and never a file outside of the root directory.
 //!
-//! The kernel does the guarding: openat2(2) with RESOLVE_BENEATH refuses `..`, absolute links and
-//! links that lead out, without the race of looking first and opening later.
+//! The kernel enforces this: openat2(2) with RESOLVE_BENEATH rejects `..`, absolute links, and
+//! links that lead outside. There is no race between a check and a later open.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
@@ -16,12 +16,12 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 const INDEX: &str = "index.html";
 
-/// The directory whose files are served, held open.
+/// The directory whose files are served. It is kept open.
 pub(super) struct Root {
     directory: Arc<File>,
 }
 
-/// The file or directory that a path leads to.
+/// The result of looking up a path.
 pub(super) enum FileLookup {
     File {
         file: File,
@@ -29,17 +29,18 @@ pub(super) enum FileLookup {
         length: u64,
         content_type: &'static str,
     },
-    /// A directory, asked for without the slash at the end.
+    /// A directory that was requested without the slash at the end.
     Directory,
-    /// Nothing to serve: missing, not allowed, a device, or outside of the root.
+    /// There is nothing to serve: the file does not exist, is not readable, is a device, or is
+    /// outside of the root.
     Nothing,
-    /// The path is not percent-encoding.
+    /// The path has an invalid percent-encoding.
     Malformed,
     Failed(io::Error),
 }
 
-/// Tells whether a file that is opened again is still the same: device, inode, length, and when it was
-/// changed.
+/// Identifies a file, so that a file that is opened again can be compared: device, inode, length,
+/// and time of the last change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity([u64; 3], [i64; 2]);
 
@@ -58,12 +59,12 @@ impl Root {
             .read(true)
             .custom_flags((OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).bits())
             .open(path)?;
-        // Shows now, not at the first request, whether the kernel has openat2.
+        // Fails now, and not at the first request, if the kernel has no openat2.
         open_beneath(&directory, Path::new("."))?;
         Ok(Self { directory: Arc::new(directory) })
     }
 
-    /// Finds the file for the path of a URL: it begins with a slash, and is percent-encoded.
+    /// Finds the file for the path of a URL. The path begins with a slash and is percent-encoded.
     pub(super) async fn find(&self, path: &str) -> FileLookup {
         let (path, slash) = match relative(path) {
             Ok(Some(parts)) => parts,
@@ -92,7 +93,8 @@ fn look_up(root: &File, mut path: PathBuf, slash: bool) -> FileLookup {
         Ok((_, metadata)) if metadata.is_dir() && !slash => FileLookup::Directory,
         Ok(_) => FileLookup::Nothing,
         Err(error) => match error {
-            // EXDEV: would leave the root. ENXIO: a socket, or a FIFO. EAGAIN: renamed meanwhile.
+            // EXDEV: the path leaves the root. ENXIO: a socket or a FIFO. EAGAIN: a directory was
+            // renamed during the lookup.
             Errno::ENOENT
             | Errno::ENOTDIR
             | Errno::EACCES
@@ -108,7 +110,7 @@ fn look_up(root: &File, mut path: PathBuf, slash: bool) -> FileLookup {
 
 fn open_beneath(root: &File, path: &Path) -> Result<(File, Metadata), Errno> {
     let how = OpenHow::new()
-        // Without O_NONBLOCK opening a FIFO would wait for a writer.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     let file = File::from(openat2(root, path, how)?);
@@ -121,8 +123,9 @@ fn open_beneath(root: &File, path: &Path) -> Result<(File, Metadata), Errno> {
 #[derive(Debug, PartialEq)]
 struct Malformed;
 
-/// Decodes a URL's path: relative to the root, and whether it ends in a slash. None for what no
-/// file can be called: empty and dot segments, slashes and NULs that were encoded.
+/// Decodes the path of a URL. Returns the path relative to the root, and whether it ends in a
+/// slash. Returns `None` if no file can have that name: empty and dot segments, and encoded slashes
+/// and NULs.
 fn relative(path: &str) -> Result<Option<(PathBuf, bool)>, Malformed> {
     let Some(path) = path.strip_prefix('/') else { return Ok(None) };
     let mut segments: Vec<&str> = path.split('/').collect();
@@ -143,7 +146,7 @@ fn relative(path: &str) -> Result<Option<(PathBuf, bool)>, Malformed> {
     Ok(Some((relative, slash)))
 }
 
-/// Percent-decoding (RFC 3986 s.2.1), strictly.
+/// Decodes a percent-encoded segment (RFC 3986 s.2.1). Any invalid encoding is an error.
 fn decode(segment: &str) -> Result<Vec<u8>, Malformed> {
     let mut decoded = Vec::with_capacity(segment.len());
     let mut bytes = segment.bytes();

@@ -50,13 +50,13 @@ pub use config::{IdentitySource, Limits, PathCost, RequestLog, RequestRecord, Se
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
 pub use stats::{ServerStats, StatsHandle};
 
-/// A server could not be created, or failed.
+/// Error of a server that could not be created, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The system's error.
         source: std::io::Error,
@@ -64,7 +64,7 @@ pub enum ServerError {
     /// The root directory cannot be served.
     #[error("cannot serve files from {}: {source}", path.display())]
     Root {
-        /// The directory asked for.
+        /// The requested directory.
         path: std::path::PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -77,17 +77,17 @@ pub enum ServerError {
     Limit {
         /// Name of the setting.
         what: &'static str,
-        /// Its value.
+        /// The value that is out of range.
         value: String,
-        /// Description of the values that are allowed.
+        /// Permitted values, for people.
         range: String,
     },
-    /// The server's socket or runtime is gone.
+    /// The server's socket or runtime no longer works.
     #[error("the socket of the server failed; the log has the reason")]
     Lost,
 }
 
-/// A bound HTTP/3 server; serves while [`run`](Self::run) is awaited.
+/// An HTTP/3 server that is bound to its socket. It serves while [`run`](Self::run) is awaited.
 pub struct Server {
     endpoint: Endpoint,
     context: Arc<Context>,
@@ -97,11 +97,11 @@ pub struct Server {
     phase: watch::Sender<Phase>,
 }
 
-/// Progress of a server's shutdown.
+/// Phase of a server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Serving,
-    /// No new requests; those under way are finished.
+    /// The server accepts no new requests, and finishes those in progress.
     Draining,
     /// Requests in progress are cancelled.
     CutOff,
@@ -110,7 +110,7 @@ enum Phase {
 impl Phase {
     /// Waits until this phase has begun.
     async fn begun(self, phase: &mut watch::Receiver<Phase>) {
-        // An error means that the server is gone, which ends its connections too.
+        // An error means that the server was dropped, which ends its connections, too.
         let _ = phase.wait_for(|&phase| phase >= self).await;
     }
 }
@@ -124,7 +124,8 @@ struct Context {
     stats: StatsHandle,
     handshakes: Arc<Semaphore>,
     max_handshakes: usize,
-    /// Handshakes that may be under way while clients need not prove their addresses.
+    /// Number of handshakes in progress up to which clients need not validate their addresses by
+    /// Retry.
     unproven: usize,
     retry: bool,
     open_files: Arc<Semaphore>,
@@ -132,19 +133,21 @@ struct Context {
     path_cost: Option<PathCost>,
 }
 
-/// Returns the limit of unacknowledged bytes of a response. Several paths together have more in flight than one path.
+/// Returns the limit of unacknowledged bytes of one response. The limit grows with the number of
+/// paths, because several paths have more data in flight than one.
 fn send_buffer(config: &ServerConfig) -> u64 {
     config.limits.send_window.saturating_mul(config.max_paths.max(1) as u64)
 }
 
 impl Server {
-    /// Binds the socket, reads or generates the certificate, and opens the root. Connection attempts wait until
-    /// [`run`](Self::run) is called.
+    /// Binds the socket, reads or generates the certificate, and opens the root directory.
+    /// Connection attempts wait until [`run`](Self::run) is called.
     ///
     /// Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// See [`ServerError`]: address in use, no such directory, unreadable certificate, limit out of range.
+    /// Fails if the address is in use, the directory does not exist, the certificate cannot be
+    /// read, or a limit is out of range. See [`ServerError`].
     pub fn bind(config: ServerConfig) -> Result<Self, ServerError> {
         let identity = config.identity.resolve(config.listen)?;
         let files = match &config.root {
@@ -232,39 +235,40 @@ impl Server {
         self.address
     }
 
-    /// SHA-256 of the certificate clients will see.
+    /// Returns the SHA-256 fingerprint of the server's certificate.
     pub fn certificate_fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Returns the size of the receive buffer in bytes, as granted by the kernel. It doubles the requested size, and
-    /// limits it.
+    /// Returns the size of the receive buffer in bytes, as the kernel reports it. The kernel limits
+    /// the requested size, and doubles it.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
 
-    /// The counters, readable while the server runs and after.
+    /// Returns a handle to the counters. They can be read while the server runs and afterwards.
     pub fn stats(&self) -> StatsHandle {
         self.context.stats.clone()
     }
 
-    /// Serves until `shutdown` is ready, then lets requests under way finish for up to
-    /// [`Limits::grace`], closes every connection and returns the final counters.
+    /// Serves until `shutdown` is ready. Then lets requests in progress finish for up to
+    /// [`Limits::grace`], closes every connection, and returns the final counters.
     ///
     /// # Errors
-    /// [`ServerError::Lost`] when the socket fails.
+    /// [`ServerError::Lost`] if the socket fails.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ServerStats, ServerError> {
         accept::run(&self, shutdown).await
     }
 }
 
-/// The transport parameters of a server (RFC 9000 s.18.2).
+/// Returns the transport parameters of a server (RFC 9000 s.18.2).
 fn transport(limits: &Limits) -> TransportConfig {
     TransportConfig {
         max_idle_timeout: limits.idle_timeout,
         streams: StreamConfig {
             max_streams_bidi: limits.max_concurrent_streams.into(),
-            // Control, QPACK encoder, QPACK decoder (RFC 9114 s.6.2), and some for grease.
+            // The control stream, the two QPACK streams (RFC 9114 s.6.2), and some streams of
+            // reserved types, which clients may open as grease.
             max_streams_uni: 8,
             stream_window: 64 * 1024,
             max_stream_window: 64 * 1024,
@@ -274,13 +278,13 @@ fn transport(limits: &Limits) -> TransportConfig {
             max_send_buffer: limits.connection_send_window,
             connection_send_buffer: limits.connection_send_window,
         },
-        // HTTP/3 without extensions has no datagrams.
+        // HTTP/3 without extensions uses no DATAGRAM frames.
         datagram_receive_buffer: 0,
         ..TransportConfig::default()
     }
 }
 
-/// Names a setting of the transport as [`ServerConfig`] does.
+/// Renames a setting of the transport to its name in [`ServerConfig`].
 fn limit(error: SettingError) -> ServerError {
     let what = match error.field {
         "max_idle_timeout" => "idle timeout",

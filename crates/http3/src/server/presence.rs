@@ -1,14 +1,14 @@
 //! Reports one connection to the admission: opened, moved, closed.
 //!
-//! Only validated addresses of the client are reported, because QUIC follows the first packet from a new address (RFC
-//! 9000 s.9.3), and that packet may be forged.
+//! Only validated addresses of the client are reported. QUIC follows the first packet from a new
+//! address (RFC 9000 s.9.3), and that packet may be forged.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::server::{Opened, Refused};
 
-/// Holds the admission's value for an open connection. Empty before the connection is counted, and
+/// Holds the admission's value for an open connection. It is empty before the connection counts and
 /// after it is closed.
 #[derive(Default)]
 pub(super) struct Presence(Mutex<State>);
@@ -52,7 +52,8 @@ impl Presence {
         }
     }
 
-    /// Drops the guard of a closed connection, even if the presence is still held elsewhere.
+    /// Drops the admission's value of a closed connection, even if other tasks still hold the
+    /// presence.
     pub(super) fn release(&self) {
         let state = std::mem::replace(&mut *self.lock(), State::Released);
         drop(state);

@@ -1,10 +1,11 @@
-//! Quotas enforced in the application: the baseline the gateway is compared with.
+//! Quotas that the application enforces: the baseline that the gateway is compared with.
 //!
-//! Limits the number of open connections and the rate of new ones per source (an address prefix). The check is made
-//! after the kernel has delivered the packet and QUIC has parsed it. The experiment measures this cost. A connection
-//! counts from its complete handshake to its close, so a spoofed address never counts against a source. Because
-//! handshakes run in parallel, the limit is checked twice: before the handshake (cheap), and again when it is
-//! complete (exact).
+//! The quota limits, per source (an address prefix), the number of open connections and the rate of
+//! new ones. The check is made after the kernel has delivered the packet and QUIC has parsed it.
+//! The benchmark measures this cost. A connection counts from the end of its handshake to its
+//! close, so a spoofed address never counts against a source. Because handshakes run in parallel,
+//! the limit is checked twice: before the handshake, which is cheap, and after the handshake, which
+//! is exact.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,44 +15,44 @@ use std::time::Instant;
 
 use crate::server::{Admission, Decision, Opened, Refused};
 
-/// Answer to an attempt of a source that is at its limit.
+/// Answer to a connection attempt from a source that is at its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtLimit {
-    /// The attempt is dropped without an answer, as by the gateway.
+    /// Drops the attempt without an answer, as the gateway does.
     #[default]
     Ignore,
-    /// The attempt is answered with CONNECTION_REFUSED.
+    /// Answers the attempt with CONNECTION_REFUSED.
     Refuse,
-    /// A connection beyond the limit is accepted, and closed when its handshake is complete. The paper's server did
-    /// this, because lsquic reports a connection to the application only then. It is the most expensive way. Attempts
-    /// beyond the rate of new connections are dropped.
+    /// Accepts a connection above the limit, and closes it when its handshake is complete. The
+    /// paper's server did this, because lsquic reports a connection to the application only then.
+    /// It is the most expensive way. Attempts above the rate of new connections are dropped.
     Close,
 }
 
-/// A token bucket: a rate of new connections, and a burst.
+/// A token bucket for new connections: their rate, and a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// New connections a second; more than 0.
     pub per_second: f64,
-    /// New connections that are accepted at once after a pause; at least 1.
+    /// Number of new connections that are accepted at once after a pause; at least 1.
     pub burst: u32,
 }
 
 /// Limits of a [`UserSpaceQuota`].
 #[derive(Clone, Debug)]
 pub struct QuotaConfig {
-    /// Open connections per source; 0: no limit.
+    /// Largest number of open connections per source. 0: no limit.
     pub max_connections: u32,
-    /// New connections per source.
+    /// Rate of new connections per source. `None`: no limit.
     pub new_per_source: Option<Rate>,
-    /// Bits of an IPv4 address that make a source, 0 to 32.
+    /// Length of the IPv4 prefix that identifies a source, 0 to 32 bits.
     pub v4_prefix: u8,
-    /// Bits of an IPv6 address that make a source, 0 to 128.
+    /// Length of the IPv6 prefix that identifies a source, 0 to 128 bits.
     pub v6_prefix: u8,
     /// Answer to an attempt of a source that is over a limit.
     pub at_limit: AtLimit,
-    /// Smallest number of sources whose rate is remembered. Up to twice as many are remembered. A forgotten source
-    /// starts again with a full bucket.
+    /// Number of sources whose rate is remembered at least. Up to twice that number are remembered.
+    /// A source that was forgotten starts again with a full bucket.
     pub rate_sources: usize,
 }
 
@@ -68,7 +69,7 @@ impl Default for QuotaConfig {
     }
 }
 
-/// A [`QuotaConfig`] with a value out of range.
+/// Error for a [`QuotaConfig`] with a value out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum QuotaError {
     /// A prefix is longer than the address.
@@ -96,7 +97,7 @@ impl UserSpaceQuota {
     /// Creates a quota without connections.
     ///
     /// # Errors
-    /// A prefix that is too long, a rate or burst of 0.
+    /// Fails if a prefix is too long, or if a rate or burst is 0.
     pub fn new(config: QuotaConfig) -> Result<Self, QuotaError> {
         for (prefix, family, bits) in
             [(config.v4_prefix, "IPv4", 32), (config.v6_prefix, "IPv6", 128)]
@@ -121,29 +122,30 @@ impl UserSpaceQuota {
         })
     }
 
-    /// Returns the open connections of the source of `address`.
+    /// Returns the number of open connections of the source of `address`.
     pub fn connections(&self, address: IpAddr) -> u32 {
         let source = self.shared.source(address);
         lock(&self.shared.counts).get(&source).copied().unwrap_or(0)
     }
 
-    /// Open connections of all sources.
+    /// Returns the number of open connections of all sources.
     pub fn total(&self) -> u64 {
         lock(&self.shared.counts).values().map(|&count| u64::from(count)).sum()
     }
 
-    /// Sources that have open connections.
+    /// Returns the number of sources that have open connections.
     pub fn sources(&self) -> usize {
         lock(&self.shared.counts).len()
     }
 
-    /// Returns the attempts that were refused, before or after the handshake, because the source had as many
-    /// connections as permitted.
+    /// Returns the number of attempts that were refused, before or after the handshake, because the
+    /// source had too many open connections.
     pub fn over_quota(&self) -> u64 {
         self.shared.over_quota.load(Ordering::Relaxed)
     }
 
-    /// Returns the attempts that were refused because the source exceeded its rate of new connections.
+    /// Returns the number of attempts that were refused because the source exceeded its rate of new
+    /// connections.
     pub fn over_rate(&self) -> u64 {
         self.shared.over_rate.load(Ordering::Relaxed)
     }
@@ -200,8 +202,9 @@ struct Held {
 }
 
 impl Opened for Held {
-    /// Counts the connection at its new source, if that has room. Otherwise connections could be
-    /// opened from many addresses and moved to one, past its limit.
+    /// Counts the connection at its new source, if that source has room. Without this check, a
+    /// client could open connections from many addresses and move them all to one source, above its
+    /// limit.
     fn moved(&mut self, to: SocketAddr) -> Result<(), Refused> {
         let source = self.shared.source(to.ip());
         if source == self.source {
@@ -254,8 +257,9 @@ impl Shared {
     }
 }
 
-/// One generic cell rate per source. Two generations bound the memory that spoofed sources can take: when the young
-/// generation is full, it replaces the old one.
+/// The rate of new connections of each source, by the generic cell rate algorithm. Two generations
+/// limit the memory that spoofed sources can take: when the young generation is full, it replaces
+/// the old one.
 struct Rates {
     start: Instant,
     cost_ns: u64,
@@ -287,7 +291,7 @@ impl Rates {
         }
     }
 
-    /// The rule of docs/policy.md s.4.
+    /// Applies the rule of docs/policy.md s.4.
     fn charge(&mut self, source: IpAddr, now: Instant) -> bool {
         let now =
             u64::try_from(now.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);

@@ -4,23 +4,24 @@ use std::ops::Range;
 
 use http::{HeaderMap, header};
 
-/// Part of a body that a request asks for.
+/// The part of a body that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The whole body.
     All,
-    /// These bytes of the body: 206, with Content-Range.
+    /// These bytes of the body. The response has status 206 and Content-Range.
     Part(Range<u64>),
-    /// Bytes that it does not have: 416.
+    /// Bytes that the body does not have. The response has status 416.
     Beyond,
 }
 
-/// Part that the Range field of a GET request asks for, of a body of `length` bytes. A field that
-/// is malformed, of another unit, or of several parts is ignored, which a server may do (s.14.2).
+/// Returns the part of a body that the Range field of a GET request asks for. `length` is the
+/// length of the body in bytes. A field that is malformed, has another unit, or asks for several
+/// parts is ignored, as RFC 9110 s.14.2 permits.
 pub(super) fn wanted(headers: &HeaderMap, length: u64) -> Wanted {
     let mut fields = headers.get_all(header::RANGE).into_iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return Wanted::All };
-    // s.13.1.5: nothing here has a validator, so none can match.
+    // RFC 9110 s.13.1.5: this server sends no validators, so If-Range cannot match.
     if headers.contains_key(header::IF_RANGE) {
         return Wanted::All;
     }
@@ -35,7 +36,7 @@ fn parse(field: &str, length: u64) -> Option<Wanted> {
     let (first, last) = part.trim().split_once('-')?;
     let range = match (first.is_empty(), last.is_empty()) {
         (true, true) => return None,
-        // A number of bytes at the end.
+        // `-N`: the last N bytes.
         (true, false) => length.saturating_sub(number(last)?)..length,
         (false, true) => number(first)?..length,
         (false, false) => {
@@ -51,7 +52,7 @@ fn parse(field: &str, length: u64) -> Option<Wanted> {
 
 fn number(digits: &str) -> Option<u64> {
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    // A number that does not fit is beyond any body.
+    // A number that does not fit is larger than any body.
     all_digits.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 

@@ -23,14 +23,14 @@ use super::{Phase, RequestRecord};
 use crate::binding::{self, Requests, Violation};
 use crate::message;
 
-/// Bytes of responses of a connection that are prepared beyond the client's flow control limits, so that they can be
-/// sent as soon as the limits rise.
+/// Bytes of a connection's responses that are prepared beyond the client's flow control limits, so
+/// that they can be sent as soon as the limits rise.
 const AHEAD: u64 = 128 * 1024;
 
 /// Time for which a file stays open while the client reads nothing.
 const AT_HAND: Duration = Duration::from_millis(100);
 
-/// Longest time to wait for announced content before the response.
+/// Longest time to wait for announced content before the response is sent.
 const CONTENT: Duration = Duration::from_secs(1);
 
 type Resolver = RequestResolver<binding::QuicConnection, Bytes>;
@@ -47,13 +47,13 @@ pub(super) enum Outcome {
     Abandoned,
 }
 
-/// A request as the connection knows it before it is read.
+/// A request as the connection knows it before its header fields are read.
 pub(super) struct Asked {
-    /// Address of the client when the request came.
+    /// Address of the client when the request arrived.
     pub address: SocketAddr,
     /// Number of the request on its connection, from 1.
     pub number: u64,
-    /// All requests of the connection.
+    /// Handle to all requests of the connection.
     pub admitted: Requests,
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn run(
         let gave_up = matches!(ready, Ok(Err(WriteError::Stopped(_))));
         return if gave_up { Outcome::Cancelled } else { Outcome::Abandoned };
     }
-    // The request's method and path are unknown then.
+    // If the header fields are too long, the request's method and path are unknown.
     let too_long = admitted.is_too_long(stream_id(&stream).as_varint().get());
     let answer = match too_early(peer.is_early(), request.method()) {
         _ if too_long => fields_too_long(),
@@ -146,14 +146,15 @@ enum NoRequest {
     Malformed(Violation),
 }
 
-/// Ends a stream in both directions, because its request gets no complete response.
+/// Ends a stream in both directions, because its request will not get a complete response.
 fn give_up(stream: &mut Stream, code: Code) {
     stream.stop_stream(code);
     stream.stop_sending(code);
 }
 
-/// Returns the request when its header fields have arrived and are valid. Waits up to `content_limit` for announced
-/// content, but not for content that the client holds back until 100 (Continue).
+/// Returns the request when its header fields have arrived and are valid. Waits up to
+/// `content_limit` for announced content. Does not wait if the client holds back the content until
+/// it gets 100 (Continue).
 async fn resolve(
     resolver: Resolver,
     content_limit: Duration,
@@ -165,8 +166,8 @@ async fn resolve(
         Ok(announced) => {
             let mut content = Content::new(announced);
             if content.is_expected() {
-                // RFC 9110 s.10.1.1: no response depends on the content, so the final response takes
-                // the place of 100 (Continue).
+                // RFC 9110 s.10.1.1: no response depends on the content, so the server sends the
+                // final response instead of 100 (Continue).
                 let expects_continue = request.headers().contains_key(header::EXPECT);
                 let limit = if expects_continue { Duration::ZERO } else { content_limit };
                 if let Ok(read) = timeout(limit, content.read(&mut stream)).await {
@@ -174,7 +175,7 @@ async fn resolve(
                 }
             }
             match content.read_ready(&mut stream).await {
-                // A client may cancel the rest of its request and still read the response.
+                // A client may cancel the rest of its request, and still read the response.
                 Err(error) if is_cancelled(&error) && !content.is_expected() => {}
                 read => read?,
             }
@@ -185,18 +186,18 @@ async fn resolve(
     match checked {
         Ok(content) => Ok((request, stream, content)),
         Err(reason) => {
-            // RFC 9114 s.4.1.2.
+            // RFC 9114 s.4.1.2: the request is malformed.
             give_up(&mut stream, Code::H3_MESSAGE_ERROR);
             Err(NoRequest::Malformed(reason))
         }
     }
 }
 
-/// Reads the rest of a request after it was answered.
+/// Reads the rest of a request after its response was sent.
 ///
-/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a failure of the
-/// request. So the server sends STOP_SENDING only for content that it does not read (RFC 9114 s.4.1), and only when
-/// the client has the whole response.
+/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a
+/// failure of the request. So the server sends STOP_SENDING only for content that it does not read
+/// (RFC 9114 s.4.1), and only when the client has the whole response.
 async fn end(
     peer: &Peer,
     stream: &mut Stream,
@@ -222,7 +223,7 @@ async fn end(
         return Outcome::Malformed;
     }
     if content.check().is_err() {
-        // The response is complete, so that the stream needs no other end.
+        // The response is complete, so only the receiving half must be ended.
         stream.stop_sending(Code::H3_MESSAGE_ERROR);
         return Outcome::Malformed;
     }
@@ -230,17 +231,18 @@ async fn end(
         let delivered = poll_fn(|cx| peer.quic.poll_stopped(cx, id));
         let _ = timeout(limit, delivered).await;
     }
-    // Has no effect if the request has ended.
+    // STOP_SENDING has no effect if the request has ended.
     stream.stop_sending(Code::H3_NO_ERROR);
     Outcome::Answered
 }
 
-/// Returns true if the error means that the client cancelled the request, in either direction.
+/// Returns `true` if the error means that the client cancelled the request or stopped reading the
+/// response.
 fn is_cancelled(error: &StreamError) -> bool {
     matches!(error, StreamError::RemoteTerminate { .. })
 }
 
-/// Waits until up to `want` bytes can be sent, and returns how many.
+/// Waits until bytes can be sent, and returns their number, at most `want`.
 async fn sendable(peer: &Peer, stream: &Stream, want: u64, ahead: u64) -> Result<u64, WriteError> {
     peer.quic.sendable(stream_id(stream), want, ahead).await
 }
@@ -264,7 +266,7 @@ enum SendError {
 }
 
 impl SendError {
-    /// Code that the stream is reset with (RFC 9114 s.4.1.1, s.8.1).
+    /// Returns the code that resets the stream (RFC 9114 s.4.1.1, s.8.1).
     fn code(&self) -> Code {
         match self {
             SendError::File(_) => Code::H3_INTERNAL_ERROR,
@@ -298,7 +300,7 @@ async fn send(
     }
     while left > 0 {
         let want = left.min(CHUNK as u64);
-        // If descriptors are scarce, other requests need them more.
+        // If descriptors are scarce, close the file at once, because other requests need them more.
         let scarce = peer.context.open_files.available_permits() <= peer.context.max_open_files / 4;
         let at_hand = if scarce { Duration::ZERO } else { AT_HAND.min(limit) };
         let room = match timeout(at_hand, sendable(peer, stream, want, AHEAD)).await {

@@ -6,44 +6,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use equic_quic::SendMemory;
 use serde::Serialize;
 
-/// A snapshot of a server's counters. All except `open`, `buffered` and `open_files` only grow.
+/// A snapshot of a server's counters. All of them only grow, except `open`, `buffered` and
+/// `open_files`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerStats {
-    /// Connection attempts that reached the server (a Retry makes two of one).
+    /// Connection attempts that reached the server. An attempt with a Retry counts twice.
     pub attempts: u64,
-    /// Attempts the admission refused.
+    /// Attempts that the admission refused.
     pub refused: u64,
-    /// Attempts the admission ignored.
+    /// Attempts that the admission ignored.
     pub ignored: u64,
-    /// Attempts answered with Retry.
+    /// Attempts that were answered with Retry.
     pub retried: u64,
-    /// Attempts ignored because too many handshakes were under way.
+    /// Attempts that were ignored because too many handshakes were in progress.
     pub overloaded: u64,
     /// Handshakes that were started and failed or timed out.
     pub handshakes_failed: u64,
     /// Connections that the admission refused after the handshake, or after a migration.
     pub refused_late: u64,
-    /// Connections opened.
+    /// Connections opened so far. A connection with early data counts before its handshake is complete.
     pub opened: u64,
-    /// Connections open now.
+    /// Connections that are open now.
     pub open: u64,
     /// Migrations reported to the admission.
     pub moved: u64,
-    /// Requests answered, whatever the status.
+    /// Requests that were answered, with any status.
     pub requests: u64,
-    /// Requests without a complete response: malformed, cancelled, or the client disappeared or stalled.
+    /// Requests without a complete response: malformed, cancelled, or the client disappeared or
+    /// stopped reading.
     pub failed: u64,
-    /// Requests answered by 503 because too many files were open.
+    /// Requests that were answered with 503, because too many files were open.
     pub shed: u64,
-    /// Bytes of response bodies handed to QUIC.
+    /// Bytes of response bodies that were passed to QUIC.
     pub bytes: u64,
-    /// Bytes of responses that wait now to be sent or acknowledged, in all connections.
+    /// Bytes of responses in memory now, of all connections. They wait to be sent or acknowledged.
     pub buffered: u64,
     /// Files that are open now.
     pub open_files: u64,
 }
 
-/// Reads the counters of a server; cheap to clone, outlives the server.
+/// A handle to a server's counters. It is cheap to clone, and works after the server is dropped,
+/// too.
 #[derive(Clone, Debug, Default)]
 pub struct StatsHandle(pub(super) Arc<Counters>, SendMemory);
 
@@ -75,7 +78,8 @@ impl StatsHandle {
     /// Returns the current counters. Each is exact, but they are not read at the same instant.
     pub fn snapshot(&self) -> ServerStats {
         let counters = &*self.0;
-        // `closed` first: a connection opened in between must not make `open` negative.
+        // Reads `closed` first. Otherwise a connection that opens and closes in between could make
+        // `open` negative.
         let closed = counters.closed.get();
         let opened = counters.opened.get();
         let files_closed = counters.files_closed.get();
@@ -104,7 +108,7 @@ impl StatsHandle {
 pub(super) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds and returns the new value.
+    /// Adds `n`, and returns the new value.
     pub(super) fn add(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::AcqRel) + n
     }

@@ -1,12 +1,12 @@
-//! Limit of a client's errors after which its connection is closed.
+//! Limits the errors of a client. A connection with too many is closed.
 
 use std::time::{Duration, Instant};
 
-/// Counts errors. The count falls with time.
+/// A counter of errors that falls with time.
 pub(super) struct Tolerance {
     most: u32,
     count: u32,
-    /// Time in which the count falls by one.
+    /// Time after which the count falls by one.
     each: Duration,
     since: Instant,
 }
@@ -16,7 +16,7 @@ impl Tolerance {
         Tolerance { most, count: 0, each, since: now }
     }
 
-    /// Counts one error. Returns true if there are too many.
+    /// Counts one error. Returns `true` if the limit is exceeded.
     pub(super) fn add(&mut self, now: Instant) -> bool {
         let forgiven = now.saturating_duration_since(self.since).as_nanos() / self.each.as_nanos();
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
@@ -47,7 +47,7 @@ mod tests {
             (0..4).map(|_| quick.add(at(0))).collect::<Vec<_>>(),
             [false, false, false, true]
         );
-        // One second forgives one of them.
+        // After one second, one of the errors is forgiven.
         let mut mixed = new();
         assert!((0..3).all(|_| !mixed.add(at(0))));
         assert!(!mixed.add(at(11)) && mixed.add(at(12)));

@@ -1,7 +1,7 @@
-//! Certificates: made here, or read from PEM files.
+//! Generates certificates, or reads them from PEM files.
 //!
-//! A self-signed certificate is ECDSA P-256 with SHA-256, which every browser accepts, and is valid for a year. A
-//! client trusts it by its file (`--ca`) or its [`Fingerprint`].
+//! A self-signed certificate is ECDSA P-256 with SHA-256, which every browser accepts, and is valid
+//! for a year. A client trusts it by its file (`--ca`) or its [`Fingerprint`].
 
 use std::fmt;
 use std::fs;
@@ -27,7 +27,7 @@ pub const KEY_FILE: &str = "key.pem";
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a certificate.
+    /// Returns the fingerprint of a certificate in DER encoding.
     pub fn of(certificate: &[u8]) -> Self {
         let digest = digest::digest(&digest::SHA256, certificate);
         let mut bytes = [0; 32];
@@ -51,7 +51,7 @@ impl fmt::Debug for Fingerprint {
 impl FromStr for Fingerprint {
     type Err = CertificateError;
 
-    /// Reads 64 hex digits, in either case, with or without colons between the bytes.
+    /// Parses 64 hex digits, in upper or lower case, with or without colons between the bytes.
     fn from_str(text: &str) -> Result<Self, CertificateError> {
         let wrong = || CertificateError::Fingerprint(text.to_owned());
         let digits: Vec<u32> = text
@@ -70,27 +70,27 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// A certificate could not be made, read or written.
+/// Error of generating, reading or writing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file is not readable or not writable.
+    /// A file cannot be read, written or created.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
         /// "read", "write" or "create".
         action: &'static str,
-        /// The file that is not readable or not writable.
+        /// The file that cannot be read, written or created.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// A file is readable but holds no usable PEM.
+    /// A file can be read, but has no usable PEM.
     #[error("no {what} in {}: {reason}; it must be PEM", path.display())]
     Pem {
         /// "certificate" or "private key".
         what: &'static str,
         /// The file without usable PEM.
         path: PathBuf,
-        /// Description of what is wrong with the file, for people.
+        /// The mistake in the file, for people.
         reason: String,
     },
     /// A name or address cannot be put into a certificate.
@@ -98,15 +98,15 @@ pub enum CertificateError {
         "cannot make a certificate for {names:?}: {reason}; names must be DNS names or addresses"
     )]
     Generate {
-        /// The names asked for.
+        /// The requested names.
         names: Vec<String>,
-        /// Description of what is wrong with the names, for people.
+        /// The mistake in the names, for people.
         reason: String,
     },
-    /// Key and certificate do not fit each other, or TLS cannot use them.
+    /// The key and the certificate do not match, or TLS cannot use them.
     #[error("cannot use the certificate and key: {0}; do the two belong together?")]
     Unusable(String),
-    /// Text is not a fingerprint.
+    /// The text is not a fingerprint.
     #[error("{0:?} is not a certificate fingerprint: 64 hex digits of SHA-256 expected")]
     Fingerprint(String),
 }
@@ -125,10 +125,10 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Makes a self-signed ECDSA P-256 certificate for DNS names and IP addresses.
+    /// Generates a self-signed ECDSA P-256 certificate for DNS names and IP addresses.
     ///
     /// # Errors
-    /// A name that is neither, or no names at all.
+    /// Fails if a name is neither a DNS name nor an IP address, or if there are no names.
     pub fn self_signed(names: &[String]) -> Result<Self, CertificateError> {
         let wrong = |reason: String| CertificateError::Generate { names: names.to_vec(), reason };
         let Some(first) = names.first() else { return Err(wrong("no name given".into())) };
@@ -136,7 +136,7 @@ impl Identity {
             rcgen::CertificateParams::new(names.to_vec()).map_err(|e| wrong(e.to_string()))?;
         params.distinguished_name.push(rcgen::DnType::CommonName, first.as_str());
         let now = SystemTime::now();
-        // A day back: clocks differ.
+        // Valid since one day, because the clocks of clients may differ.
         params.not_before = (now - DAY).into();
         params.not_after = (now + 365 * DAY).into();
         params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
@@ -154,7 +154,7 @@ impl Identity {
     /// Reads a certificate chain (leaf first) and a private key (PKCS #8, PKCS #1 or SEC 1).
     ///
     /// # Errors
-    /// A file that is missing, or without PEM of its kind.
+    /// Fails if a file is missing, or does not contain the expected kind of PEM.
     pub fn from_pem_files(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let chain = read_certificates(certificate)?;
         let pem = read(key)?;
@@ -166,10 +166,11 @@ impl Identity {
         Ok(Self { chain, key, pem: None })
     }
 
-    /// Reads `cert.pem` and `key.pem` of a directory; makes them there if neither exists.
+    /// Reads `cert.pem` and `key.pem` of a directory, or generates both if neither file exists.
     ///
     /// # Errors
-    /// As [`Identity::from_pem_files`], [`Identity::self_signed`] and [`Identity::write`].
+    /// The errors of [`Identity::from_pem_files`], [`Identity::self_signed`] and
+    /// [`Identity::write`].
     pub fn load_or_create(directory: &Path, names: &[String]) -> Result<Self, CertificateError> {
         let (certificate, key) = (directory.join(CERTIFICATE_FILE), directory.join(KEY_FILE));
         if certificate.exists() || key.exists() {
@@ -180,11 +181,13 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes a self-signed identity to `cert.pem` and `key.pem` (readable by the owner only) in a
-    /// directory, which is created if missing. Does nothing for an identity that was read from files.
+    /// Writes a self-signed identity to `cert.pem` and `key.pem` of a directory, which is created
+    /// if it is missing. Only the owner can read the key. Does nothing for an identity that was
+    /// read from files.
     ///
     /// # Errors
-    /// The system's error, if the directory or a file cannot be written; existing files are not overwritten.
+    /// Returns the system's error if the directory or a file cannot be written. Existing files are
+    /// not overwritten.
     pub fn write(&self, directory: &Path) -> Result<(), CertificateError> {
         let Some((certificate, key)) = &self.pem else { return Ok(()) };
         let failed = |action, path: &Path| {
@@ -205,13 +208,13 @@ impl Identity {
         Ok(())
     }
 
-    /// SHA-256 of the leaf certificate.
+    /// Returns the SHA-256 fingerprint of the leaf certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.chain.first().map_or(&[], |leaf| leaf.as_ref()))
     }
 }
 
-/// Reads all certificates of a PEM file, at least one.
+/// Reads all certificates of a PEM file. Fails if the file has no certificate.
 pub(super) fn read_certificates(
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

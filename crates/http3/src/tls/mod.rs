@@ -1,5 +1,5 @@
-//! Turns certificates and trust into TLS configurations: TLS 1.3 only, ALPN `h3` only, 0-RTT if it is enabled.
-//! `certificate` generates and reads certificates.
+//! Makes TLS configurations from certificates and a [`Trust`]. They use TLS 1.3 and ALPN `h3` only,
+//! and 0-RTT if it is enabled. `certificate` generates and reads certificates.
 
 mod certificate;
 
@@ -22,30 +22,31 @@ pub use certificate::{CERTIFICATE_FILE, CertificateError, Fingerprint, Identity,
 
 const ALPN: &[u8] = b"h3";
 
-/// Servers that a client trusts, by their certificates.
+/// Which servers a client trusts, by their certificates.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
-    /// Servers with a certificate of a root the system trusts.
+    /// Trusts servers with a certificate from a root that the system trusts.
     #[default]
     System,
-    /// Servers with a certificate of, or exactly as, one in this PEM file.
+    /// Trusts servers whose certificate is in this PEM file, or was issued by a CA in it.
     Ca(PathBuf),
-    /// The one with exactly this certificate, whatever its name and validity.
+    /// Trusts only the server with exactly this certificate. Its names and its validity period do
+    /// not matter.
     Fingerprint(Fingerprint),
-    /// Any. The server still has to hold the key of the certificate it shows.
+    /// Trusts any server. The server must still hold the key of its certificate.
     Insecure,
 }
 
-/// A file that TLS secrets are appended to, in the format of NSS (draft-ietf-tls-keylogfile). The file allows its
-/// reader to decrypt the connections. Clones write to the same file.
+/// A file that TLS secrets are appended to, in the NSS format (draft-ietf-tls-keylogfile). Anyone
+/// who can read the file can decrypt the connections. Clones write to the same file.
 #[derive(Clone, Debug)]
 pub struct KeyLog(Arc<Mutex<File>>);
 
 impl KeyLog {
-    /// Opens the file. A new file is readable by its owner only.
+    /// Opens the file. A new file can be read by its owner only.
     ///
     /// # Errors
-    /// The system's error, if the file cannot be opened or made.
+    /// Returns the system's error if the file cannot be opened or created.
     pub fn open(path: &Path) -> std::io::Result<KeyLog> {
         let file = File::options().create(true).append(true).mode(0o600).open(path)?;
         Ok(KeyLog(Arc::new(Mutex::new(file))))
@@ -69,7 +70,8 @@ impl rustls::KeyLog for KeyLog {
     }
 }
 
-/// The cryptography of servers and clients made here: AWS-LC (docs/decisions/0018-aws-lc.md).
+/// Returns the crypto provider of servers and clients of this crate: AWS-LC
+/// (docs/decisions/0018-aws-lc.md).
 pub fn crypto_provider() -> CryptoProvider {
     equic_quic::aws_lc_provider()
 }
@@ -82,16 +84,18 @@ fn unusable(error: impl std::fmt::Display) -> CertificateError {
     CertificateError::Unusable(error.to_string())
 }
 
-/// An endpoint over the same crypto provider.
+/// Returns the settings of an endpoint with the same crypto provider.
 pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
     EndpointConfig::new(&provider()).map_err(unusable)
 }
 
-/// Sessions that a server with 0-RTT remembers, of under a kilobyte each; the oldest go first.
+/// Number of sessions that a server with 0-RTT remembers. Each takes less than a kilobyte. The
+/// oldest ones are removed first.
 const SESSIONS: usize = 8192;
 
-/// TLS for a server. `early`: 0-RTT is taken. A ticket is then the name of a session that is kept here
-/// and taken out when it is used, so that no early data is taken twice (RFC 8446 s.8.1).
+/// Returns the TLS configuration of a server. `early` permits 0-RTT. A ticket is then the name of a
+/// session that the server keeps. The session is removed when it is used, so that no early data is
+/// accepted twice (RFC 8446 s.8.1).
 pub(crate) fn server(
     identity: &Identity,
     early: bool,
@@ -106,13 +110,13 @@ pub(crate) fn server(
     if early {
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
     }
-    // RFC 9001 s.4.6.1: all, or nothing.
+    // RFC 9001 s.4.6.1: no other values are permitted.
     config.max_early_data_size = if early { u32::MAX } else { 0 };
     Ok(config)
 }
 
-/// TLS for a client. Without session resumption: every connection is a full handshake, so that
-/// connections cost the server the same and can be compared.
+/// Returns the TLS configuration of a client, without session resumption. Every connection then
+/// makes a full handshake, so that connections cost the server the same and can be compared.
 pub(crate) fn client(trust: &Trust) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = provider();
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -146,7 +150,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
                 })?;
             }
         }
-        // Systems carry a few roots that no library can parse; none at all shows at the handshake.
+        // Ignored, because system stores contain a few roots that no library can parse. If there is
+        // no usable root, the handshake fails.
         _ => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -154,7 +159,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
     Ok(roots)
 }
 
-/// Accepts one certificate by its fingerprint, or any, and checks that the server holds its key.
+/// Accepts one certificate by its fingerprint, or any certificate. Checks that the server holds the
+/// key.
 #[derive(Debug)]
 struct Pinned {
     pin: Option<Fingerprint>,

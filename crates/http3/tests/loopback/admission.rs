@@ -1,4 +1,5 @@
-//! Tests of admission: clients are accepted or refused, and each is counted while it is connected.
+//! Tests of admission: the server accepts or refuses clients, and counts each one while it is
+//! connected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::common::{PATIENCE, Running, Watched, get, loopback, path, seed, start};
 use crate::foreign;
 
-/// Decides the same for every client.
+/// An admission that makes the same decision for every client, and counts the calls.
 struct Always(Decision, AtomicU64);
 
 impl Admission for Always {
@@ -100,7 +101,8 @@ async fn admission_ignores_too_many_handshakes() {
     assert!(server.stop().await.overloaded >= 1);
 }
 
-/// Clients that close, are dropped, vanish without closing, or leave during a response.
+/// Many clients connect at random and end in different ways: they close, are dropped, disappear
+/// without closing, or leave during a response. The quota's counts must stay exact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quota_count_is_exact_under_churn() {
     const LIMIT: u32 = 4;
@@ -145,7 +147,7 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
     let url = server.url("/bytes/100000");
     let config = server.client_config(source);
     match way {
-        // Closed after a complete response.
+        // Closes after a complete response.
         0 => {
             let client = Client::new(config).unwrap();
             if let Ok(mut response) = client.get(&url).await {
@@ -153,37 +155,37 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
             }
             client.close().await;
         }
-        // Closed in the middle of a response.
+        // Closes in the middle of a response.
         1 => {
             let client = Client::new(config).unwrap();
             if let Ok(response) = client.get(&url).await {
                 response.connection().close();
             }
         }
-        // Dropped in the middle of the handshake.
+        // Is dropped in the middle of the handshake.
         2 => {
             let client = Client::new(config).unwrap();
             let _ = tokio::time::timeout(Duration::from_millis(2), client.connect(&url)).await;
         }
-        // Vanished without CONNECTION_CLOSE, during a response or idle.
+        // Disappears without CONNECTION_CLOSE, during a response or while idle.
         _ => vanish(config, url, way == 3).await,
     }
 }
 
-/// Connects in a runtime of its own, which ends without letting anything be sent.
+/// Connects in a separate runtime, which then ends without sending anything more.
 async fn vanish(config: ClientConfig, url: String, ask: bool) {
     let vanished = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let held = runtime.block_on(async {
             let client = Client::new(config).unwrap();
             let connection = client.connect(&url).await.ok()?;
-            // A client with a response has been counted by the server.
+            // When the client has a response, the server has counted the connection.
             connection.get(&path("/health")).await.ok()?.drain().await.ok()?;
             let response =
                 if ask { connection.get(&path("/bytes/50000000")).await.ok() } else { None };
             Some((client, connection, response))
         });
-        // Nothing polls the connection after this, so no CONNECTION_CLOSE is sent.
+        // Nothing polls the connection from here on, so no CONNECTION_CLOSE is sent.
         drop(runtime);
         held.is_some()
     });
@@ -227,7 +229,7 @@ async fn migration_is_reported_when_the_new_address_is_validated() {
     get(&connection, "/health").await;
     assert!(admission.now().moved.is_empty());
     let mut moves = Vec::new();
-    // To another address, to another port of it, and back.
+    // To another address, to another port of that address, and back.
     for to in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.1:0"] {
         client.rebind(to.parse().unwrap()).unwrap();
         moves.push(client.local_addr().unwrap());
@@ -246,7 +248,8 @@ async fn migration_is_reported_when_the_new_address_is_validated() {
     assert_eq!((stats.moved, stats.opened, stats.requests), (3, 1, 4));
 }
 
-/// Connections opened at one address do not exceed the quota of another one by moving there.
+/// A client must not exceed the quota of an address by opening connections elsewhere and moving
+/// them there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migration_to_an_address_at_its_quota_is_refused() {
     let config = QuotaConfig { max_connections: 2, ..QuotaConfig::default() };
@@ -267,7 +270,8 @@ async fn migration_to_an_address_at_its_quota_is_refused() {
     get(&connection, "/health").await;
     assert_eq!((count(full), count(elsewhere)), (2, 1));
     mover.rebind(format!("{full}:0").parse().unwrap()).unwrap();
-    // The answer may come before the server closes.
+    // The request may fail or succeed, because its response may arrive before the server closes the
+    // connection.
     let _ = connection.get(&path("/health")).await;
     let error = tokio::time::timeout(PATIENCE, connection.closed()).await.expect("it is closed");
     assert!(error.to_string().contains("too many connections"), "{error}");
@@ -281,7 +285,8 @@ async fn migration_to_an_address_at_its_quota_is_refused() {
     assert_eq!((stats.moved, stats.refused_late, stats.opened), (0, 1, 3));
 }
 
-/// A client that leaves the address in time keeps its connection.
+/// A client moves to an address that is at its quota, and moves back in time. It must keep its
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migration_that_is_refused_may_be_taken_back() {
     let config = QuotaConfig { max_connections: 1, ..QuotaConfig::default() };
@@ -305,7 +310,7 @@ async fn migration_that_is_refused_may_be_taken_back() {
         let seen = admission.until("back", |seen| seen.moved.last() == moves.last()).await;
         assert_eq!(seen.moved, moves, "only where there is room");
     }
-    // As soon as there is room, it may move.
+    // When the address has room, the client may move there.
     there.close();
     admission.until("closed", |seen| seen.open == 1).await;
     mover.rebind("127.0.0.2:0".parse().unwrap()).unwrap();
@@ -315,7 +320,7 @@ async fn migration_that_is_refused_may_be_taken_back() {
     server.stop().await;
 }
 
-/// Panics for the first connection.
+/// An admission that panics for the first connection.
 struct PanicsOnce(AtomicU64);
 
 impl Admission for PanicsOnce {
@@ -329,12 +334,13 @@ impl Admission for PanicsOnce {
     }
 }
 
-/// A panic in the task of a connection ends that connection, and the server serves others.
+/// A panic in the task of a connection must end only that connection. The server must serve the
+/// next one.
 #[tokio::test]
 async fn panic_in_a_connections_task_ends_only_that_connection() {
     let server = with(Arc::new(PanicsOnce(AtomicU64::new(0))), Limits::default());
     let first = server.client();
-    // It fails, unless the client repeats it on another connection.
+    // The request fails, unless the client repeats it on another connection.
     let _ = first.get(&server.url("/health")).await;
     let second = server.client();
     let mut response = second.get(&server.url("/bytes/10000")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Helpers of most tests: requests, and waiting for a condition.
+//! Helpers that most tests use: requests, and waiting for a condition.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ pub(crate) fn path(path: &str) -> PathAndQuery {
     path.parse().unwrap()
 }
 
-/// GETs a path and reads all of it, so that the server knows it answered.
+/// Sends a GET request for a path and reads the whole response, so that the server counts the
+/// request as answered.
 pub(crate) async fn get(connection: &Connection, target: &str) -> StatusCode {
     let mut response = connection.get(&path(target)).await.unwrap();
     response.drain().await.unwrap();
     response.status
 }
 
-/// Waits until a condition holds that sends no notification.
+/// Polls until a condition holds, for conditions without a notification.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -30,7 +31,8 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(timeout(PATIENCE, waiting).await.is_ok(), "never: {what}");
 }
 
-/// The seed of a randomised test: EQUIC_SEED, or a new one; printed either way.
+/// Returns and prints the seed of a randomised test: EQUIC_SEED if it is set, otherwise a random
+/// number.
 pub(crate) fn seed(test: &str) -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),

@@ -1,4 +1,4 @@
-//! Requests before the handshake is complete.
+//! Tests of requests that are sent before the handshake is complete (0-RTT).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use tokio::time::timeout;
 use crate::common::{PATIENCE, loopback, start, until};
 use crate::relay::Relay;
 
-/// Trusts the certificate in the file, resumes sessions and sends early data.
+/// Returns settings of a client that trusts the certificate in the file, resumes sessions and sends
+/// early data.
 fn config(certificate: &Path) -> ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(certificate).unwrap() {
@@ -60,8 +61,9 @@ async fn status(mut asked: Asked) -> StatusCode {
     timeout(PATIENCE, asked.recv_response()).await.unwrap().unwrap().status()
 }
 
-/// Requests that may be repeated are answered before the client has heard anything, others are not;
-/// and who repeats all packets gets no answer.
+/// The server answers a safe early request before the client has received anything, and answers
+/// others with 425. If an attacker replays all datagrams, the server must not answer the requests
+/// again.
 #[tokio::test]
 async fn early_data_has_safe_requests_only_and_each_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,7 +103,7 @@ async fn early_data_has_safe_requests_only_and_each_once() {
     assert_eq!(status(late).await, StatusCode::METHOD_NOT_ALLOWED);
     second.close(VarInt::ZERO, "");
 
-    // An attacker replays the datagrams when the server has forgotten the connection.
+    // The server has forgotten the connection. An attacker now replays the client's datagrams.
     let attempts = server.stats.snapshot().attempts;
     let attacker = UdpSocket::bind(loopback()).await.unwrap();
     let mut answer = vec![0; 65_536];
@@ -121,7 +123,7 @@ async fn early_data_has_safe_requests_only_and_each_once() {
     assert_eq!((stats.requests, stats.opened), (5, 2), "{stats:?}");
 }
 
-/// Sessions that a server forgets all at once.
+/// A store of sessions. The test can make it forget all of them.
 #[derive(Debug)]
 struct Sessions {
     kept: Arc<dyn StoresServerSessions>,
@@ -146,12 +148,12 @@ impl StoresServerSessions for Sessions {
     }
 }
 
-/// An HTTP/3 server that takes early data and answers everything with its name.
+/// Starts an HTTP/3 server that accepts early data and answers every request with its name.
 fn http(name: &'static str) -> Endpoint {
     serve(name, ServerSessionMemoryCache::new(256), Arc::default())
 }
 
-/// As [`http`], with these sessions, counting connections.
+/// Like [`http`], with the given sessions. Counts connections.
 fn serve(
     name: &'static str,
     sessions: Arc<dyn StoresServerSessions>,
@@ -193,7 +195,8 @@ fn serve(
     server
 }
 
-/// The HTTP/3 client: the second connection asks early, and asks again where that is rejected.
+/// The client sends its request early on the second connection. If the server rejects the early
+/// data, the client sends the request again.
 #[tokio::test]
 async fn early_data_carries_requests() {
     let (one, other) = (http("one"), http("other"));
@@ -209,14 +212,15 @@ async fn early_data_carries_requests() {
     assert_eq!(get(&url).await, ("one".into(), EarlyData::None));
     client.leave(&url).await.unwrap();
     assert_eq!(get(&url).await, ("one".into(), EarlyData::Accepted));
-    // Another server of the same name, which knows nothing of this one's sessions.
+    // Another server with the same name, which does not know the first server's sessions.
     let elsewhere = format!("https://{}/", other.local_addr().unwrap());
     assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::None));
     client.leave(&elsewhere).await.unwrap();
     assert_eq!(get(&elsewhere).await, ("other".into(), EarlyData::Accepted));
 }
 
-/// Requests in early data that the server rejects go together on one new connection.
+/// Several requests are in early data that the server rejects. All of them must be sent again on
+/// one new connection.
 #[tokio::test]
 async fn early_data_that_is_rejected_is_sent_on_one_new_connection() {
     let sessions = Arc::new(Sessions {
@@ -233,7 +237,8 @@ async fn early_data_that_is_rejected_is_sent_on_one_new_connection() {
         assert_eq!(&response.body(100).await.unwrap()[..], b"name");
         response.connection().early_data()
     };
-    // Leaves more than one ticket, so that a further attempt could begin early, too.
+    // Two connections give the client more than one ticket, so that a further attempt could begin
+    // early, too.
     for _ in 0..2 {
         timeout(PATIENCE, get(client.clone(), url.clone())).await.unwrap();
         client.leave(&url).await.unwrap();

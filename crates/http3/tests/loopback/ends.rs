@@ -1,5 +1,5 @@
-//! How requests and connections end: content and FIN that come late or never, GOAWAY, streams that must
-//! stay open.
+//! Tests of how requests and connections end: late or missing content and FIN, GOAWAY, and streams
+//! that must stay open.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -21,12 +21,12 @@ const NO_ERROR: u64 = 0x100;
 const CLOSED_CRITICAL: u64 = 0x104;
 const REQUEST_REJECTED: u64 = 0x10b;
 
-/// Reads a whole response: the bytes of its frames.
+/// Reads a whole response, and returns the bytes of its frames.
 pub(crate) async fn response(receive: &mut RecvStream) -> Vec<u8> {
     timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap()
 }
 
-/// Returns the code of STOP_SENDING if one has come.
+/// Returns the code of STOP_SENDING if it has arrived.
 pub(crate) fn stopped(send: &SendStream) -> Option<u64> {
     let stopped = pin!(send.stopped());
     match stopped.poll(&mut Context::from_waker(Waker::noop())) {
@@ -41,8 +41,8 @@ pub(crate) async fn until_stopped(send: &SendStream) -> Option<u64> {
     code.map(VarInt::into_inner)
 }
 
-/// The end of the request comes after the whole response, and after further exchanges, with which a
-/// STOP_SENDING would have come.
+/// The client ends its request only after the whole response and two further exchanges. By then, a
+/// STOP_SENDING would have arrived. The server must not send one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fin_that_is_late_is_awaited() {
     let server = start(ServerConfig::new(loopback()));
@@ -70,7 +70,8 @@ async fn fin_that_is_late_is_awaited() {
     assert_eq!(server.stop().await.failed, 0);
 }
 
-/// A client on h3 and quinn takes STOP_SENDING for a failure: no request may be lost by it.
+/// A client on h3 and quinn treats STOP_SENDING as a failure. It ends each request late, and must
+/// not lose any.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fin_that_is_late_costs_h3_clients_no_request() {
     let server = start(ServerConfig::new(loopback()));
@@ -89,7 +90,7 @@ async fn fin_that_is_late_costs_h3_clients_no_request() {
             body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
         }
         assert_eq!(body, b"ok\n");
-        // The request before this one ends only now, after a whole exchange.
+        // The previous request ends only now, after a whole exchange.
         if let Some(mut before) = late.replace(stream) {
             finish(&mut before).await;
         }
@@ -107,7 +108,7 @@ async fn finish(
     stream.finish().await.expect("the server wants the end of the request");
 }
 
-/// RFC 9114 s.4.1: the server may ask the client to stop once it has the complete response.
+/// RFC 9114 s.4.1: the server may send STOP_SENDING once the client has the complete response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn content_that_is_too_long_is_stopped_after_the_response() {
     let server = start(ServerConfig::new(loopback()));
@@ -123,7 +124,7 @@ async fn content_that_is_too_long_is_stopped_after_the_response() {
         assert!(!response(&mut receive).await.is_empty(), "{what}");
         assert_eq!(until_stopped(&send).await, Some(NO_ERROR), "{what}");
     }
-    // Many small frames.
+    // The content consists of many small frames.
     let (mut send, mut receive) = asked(&connection, &request_of("POST", &[])).await;
     assert!(!response(&mut receive).await.is_empty());
     let frame = [&[0, 0x40, 100][..], &[7; 100]].concat();
@@ -132,7 +133,8 @@ async fn content_that_is_too_long_is_stopped_after_the_response() {
     exchange(&connection).await;
 }
 
-/// A client that waits for 100 (Continue), or whose content does not come, is answered.
+/// The server must answer a client that waits for 100 (Continue), and one whose content does not
+/// arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expect_continue_is_answered_without_content() {
     let server = start(ServerConfig::new(loopback()));
@@ -159,11 +161,12 @@ async fn expect_continue_is_answered_without_content() {
     send.write_all(&late).await.unwrap();
     send.finish().unwrap();
     assert_eq!(until_stopped(&send).await, None);
-    // Content that is here already has to be as long as announced.
+    // Content that arrives with the request must have the announced length.
     let wrong = [request_of("POST", &[&expect, &five]), vec![0, 4, 1, 2, 3, 4]].concat();
     let (mut send, mut receive) = asked(&connection, &wrong).await;
     let _ = send.finish();
-    // Either the whole request was here before the response, or the response came first.
+    // Either the server had the whole request before it answered, and resets the stream, or the
+    // response came first.
     match timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap() {
         Ok(response) => assert!(!response.is_empty()),
         Err(ReadToEndError::Read(ReadError::Reset(code))) => assert_eq!(code.into_inner(), 0x10e),
@@ -171,7 +174,8 @@ async fn expect_continue_is_answered_without_content() {
     }
 }
 
-/// RFC 9114 s.6.2.1, RFC 9204 s.4.2: the server's control stream and its two QPACK streams.
+/// RFC 9114 s.6.2.1, RFC 9204 s.4.2: a client sends STOP_SENDING for the server's control stream or
+/// one of its QPACK streams. The server must close the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn critical_streams_of_the_server_must_not_be_stopped() {
     let server = start(ServerConfig::new(loopback()));
@@ -183,7 +187,8 @@ async fn critical_streams_of_the_server_must_not_be_stopped() {
     }
 }
 
-/// The same of a client's.
+/// A server sends STOP_SENDING for one of the client's critical streams. The client must close the
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn critical_streams_of_the_client_must_not_be_stopped() {
     let (endpoint, fingerprint) = raw_server();
@@ -201,7 +206,7 @@ async fn critical_streams_of_the_client_must_not_be_stopped() {
     }
 }
 
-/// Asks the peer to stop sending on its stream of this type.
+/// Sends STOP_SENDING for the peer's stream of this type.
 async fn stop_stream(connection: &Connection, kind: u8) {
     let mut others = Vec::new();
     loop {
@@ -216,7 +221,7 @@ async fn stop_stream(connection: &Connection, kind: u8) {
     }
 }
 
-/// The server's control stream, and the bytes that were read from it.
+/// The server's control stream, and the bytes that were read from it but not yet parsed.
 pub(crate) struct ControlStream(RecvStream, Vec<u8>);
 
 impl ControlStream {
@@ -228,12 +233,12 @@ impl ControlStream {
             if first[0] == 0 {
                 return ControlStream(stream, Vec::new());
             }
-            // Dropping it would ask the server to stop.
+            // Dropping the stream would send STOP_SENDING.
             std::mem::forget(stream);
         }
     }
 
-    /// Reads to the first GOAWAY that was not read yet; returns its ID.
+    /// Reads until the next GOAWAY, and returns its ID.
     pub(crate) async fn goaway(&mut self) -> u64 {
         loop {
             if let Some((frame, payload, length)) = frame(&self.1) {
@@ -250,7 +255,8 @@ impl ControlStream {
     }
 }
 
-/// The first frame if it is whole: its type, its payload and its length with its header.
+/// Returns the first frame if it is complete: its type, its payload, and its length including its
+/// header.
 pub(crate) fn frame(bytes: &[u8]) -> Option<(u64, Vec<u8>, usize)> {
     let mut reader = Reader::new(bytes);
     let frame = reader.varint().ok()?.get();
@@ -270,7 +276,8 @@ async fn rejected(connection: &Connection) {
     assert_eq!(until_stopped(&send).await, Some(REQUEST_REJECTED));
 }
 
-/// RFC 9114 s.5.2: the requests below the ID are served, all others are rejected.
+/// RFC 9114 s.5.2: the server must serve the requests below the ID in GOAWAY, and reject all
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_names_the_first_request_that_is_not_served() {
     let limits = Limits { grace: PATIENCE, stall_timeout: PATIENCE, ..Limits::default() };
@@ -280,7 +287,7 @@ async fn goaway_names_the_first_request_that_is_not_served() {
     let (_endpoint, connection) = raw_with(&server, transport).await;
     let mut control = ControlStream::accept(&connection).await;
     exchange(&connection).await;
-    // Is under way while the client takes no more of it.
+    // This request stays in progress, because the client does not read more of its response.
     let path = [&[0x51, 14][..], b"/bytes/1000000"].concat();
     let authority = field(":authority", "localhost");
     let request = headers(&[&[0xd1], &[0xd7], &authority, &path]);
@@ -313,7 +320,8 @@ async fn goaway_without_requests_names_the_first_stream() {
     timeout(PATIENCE, stopping).await.unwrap().unwrap().unwrap();
 }
 
-/// A client's GOAWAY is answered when its requests are. `h3` would name the last of them.
+/// A client sends GOAWAY. The server must answer with GOAWAY when it has answered all requests. Its
+/// ID must be that of the next request; `h3` would name the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_of_a_client_ends_the_connection_after_its_requests() {
     let server = start(ServerConfig::new(loopback()));
@@ -322,7 +330,7 @@ async fn goaway_of_a_client_ends_the_connection_after_its_requests() {
     exchange(&connection).await;
     let (mut send, mut receive) = asked(&connection, &request_of("GET", &[])).await;
     response(&mut receive).await;
-    // The request on stream 4 has not ended.
+    // The client has not yet ended the request on stream 4.
     let _goaway = opened(&connection, &[CONTROL, &[7, 1, 0]].concat()).await;
     exchange(&connection).await;
     send.finish().unwrap();
@@ -332,7 +340,8 @@ async fn goaway_of_a_client_ends_the_connection_after_its_requests() {
     assert_eq!((stats.requests, stats.failed), (3, 0));
 }
 
-/// No request below the ID of GOAWAY is lost while many come.
+/// Clients send many requests during a shutdown. The server must serve every request below the ID
+/// of its GOAWAY.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_under_load_loses_no_request_below_it() {
     let server = start(ServerConfig::new(loopback()));
@@ -372,7 +381,7 @@ async fn goaway_under_load_loses_no_request_below_it() {
     }
 }
 
-/// RFC 9110 s.6.6.1.
+/// RFC 9110 s.6.6.1: responses have a Date field.
 #[tokio::test]
 async fn date_is_in_every_response() {
     let limits = Limits { shed_after: Duration::from_secs(1), ..Limits::default() };

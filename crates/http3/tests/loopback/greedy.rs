@@ -1,4 +1,4 @@
-//! Clients that take more than their share, or want others to get none.
+//! Clients that take more than their share, or try to block others.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -46,7 +46,8 @@ async fn memory_of_responses_that_are_not_read_is_small() {
     for window in [0, 1000, 1 << 20] {
         hogs.push(hog(&server, "/bytes/1000000", window).await);
     }
-    // The last client acknowledges the 1 MB that its connection window permits.
+    // The last client has the largest window, so it acknowledges the 1 MB that its connection
+    // window permits.
     let last = &hogs[2];
     until("the last one got something", || last.1.stats().udp_rx.bytes > 500_000).await;
     let connection = server.client().connect(&server.url("/")).await.unwrap();
@@ -55,7 +56,8 @@ async fn memory_of_responses_that_are_not_read_is_small() {
         let buffered = server.stats.snapshot().buffered;
         assert!(buffered < 12 << 20, "{buffered}");
     }
-    // For each of the first two, 128 KiB and the header fields are prepared beyond their flow control limits.
+    // For each of the first two clients, the server may prepare 128 KiB and the header fields
+    // beyond their flow control limits.
     until("little waits", || server.stats.snapshot().buffered < 3 * (200 << 10)).await;
 }
 
@@ -79,7 +81,7 @@ async fn memory_files_are_closed_if_the_client_reads_nothing() {
         assert!(server.stats.snapshot().open_files <= 8);
     }
     until("all files are closed", || server.stats.snapshot().open_files == 0).await;
-    // A waiting response continues from a file that was opened again.
+    // A waiting response must continue, so its file is opened again.
     let (_, _, mut streams) = hogs.into_iter().nth(1).unwrap();
     let body = timeout(PATIENCE, streams[50].read_to_end(2_000_000)).await.unwrap().unwrap();
     assert!(body.len() > 1_000_000 && body.iter().filter(|byte| **byte == 7).count() >= 1_000_000);
@@ -100,7 +102,7 @@ async fn overload_sheds_requests() {
     assert_eq!(server.stats.snapshot().shed, 1);
 }
 
-/// 2^40 bytes of an unknown frame, on the control stream of a client with many requests.
+/// A client with many requests sends an unknown frame of 2^40 bytes on its control stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn excessive_load_by_useless_frames() {
     let server = start(ServerConfig::new(loopback()));
@@ -129,7 +131,7 @@ async fn excessive_load_by_incomplete_frames() {
     let server = start(ServerConfig::new(loopback()));
     let (_endpoint, connection) = raw(&server).await;
     let mut open = Vec::new();
-    // 100 HEADERS frames of 16,000 bytes, all but their last byte.
+    // 100 HEADERS frames of 16,000 bytes, each without its last byte.
     let start = [&[1, 0x80, 0, 0x3e, 0x80][..], &[0; 15_999]].concat();
     let flood = async {
         while let Ok((mut send, receive)) = connection.open_bi().await {
@@ -151,7 +153,7 @@ async fn cancelled_requests_are_not_malformed() {
         let (mut send, mut receive) = connection.open_bi().await.unwrap();
         send.write_all(&request("/health")[..10]).await.unwrap();
         send.reset(VarInt::from_u32(0x10c)).unwrap();
-        // The server is done with it.
+        // Wait until the server has handled this request.
         let _ = timeout(PATIENCE, receive.read_to_end(100)).await.unwrap();
     }
     until("all are counted", || server.stats.snapshot().failed == 50).await;
@@ -176,7 +178,7 @@ async fn excessive_load_by_rapid_resets() {
     assert_closed(&connection, EXCESSIVE_LOAD);
 }
 
-/// The first datagram of a client that is not heard of again.
+/// Returns the first datagram of a client that then disappears.
 async fn first_datagram() -> Vec<u8> {
     let socket = tokio::net::UdpSocket::bind(loopback()).await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -186,7 +188,7 @@ async fn first_datagram() -> Vec<u8> {
     let url = format!("https://{address}/");
     tokio::select! {
         length = socket.recv(&mut buffer) => buffer.truncate(length.unwrap()),
-        _ = client.connect(&url) => panic!("nobody answers there"),
+        _ = client.connect(&url) => panic!("no server answers there"),
     }
     buffer
 }
@@ -200,7 +202,8 @@ async fn overload_of_forged_initials_keeps_clients_served() {
         }
         datagrams
     };
-    // Half of the places are for those who have proved their addresses.
+    // By default, only half of the places are available to clients whose addresses are not
+    // validated.
     let limits = Limits { max_handshakes: 6, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let silent = UdpSocket::bind(loopback()).unwrap();
@@ -217,7 +220,7 @@ async fn overload_of_forged_initials_keeps_clients_served() {
         "nine of theirs and one of ours: {stats:?}"
     );
 
-    // Without it they take all the places.
+    // Without Retry, forged attempts take all the places.
     let limits = Limits { max_handshakes: 6, retry_threshold: None, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     for datagram in forged().await {

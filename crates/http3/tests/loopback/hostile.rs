@@ -1,4 +1,4 @@
-//! Paths that lead out of the root, and clients that do not speak HTTP/3.
+//! Paths that lead outside of the root, and clients that do not speak HTTP/3.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -74,7 +74,8 @@ async fn field_section_that_is_too_long_is_refused() {
     let limits = Limits { max_field_section_size: 4096, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let connection = server.client().connect(&server.url("/")).await.unwrap();
-    // Once the server's settings are known the client holds back; the first request may be answered.
+    // After this response the client knows the server's settings, so that it may refuse the long
+    // request itself.
     get(&connection, "/health").await;
     let long = path(&format!("/{}", "a".repeat(5000)));
     match connection.get(&long).await {
@@ -99,15 +100,15 @@ async fn garbage_does_not_affect_other_clients() {
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
         &[0x01, 0x00],                         // HEADERS without fields
-        &[0x01, 0x02, 0x00, 0x00],             // an empty field section: no pseudo-headers
-        &[0x01, 0x04, 0xff, 0xff, 0xff, 0xff], // QPACK that refers to a table that is not there
-        &[0x01, 0x05, 0x00, 0x00, 0xd1],       // cut short
-        &[0x00, 0x01, 0x61],                   // DATA first
-        &[0x04, 0x00],                         // SETTINGS on a request stream
-        &[0x05, 0x01, 0x00],                   // PUSH_PROMISE
-        &[0x02, 0x00],                         // a frame type of HTTP/2
-        &[0x40, 0x41, 0x00],                   // a WebTransport stream
-        // HEADERS with an endless length
+        &[0x01, 0x02, 0x00, 0x00], // an empty field section, without pseudo-header fields
+        &[0x01, 0x04, 0xff, 0xff, 0xff, 0xff], // QPACK with a reference to the empty dynamic table
+        &[0x01, 0x05, 0x00, 0x00, 0xd1], // a truncated frame
+        &[0x00, 0x01, 0x61],       // DATA before HEADERS
+        &[0x04, 0x00],             // SETTINGS on a request stream
+        &[0x05, 0x01, 0x00],       // PUSH_PROMISE
+        &[0x02, 0x00],             // a frame type of HTTP/2
+        &[0x40, 0x41, 0x00],       // a WebTransport stream
+        // HEADERS with the largest possible length
         &[0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00],
     ];
     for round in 0..fixed.len() + 60 {
@@ -117,7 +118,7 @@ async fn garbage_does_not_affect_other_clients() {
                 let mut bytes = vec![0; random.random_range(1..200)];
                 random.fill_bytes(&mut bytes);
                 if random.random() {
-                    // Makes it a HEADERS frame that is whole.
+                    // Turns the random bytes into the payload of a complete HEADERS frame.
                     let length = bytes.len().min(60);
                     bytes.truncate(length);
                     bytes.splice(0..0, [0x01, length as u8]);
@@ -135,7 +136,8 @@ async fn garbage_does_not_affect_other_clients() {
         if random.random()
             && let Ok(mut send) = connection.open_uni().await
         {
-            // A stream type, then noise: control, push, QPACK, or none that exists.
+            // Writes a stream type and then random bytes. The type is control, push, QPACK, or
+            // unknown.
             let _ = send.write_all(&[random.random_range(0..6)]).await;
             let _ = send.write_all(&bytes).await;
         }
@@ -167,7 +169,7 @@ async fn malformed_requests_close_the_connection() {
     let limits = Limits { max_malformed: 3, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
-    // One stream that ends without a request is harmless. Many close the connection.
+    // One stream that ends without a request is tolerated. Many close the connection.
     let tries = async {
         while let Ok((mut send, mut recv)) = connection.open_bi().await {
             let _ = send.finish();
@@ -195,7 +197,7 @@ async fn stream_limit_is_enforced() {
         _ = connection.open_bi() => panic!("a fourth stream"),
         () = async {} => {}
     }
-    // One that ends makes room for one.
+    // When one stream ends, the client may open another.
     let (mut send, _recv) = streams.pop().unwrap();
     send.reset(VarInt::from_u32(0)).unwrap();
     timeout(PATIENCE, connection.open_bi()).await.unwrap().unwrap();
@@ -208,8 +210,8 @@ async fn stall_timeout_of_a_request_that_does_not_end() {
     let (_endpoint, connection) = raw(&server).await;
     let (mut send, mut recv) = connection.open_bi().await.unwrap();
     send.write_all(&[0x01, 0x10, 0x00]).await.unwrap();
-    // The server gives both sides up. A clean end without a response would be an error of the connection
-    // for its client (RFC 9114 s.4.1).
+    // The server ends both directions. If its direction ended cleanly without a response, the
+    // client would treat it as an error of the connection (RFC 9114 s.4.1).
     match timeout(PATIENCE, recv.read_to_end(100)).await.unwrap() {
         Err(quinn::ReadToEndError::Read(quinn::ReadError::Reset(code))) => {
             assert_eq!(code.into_inner(), 0x10d, "H3_REQUEST_INCOMPLETE");

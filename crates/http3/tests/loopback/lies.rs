@@ -1,4 +1,4 @@
-//! A server that is no honest one, and our client.
+//! Dishonest servers, and our client.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::rules::{field, headers};
 
 const OK: &[u8] = &[0xd9];
 
-/// Answers each request by these bytes and the end of the stream.
+/// Starts a server that answers each request with these bytes and ends the stream. Returns the body
+/// that the client gets, or its error.
 async fn answered(bytes: Vec<u8>) -> Result<Bytes, ClientError> {
     let (endpoint, fingerprint) = raw_server();
     let url = format!("https://{}/", endpoint.local_addr().unwrap());
@@ -84,15 +85,16 @@ async fn body_that_lost_bytes_is_an_error() {
     }
 }
 
-/// Bytes that a server sends before or within a response, but not as its content, are not kept.
+/// The server sends bytes without end that are not content. The client must not keep them, and must
+/// stop the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn field_section_without_end_is_ended() {
     for (start, more) in [
         // HEADERS of 2^40 bytes.
         (vec![1, 0xc0, 0, 1, 0, 0, 0, 0, 0], vec![0; 1000]),
-        // An unknown frame of as many, in a body.
+        // An unknown frame of 2^40 bytes, inside a body.
         ([headers(&[OK]), vec![0x21, 0xc0, 0, 1, 0, 0, 0, 0, 0]].concat(), vec![0; 1000]),
-        // Interim responses, without a final one.
+        // Interim responses without a final one.
         (vec![], headers(&[&[0xd8]])),
         // Empty DATA frames.
         (headers(&[OK]), vec![0; 1000]),
@@ -105,7 +107,7 @@ async fn field_section_without_end_is_ended() {
             send.write_all(&start).await.unwrap();
             let more = more.repeat(64);
             let mut sent = 0;
-            // Until the client stops it.
+            // Writing fails when the client stops the stream.
             while send.write_all(&more).await.is_ok() {
                 sent += more.len();
             }
@@ -118,9 +120,12 @@ async fn field_section_without_end_is_ended() {
             ClientConfig { trust, bind, timeout: timeout_after, ..ClientConfig::default() };
         let client = Client::new(config).unwrap();
         let body = async { client.get(&url).await?.drain().await };
-        assert!(timeout(PATIENCE, body).await.expect("it goes on for ever").is_err());
+        assert!(
+            timeout(PATIENCE, body).await.expect("the client does not stop the response").is_err()
+        );
         let sent = timeout(PATIENCE, serving).await.unwrap().unwrap();
-        // The limit of bytes without effect, and the client's flow control windows.
+        // The client accepts only as much as its limit of bytes without effect and its flow control
+        // windows permit.
         assert!(sent < 16 << 20, "{sent}");
     }
 }

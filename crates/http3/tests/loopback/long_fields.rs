@@ -1,5 +1,5 @@
-//! Requests whose header fields are larger than the server's limit: the client can read the response,
-//! which has status 431 (RFC 6585 s.5).
+//! Requests whose header fields are larger than the server's limit. The client must be able to read
+//! the response, which has status 431 (RFC 6585 s.5).
 
 use equic_http3::{Limits, ServerConfig};
 use quinn::{RecvStream, VarInt};
@@ -14,7 +14,7 @@ const NO_ERROR: u64 = 0x100;
 const FRAME_ERROR: u64 = 0x106;
 const EXCESSIVE_LOAD: u64 = 0x107;
 
-/// Limit of the server here.
+/// Limit of the size of header fields, in bytes.
 const LIMIT: usize = 4096;
 
 fn server(max_malformed: u32) -> Running {
@@ -23,29 +23,31 @@ fn server(max_malformed: u32) -> Running {
     start(ServerConfig { limits, ..ServerConfig::new(loopback()) })
 }
 
-/// The beginning of a HEADERS frame whose payload has this length.
+/// Returns the type and length of a HEADERS frame with a payload of `length` bytes.
 fn beginning(length: usize) -> Vec<u8> {
     let length = 0x8000_0000 | u32::try_from(length).unwrap();
     [&[1][..], &length.to_be_bytes()].concat()
 }
 
-/// A request that is not longer than the limit before it is decoded: entries of the static table have
-/// one byte, and count for more than 32.
+/// Returns a request that exceeds the limit only when it is decoded. Entries of the static table
+/// have one byte each, and count for more than 32.
 fn long_when_decoded() -> Vec<u8> {
     request(&[&[0xc2; 200]])
 }
 
-/// Reads the response. It has status 431, a Date and no content.
+/// Reads the response, and checks that it has status 431, a Date and no content.
 async fn assert_refused(receive: &mut RecvStream, what: &str) {
     let response = response(receive).await;
     let (kind, section, length) = frame(&response).unwrap();
     assert_eq!((kind, length), (1, response.len()), "{what}: only header fields");
-    // A name of the static table with a value in Huffman code, which `h3` makes of each value.
+    // The status: a name from the static table, with a value in Huffman code, which `h3` uses for
+    // all values.
     assert!(section.starts_with(&[0, 0, 0x5f, 9, 0x83, 0x69, 0x90, 0xff]), "{what}: {section:x?}");
     assert!(has_date(&section), "{what}: {section:x?}");
 }
 
-/// True if the last field of a section is Date, which `h3` writes by its name in the static table.
+/// Returns `true` if the last field of a section is Date. `h3` encodes it with a name from the
+/// static table.
 pub(crate) fn has_date(section: &[u8]) -> bool {
     (1..section.len())
         .any(|at| section[at - 1..=at] == [0x56, 0x80 | (section.len() - at - 1) as u8])
@@ -64,7 +66,7 @@ async fn long_fields_are_answered_before_the_request_ends() {
     ] {
         let (mut send, mut receive) = asked(&connection, &bytes).await;
         assert_refused(&mut receive, what).await;
-        // A STOP_SENDING would have come with these.
+        // A STOP_SENDING would arrive with one of these exchanges.
         for _ in 0..2 {
             exchange(&connection).await;
             assert_eq!(stopped(&send), None, "{what}");
@@ -75,12 +77,13 @@ async fn long_fields_are_answered_before_the_request_ends() {
     }
 }
 
-/// The server reads only the beginning of a long frame. It asks the client to stop, after the response.
+/// The server reads only the beginning of a long frame. It must send STOP_SENDING only after the
+/// response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_fields_are_stopped_after_the_response() {
     const LENGTH: usize = 64 * LIMIT;
     let server = server(100);
-    // The small window keeps a part of the response unread.
+    // With the small window, a part of the response stays unread.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;
@@ -101,7 +104,7 @@ async fn long_fields_are_stopped_after_the_response() {
     exchange(&connection).await;
 }
 
-/// Clients send whole frames before they read: all of them get the response.
+/// Many clients send a whole frame before they read. All of them must get the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_fields_of_many_requests_are_all_answered() {
     let server = server(100);
@@ -133,7 +136,7 @@ async fn long_fields_that_are_too_many_or_truncated_close_the_connection() {
     };
     timeout(PATIENCE, tries).await.unwrap();
     closed(&connection, EXCESSIVE_LOAD, "too many").await;
-    // RFC 9114 s.7.1.
+    // RFC 9114 s.7.1: a stream that ends inside a frame closes the connection.
     let (_endpoint, connection) = raw(&server).await;
     let (mut send, mut receive) = asked(&connection, &beginning(LIMIT + 1)).await;
     assert_refused(&mut receive, "a frame that ends early").await;

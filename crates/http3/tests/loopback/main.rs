@@ -1,18 +1,21 @@
-//! Server, client and load generator against each other on the loopback interface.
+//! Tests of the server, the client and the load generator against each other, on the loopback
+//! interface.
 //!
-//! Helpers: `running` starts servers and records their admission, `common` sends requests and waits, `relay` delays
-//! datagrams, `foreign` has peers over quinn.
+//! Helpers: `running` starts servers and records the calls of their admission, `common` sends
+//! requests and waits, `relay` delays datagrams, and `foreign` has peers on quinn.
 //!
 //! Tests:
 //!
-//! * `serving`: requests and responses; `early`: 0-RTT; `paths`: multipath; `admission`: which clients are counted;
-//! * `ends`: how requests and connections end; `repeat`: requests that a server did not process; `unread`: requests
-//!   that the server does not read to their end; `long_fields`: requests with too many header fields; `trailers`:
-//!   trailers of requests; `malformed`: malformed responses; `qpack`: large integers;
-//! * `rules`: a client that breaks rules of HTTP/3; `lies`: such a server; `hostile`: garbage and malformed requests;
-//!   `greedy`: a client that takes too much.
+//! * `serving`: requests and responses; `early`: 0-RTT; `paths`: multipath; `admission`: which
+//!   clients are counted;
+//! * `ends`: how requests and connections end; `repeat`: requests that a server did not process;
+//!   `unread`: requests that the server does not read to their end; `long_fields`: requests with
+//!   too many header fields; `trailers`: trailers of requests; `malformed`: malformed responses;
+//!   `qpack`: large integers;
+//! * `rules`: clients that break rules of HTTP/3; `lies`: servers that do so; `hostile`: garbage
+//!   and malformed requests; `greedy`: clients that take too much.
 //!
-//! Randomised tests print their seed; EQUIC_SEED replays one.
+//! Randomised tests print their seed. EQUIC_SEED repeats a run.
 
 mod admission;
 mod common;

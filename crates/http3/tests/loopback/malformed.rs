@@ -1,4 +1,4 @@
-//! A server whose responses are malformed (RFC 9114 s.4.1.2), and our client.
+//! Malformed responses of a server (RFC 9114 s.4.1.2), and our client.
 
 use equic_http3::{Client, ClientConfig, ClientError, Trust};
 use http::StatusCode;
@@ -40,8 +40,8 @@ fn server() -> (Endpoint, Client, String) {
     (endpoint, Client::new(config).unwrap(), url)
 }
 
-/// Answers the first request with these bytes without the stream's end, and returns the code with which
-/// the client stops the stream. The second request on the connection is answered.
+/// Answers the first request with these bytes but leaves the stream open. Returns the code with
+/// which the client stops the stream. The second request on the connection must succeed.
 async fn stopped(response: &[u8], what: &str) -> u64 {
     let (endpoint, client, url) = server();
     let response = response.to_vec();
@@ -66,7 +66,8 @@ async fn stopped(response: &[u8], what: &str) -> u64 {
     timeout(PATIENCE, serving).await.unwrap_or_else(|_| panic!("{what}: not stopped")).unwrap()
 }
 
-/// Answers with these bytes and the end of the stream.
+/// Answers a request with these bytes and ends the stream. Returns the status and the length of the
+/// body, or the client's error.
 async fn answered(response: Vec<u8>) -> Result<(StatusCode, usize), ClientError> {
     let (endpoint, client, url) = server();
     tokio::spawn(async move {
@@ -162,7 +163,8 @@ async fn malformed_trailers_are_errors() {
     ] {
         let error = answered(with(&[&trailers])).await;
         assert!(matches!(error, Err(ClientError::Http { .. })), "{what}: {error:?}");
-        // A string that is not in Huffman code is an error of the connection.
+        // An invalid Huffman code is an error of the connection, so the stream is not stopped
+        // separately.
         if what != "padding" {
             assert_eq!(stopped(&with(&[&trailers]), what).await, MESSAGE_ERROR, "{what}");
         }
@@ -185,13 +187,13 @@ async fn response_of_every_valid_form_is_accepted() {
     ] {
         assert_eq!(answered(response).await.unwrap(), (StatusCode::OK, 0), "{what}");
     }
-    // RFC 9204 s.4.1.1: a base of 2^40, which has no meaning here.
+    // RFC 9204 s.4.1.1: a base of 2^40. It has no meaning without a dynamic table.
     let block = [&[0, 0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20][..], OK].concat();
     let large = [&[1, block.len() as u8][..], &block].concat();
     assert_eq!(answered(large).await.unwrap(), (StatusCode::OK, 0));
 }
 
-/// RFC 9114 s.4.1.1.
+/// RFC 9114 s.4.1.1: a client that drops a response must cancel it with H3_REQUEST_CANCELLED.
 #[tokio::test]
 async fn response_that_is_dropped_is_cancelled() {
     let (endpoint, client, url) = server();
@@ -206,7 +208,7 @@ async fn response_that_is_dropped_is_cancelled() {
         [first, send.stopped().await.unwrap()].map(|code| code.map(u64::from))
     });
     drop(timeout(PATIENCE, client.get(&url)).await.unwrap().unwrap());
-    // A request that is dropped before its response.
+    // This request is dropped before its response.
     let asking = client.clone();
     let asked = tokio::spawn(async move { asking.get(&url).await.is_ok() });
     timeout(PATIENCE, has_second).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Several paths of a connection: what they cost, and one that the server closes.
+//! Tests of connections with several paths: the cost of paths, and a path that the server closes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,10 +17,10 @@ use crate::common::{PATIENCE, get, loopback, start, until};
 
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// The cost of each path of a connection by its number, as a hook read it last.
+/// The cost of each path of a connection, by path number, as a hook last read it.
 type Costs = Arc<Mutex<BTreeMap<u64, u64>>>;
 
-/// Reads the costs whenever a path is chosen.
+/// A hook that reads the costs each time a path is chosen.
 struct Reader(Costs);
 
 impl Hook for Reader {
@@ -77,14 +77,14 @@ async fn path_cost_is_read_by_plugins() {
         *costs.lock().unwrap() == BTreeMap::from([(0, first), (1, second)])
     };
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    // They are read when something is sent.
+    // The hooks read the costs when something is sent.
     while !both(&ours, 0, 7) || !both(&theirs, 4, 9) {
         assert!(tokio::time::Instant::now() < deadline, "{ours:?} {theirs:?}");
         get(&connection, "/bytes/10000").await;
     }
 }
 
-/// A server whose connections are in the test's hands.
+/// Starts a QUIC server. The test accepts its connections itself.
 fn raw_server() -> (Endpoint, SocketAddr) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -1,4 +1,4 @@
-//! A relay that can hold back what a server sends.
+//! A relay that can hold back the server's datagrams.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use crate::common::{PATIENCE, loopback, start, until};
 
-/// Forwards datagrams between a client and a server. It identifies the client by the address of its first datagram
-/// only.
+/// Forwards datagrams between one client and a server. The first datagram determines the client's
+/// address.
 pub(crate) struct Relay {
     pub address: SocketAddr,
     /// True while the server's datagrams are held back.
     pub hold: watch::Sender<bool>,
-    /// Datagrams that the client sent while the server's were held back.
+    /// Datagrams that the client sent while the server's datagrams were held back.
     pub sent: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -57,7 +57,8 @@ impl Relay {
     }
 }
 
-/// A client that moves still takes what was sent to where it was.
+/// A client moves to another address while a response is on its way to the old one. It must still
+/// receive the response.
 #[tokio::test]
 async fn migration_loses_no_response_under_way() {
     let server = start(ServerConfig::new(loopback()));

@@ -1,4 +1,4 @@
-//! A server that does not process requests, and our client, which sends them again.
+//! Servers that do not process requests, and our client, which sends the requests again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,28 +22,29 @@ const REQUEST_REJECTED: u32 = 0x10b;
 #[derive(Clone, Copy)]
 enum Act {
     Answer,
-    /// Answers, and sends GOAWAY with this stream ID.
+    /// Answers, and then sends GOAWAY with this stream ID.
     AnswerAndGoAway(u64),
-    /// Resets the request with this code.
+    /// Resets the request's stream with this code.
     Reset(u32),
-    /// Sends GOAWAY with each of these stream IDs, and neither reads nor answers.
+    /// Sends GOAWAY with each of these stream IDs in turn. Neither reads nor answers the request.
     GoAway(&'static [u64]),
-    /// Neither reads nor answers.
+    /// Neither reads nor answers the request.
     Ignore,
     /// Closes the connection with this code.
     Close(u32),
 }
 
-/// A raw server, and a client of it.
+/// A server that follows a script, and a client of it.
 struct Scripted {
     client: Client,
     url: String,
-    /// Requests on each connection, in the order in which the connections came.
+    /// Number of requests on each connection, by the number of the connection.
     requests: Arc<Mutex<BTreeMap<usize, usize>>>,
 }
 
 impl Scripted {
-    /// `script` chooses by the number of the connection and of the request on it, from 0.
+    /// `script` chooses the reaction. Its arguments are the number of the connection and the number
+    /// of the request on it, both from 0.
     fn new(script: impl Fn(usize, usize) -> Act + Send + Sync + Copy + 'static) -> Scripted {
         let (endpoint, fingerprint) = raw_server();
         let url = format!("https://{}/", endpoint.local_addr().unwrap());
@@ -82,7 +83,7 @@ impl Scripted {
         timeout(PATIENCE, get).await.expect("the request ends")
     }
 
-    /// Sends requests at once, and returns how many failed.
+    /// Sends this many requests at the same time, and returns the errors of those that failed.
     async fn get_at_once(&self, count: usize) -> Vec<ClientError> {
         let mut running = JoinSet::new();
         for _ in 0..count {
@@ -140,7 +141,8 @@ fn why(error: &ClientError) -> Option<(Unprocessed, u32)> {
     }
 }
 
-/// A server that does not answer holds up requests to itself only, and not the end of the client.
+/// A server that does not answer must delay only requests to itself. The client must be able to
+/// close at any time.
 #[tokio::test]
 async fn repeat_waits_for_its_own_server_only() {
     let server = Scripted::new(|_, _| Act::Answer);
@@ -148,7 +150,7 @@ async fn repeat_waits_for_its_own_server_only() {
     let to_silent = format!("https://{}/", silent.local_addr().unwrap());
     let client = server.client.clone();
     let waiting = tokio::spawn(async move { client.get(&to_silent).await.map(drop) });
-    // Its first datagram is there: it waits for an answer.
+    // The server has received the first datagram, so the client waits for an answer.
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     let arrived =
         tokio::task::spawn_blocking(move || (silent.recv(&mut [0; 2_000]).unwrap(), silent));
@@ -169,13 +171,13 @@ async fn goaway_ends_the_use_of_a_connection() {
     });
     let mut first = server.client.get(&server.url).await.unwrap();
     until("GOAWAY has come", || !first.connection().is_open()).await;
-    // The response that began before is whole.
+    // The response that began before GOAWAY is complete.
     assert_eq!(&first.body(100).await.unwrap()[..], b"ok");
     for _ in 0..3 {
         server.get().await.unwrap();
     }
     assert_eq!(server.requests(), [1, 3]);
-    // A request on the connection itself says that it was not sent.
+    // A request on the connection itself must report that it was not sent.
     let error = first.connection().get(&"/".parse().unwrap()).await.err().unwrap();
     assert_eq!(why(&error), Some((Unprocessed::GoingAway, 1)), "{error}");
     assert_eq!(server.requests(), [1, 3]);
@@ -215,11 +217,12 @@ async fn rejected_requests_are_sent_again_on_one_connection() {
     });
     let failed = server.get_at_once(9).await;
     assert!(failed.is_empty(), "{failed:?}");
-    // Some may not have been sent before the first rejection came.
+    // Some requests may be sent only after the first rejection, so the numbers vary.
     assert_eq!(server.requests().len(), 2);
 }
 
-/// A server that takes few requests on each connection, names the rest in GOAWAY and rejects them.
+/// The server answers only a few requests on each connection. It names the rest in GOAWAY and
+/// rejects them. All must succeed in the end.
 #[tokio::test]
 async fn goaway_after_every_few_requests_loses_none() {
     let server = Scripted::new(|_, request| match request {
@@ -276,7 +279,8 @@ async fn closed_connections_are_replaced_once_they_have_answered() {
     assert_eq!(server.requests(), [1]);
 }
 
-/// RFC 9114 s.5.2: a server announces its end before it knows which request is the last.
+/// RFC 9114 s.5.2: a server may announce its shutdown with a large ID, before it knows which
+/// request is the last.
 #[tokio::test]
 async fn goaway_in_two_steps_loses_no_request() {
     const MOST: u64 = (1 << 62) - 4;

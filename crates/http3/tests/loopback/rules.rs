@@ -1,4 +1,4 @@
-//! A client that breaks the rules of RFC 9114 and RFC 9204, by one raw stream or several.
+//! Clients that break rules of RFC 9114 and RFC 9204 on one or more raw streams.
 
 use equic_http3::ServerConfig;
 use http::StatusCode;
@@ -19,10 +19,10 @@ const MESSAGE_ERROR: u64 = 0x10e;
 const ENCODER_STREAM: u64 = 0x201;
 const DECODER_STREAM: u64 = 0x202;
 
-/// A control stream's type, and SETTINGS without any.
+/// The type of a control stream, and an empty SETTINGS frame.
 pub(crate) const CONTROL: &[u8] = &[0, 4, 0];
 
-/// A field line with both name and value in it.
+/// Returns a field line with a literal name and a literal value.
 pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     let mut line = match name.len() {
         short @ 0..7 => vec![0x20 | short as u8],
@@ -34,7 +34,7 @@ pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     line
 }
 
-/// A HEADERS frame.
+/// Returns a HEADERS frame with these field lines.
 pub(crate) fn headers(lines: &[&[u8]]) -> Vec<u8> {
     let block = [&[0, 0], &*lines.concat()].concat();
     let length = [0x40 | (block.len() >> 8) as u8, block.len() as u8];
@@ -49,24 +49,24 @@ pub(crate) fn authority() -> Vec<u8> {
     field(":authority", "localhost")
 }
 
-/// A request for /health with this method and more fields.
+/// Returns a request for /health with this method and additional fields.
 pub(crate) fn request_of(method: &str, more: &[&[u8]]) -> Vec<u8> {
     let (method, authority) = (field(":method", method), authority());
     headers(&[&[&method, SCHEME, PATH, &authority], more].concat())
 }
 
-/// A request for a path, in the words of a client.
+/// Returns a request with this method and path.
 pub(crate) fn request_for(method: &str, path: &str) -> Vec<u8> {
     let (method, path) = (field(":method", method), field(":path", path));
     headers(&[&method, SCHEME, &authority(), &path])
 }
 
-/// A request whose authority is given by these fields.
+/// Returns a GET request for /health. These fields name its authority.
 fn request_to(fields: &[&[u8]]) -> Vec<u8> {
     headers(&[&[METHOD, SCHEME, PATH], fields].concat())
 }
 
-/// GET /health with more fields.
+/// Returns a GET request for /health with additional fields.
 pub(crate) fn request(more: &[&[u8]]) -> Vec<u8> {
     let authority = authority();
     headers(&[&[METHOD, SCHEME, PATH, &authority], more].concat())
@@ -84,7 +84,8 @@ pub(crate) async fn asked(connection: &Connection, bytes: &[u8]) -> (SendStream,
     (send, receive)
 }
 
-/// An exchange after which the server has read what came before.
+/// Sends a request and reads the response. When it returns, the server has read everything that was
+/// sent before.
 pub(crate) async fn exchange(connection: &Connection) {
     let (mut send, mut receive) = asked(connection, &request(&[])).await;
     send.finish().unwrap();
@@ -150,7 +151,7 @@ async fn critical_streams_stay_open() {
     }
 }
 
-/// Frames and streams that a real client may send cause no error.
+/// Frames and streams that a correct client may send must not cause an error.
 #[tokio::test]
 async fn violation_is_not_reported_for_what_is_permitted() {
     let server = start(ServerConfig::new(loopback()));
@@ -162,10 +163,10 @@ async fn violation_is_not_reported_for_what_is_permitted() {
         opened(&connection, &[3, 0x44]).await,
         opened(&connection, &[0x40, 0x54, 0]).await,
     ];
-    // A stream may end before its type is whole.
+    // A stream may end before its type is complete.
     opened(&connection, &[0x40]).await.finish().unwrap();
     exchange(&connection).await;
-    // A name in Huffman code, and content that is as long as it says, before trailers.
+    // A name in Huffman code, and content of the announced length before trailers.
     let huffman = [0x2d, 0xb9, 0x49, 0x53, 0x39, 0xe4, 3, b'G', b'E', b'T'];
     let length = field("content-length", "3");
     let bytes = [
@@ -244,7 +245,7 @@ async fn malformed_requests_are_not_answered() {
     assert_eq!(get(&neighbour, "/health").await, StatusCode::OK);
 }
 
-/// Requests that are well-formed, and that this server does not carry out.
+/// The requests are well-formed. The server must answer each with the expected text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn response_to_a_request_for_nothing_here() {
     let server = start(ServerConfig::new(loopback()));

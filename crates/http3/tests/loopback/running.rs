@@ -1,4 +1,5 @@
-//! A server that runs in the background, and an admission that can be watched: for the tests of `equic-load`, too.
+//! Helpers that start a server in the background, and an admission that records its calls. The
+//! tests of `equic-load` use them, too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longer than anything here takes, unless it hangs.
+/// Time limit of each step. Only a step that hangs takes that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Running {
@@ -58,7 +59,7 @@ impl Running {
         }
     }
 
-    /// Tells the server to end, without waiting for it.
+    /// Tells the server to shut down, and does not wait for it.
     pub(crate) fn begin_stop(self) -> JoinHandle<Result<ServerStats, ServerError>> {
         self.stop.send(()).unwrap();
         self.task
@@ -69,7 +70,7 @@ impl Running {
     }
 }
 
-/// Calls that an admission has had so far.
+/// The calls that an admission has received so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub open: usize,
@@ -85,7 +86,8 @@ pub(crate) struct Watched<A> {
 }
 
 struct WatchedOpened {
-    // Dropped first, so that the inner count has fallen when this one does.
+    // This guard is dropped first, so that the inner count has already fallen when the drop is
+    // recorded.
     inner: Option<Box<dyn Opened>>,
     seen: Arc<watch::Sender<Seen>>,
 }
@@ -95,7 +97,7 @@ impl<A: Admission> Watched<A> {
         Arc::new(Self { inner, seen: Arc::new(watch::Sender::new(Seen::default())) })
     }
 
-    /// Waits until what has been seen is so.
+    /// Waits until the recorded calls meet a condition.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
         let mut receiver = self.seen.subscribe();
         let seen = timeout(PATIENCE, receiver.wait_for(|seen| is_so(seen))).await;

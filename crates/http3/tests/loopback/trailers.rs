@@ -1,4 +1,4 @@
-//! Trailers of requests (RFC 9114 s.4.1), which are checked like header fields.
+//! Tests of trailers of requests (RFC 9114 s.4.1), which are checked like header fields.
 
 use equic_http3::{Limits, ServerConfig};
 use quinn::{Connection, ReadError, ReadToEndError};
@@ -13,7 +13,7 @@ const MESSAGE_ERROR: u64 = 0x10e;
 const EXCESSIVE_LOAD: u64 = 0x107;
 const DECOMPRESSION_FAILED: u64 = 0x200;
 
-/// Lines that no trailer section may have.
+/// Returns lines that are not permitted in a trailer section.
 fn malformed() -> Vec<(Vec<u8>, &'static str)> {
     vec![
         (field("Foo", "x"), "an uppercase name"),
@@ -27,7 +27,7 @@ fn malformed() -> Vec<(Vec<u8>, &'static str)> {
         (field("foo", "a\0b"), "NUL in a value"),
         (field("foo", "a\rb"), "CR in a value"),
         (field("foo", "a\nb: c"), "LF in a value"),
-        // A value for the name at index 2, and LF in Huffman code.
+        // An LF as the value of the name at index 2, then the same in Huffman code.
         (vec![0x52, 1, b'\n'], "LF in a value for a name of the table"),
         (vec![0x52, 0x84, 0xff, 0xff, 0xff, 0xf3], "LF in Huffman code"),
         (field("connection", "close"), "connection"),
@@ -42,7 +42,7 @@ fn malformed() -> Vec<(Vec<u8>, &'static str)> {
         // The entry of the static table for :method GET.
         (vec![0xd1], ":method of the table"),
         ([field("a", "1"), field("B", "2")].concat(), "the second of two lines"),
-        // More than 32 bytes each (RFC 9114 s.4.2.2).
+        // Each line counts for more than 32 bytes (RFC 9114 s.4.2.2).
         (vec![0xc2; 600], "more lines than the limit allows"),
     ]
 }
@@ -50,7 +50,7 @@ fn malformed() -> Vec<(Vec<u8>, &'static str)> {
 async fn assert_reset(connection: &Connection, bytes: &[u8], end: bool, what: &str) {
     let (mut send, mut receive) = asked(connection, bytes).await;
     if end {
-        // The server may have asked to stop already.
+        // This fails if the server has already sent STOP_SENDING.
         let _ = send.finish();
     }
     match timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap() {
@@ -84,7 +84,8 @@ async fn trailers_that_are_malformed_are_message_errors() {
     exchange(&connection).await;
 }
 
-/// The response is complete when they come.
+/// The malformed trailers arrive after the complete response. The server must stop the stream with
+/// H3_MESSAGE_ERROR.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trailers_that_are_late_and_malformed_are_stopped() {
     let limits = Limits { max_malformed: 1000, ..Limits::default() };
@@ -115,7 +116,7 @@ async fn trailers_that_are_malformed_close_the_connection_at_last() {
     };
     timeout(PATIENCE, tries).await.unwrap();
     closed(&connection, EXCESSIVE_LOAD, "malformed trailers").await;
-    // RFC 9204 s.2.2: a string that is not in Huffman code.
+    // RFC 9204 s.2.2: an invalid Huffman code closes the connection.
     let (_endpoint, connection) = raw(&server).await;
     let padding = [request_of("GET", &[]), headers(&[&[0x29, 0x1c, 0]])].concat();
     let _ = asked(&connection, &padding).await;

@@ -1,5 +1,5 @@
-//! Responses to requests whose content the server does not read to its end. The client can read each response before it
-//! receives STOP_SENDING (RFC 9114 s.4.1).
+//! Responses to requests whose content the server does not read to its end. The client must be able
+//! to read each response before it receives STOP_SENDING (RFC 9114 s.4.1).
 
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use crate::rules::{METHOD, asked, authority, exchange, field, headers, request_f
 
 const NO_ERROR: u64 = 0x100;
 
-/// The beginning of a DATA frame of 1 GiB.
+/// The header of a DATA frame of 1 GiB, and its first bytes.
 const CONTENT: &[u8] = &[0, 0xc0, 0, 0, 0, 0x40, 0, 0, 0, 7, 7, 7];
 
-/// Requests whose responses do not depend on their content.
+/// Returns requests whose responses do not depend on their content, each with the expected
+/// response.
 fn requests() -> Vec<(Vec<u8>, &'static str)> {
     let (length, expect) = (field("content-length", "1073741824"), field("expect", "100-continue"));
     let http = field(":scheme", "http");
@@ -47,7 +48,7 @@ async fn unread_content_is_stopped_after_each_response() {
     let limits = Limits { shed_after: Duration::from_secs(10), ..Limits::default() };
     let root = Some(root.path().to_owned());
     let server = start(ServerConfig { limits, root, ..ServerConfig::new(loopback()) });
-    // The small window keeps a part of each response unread.
+    // With the small window, a part of each response stays unread.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;
@@ -67,7 +68,8 @@ async fn unread_content_is_stopped_after_each_response() {
     assert_eq!(server.stop().await.failed, 0);
 }
 
-/// The same while the server shuts down: it waits for its grace period.
+/// The same during a shutdown. The server has a long grace period, so it must send STOP_SENDING
+/// only after the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_content_is_stopped_after_the_response_of_a_server_that_ends() {
     let limits = Limits { grace: PATIENCE, stall_timeout: PATIENCE, ..Limits::default() };
@@ -82,7 +84,7 @@ async fn unread_content_is_stopped_after_the_response_of_a_server_that_ends() {
     timeout(PATIENCE, receive.read_exact(&mut start)).await.unwrap().unwrap();
     let stopping = server.begin_stop();
     assert_eq!(control.goaway().await, 4);
-    // Several round trips pass. Nothing is to come.
+    // Several round trips pass. The server must not send STOP_SENDING yet.
     let early = timeout(Duration::from_secs(1), send.stopped()).await;
     assert!(early.is_err(), "{early:?}");
     let rest = timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Keys of the application of a flow, if it is not a single transfer.
+//! Keys for applications of a flow other than a single transfer.
 
 section! { REQUESTS, "`[flow.requests]`, with `application = \"requests\"`" {
     "count": "number from 1", "100", "requests of each connection";
@@ -15,7 +15,7 @@ section! { STREAMS, "`[flow.streams]`, with `application = \"streams\"`" {
 
 section! { PAGE, "`[flow.page]`, with `application = \"page\"`" {
     "request": "size", "500 B", "bytes of each request";
-    "object": "list of tables", "", "what the page consists of";
+    "object": "list of tables", "", "objects of the page";
 }}
 
 section! { OBJECT, "`[[flow.page.object]]`" {

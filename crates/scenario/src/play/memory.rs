@@ -1,4 +1,4 @@
-//! Estimate of the memory that a run needs, computed before the run. `tests/memory.rs` compares it
+//! Estimates the memory that a run needs, before the run. `tests/memory.rs` compares the estimate
 //! with real runs.
 
 use crate::build::Place;
@@ -8,7 +8,7 @@ use crate::transport::SEND_BUFFER;
 /// Memory for both ends of a QUIC connection in bytes, without buffered data.
 const QUIC: u64 = 64 << 10;
 
-/// Additional memory for TLS in bytes.
+/// Additional memory for a connection with TLS, in bytes.
 const TLS: u64 = 64 << 10;
 
 /// Memory for both ends of a TCP connection in bytes.
@@ -17,16 +17,17 @@ const TCP: u64 = 24 << 10;
 /// Memory that a TCP sender needs per segment in flight, in bytes, without payload.
 const SEGMENT: u64 = 128;
 
-/// Memory in bytes for a node or a port, and for a request, message or similar unit in the result.
+/// Memory in bytes for a small object: a node, a port, or a request, message or similar unit in the
+/// result.
 const SMALL: u64 = 1 << 10;
 const UNIT: u64 = 64;
 
-/// Returns an estimate of the largest memory that one run needs, in bytes: its connections with
-/// buffered data, and the queues. It is computed from windows, buffers and queues. For runs that
-/// fill these, it is accurate within a factor of two.
+/// Returns an estimate of the peak memory of one run, in bytes. It covers the connections with
+/// their buffered data, and the queues, and is computed from windows, buffers and queues. It is
+/// accurate within a factor of two for runs that fill these.
 pub fn memory(scenario: &Scenario) -> u64 {
     let Ok(place) = Place::find(scenario) else { return 0 };
-    // Largest number of bytes that connections of each protocol have to send.
+    // Largest number of bytes that the connections of each protocol have to send.
     let (mut quic, mut tcp) = (0_u64, 0_u64);
     let mut connections = 0_u64;
     for flow in &scenario.flows {
@@ -43,7 +44,7 @@ pub fn memory(scenario: &Scenario) -> u64 {
         let each = each.saturating_add(units);
         connections = connections.saturating_add(each.saturating_mul(count));
     }
-    // Data in flight is in queues and on links, and is limited by what the connections have to
+    // Data in flight is in queues and on links. It cannot be more than the connections have to
     // send. A QUIC sender also keeps a copy, and the receiver may buffer it until missing data
     // arrives. For TCP, only packets are stored.
     let ways = place.watched.len().max(1) as u64;
@@ -58,7 +59,7 @@ pub fn memory(scenario: &Scenario) -> u64 {
     connections.saturating_add(network).saturating_add(nodes.saturating_mul(SMALL))
 }
 
-/// Largest number of bytes that a connection keeps until they are acknowledged.
+/// Returns the largest number of unacknowledged bytes that a connection keeps.
 fn held(flow: &Flow, place: &Place) -> u64 {
     let window = place.window_of(flow);
     flow.size.map_or(window, |size| size.min(window))

@@ -1,11 +1,12 @@
-//! Runs in virtual time. [`play`] runs a scenario with one seed, [`play_all`] with all seeds on
-//! several threads.
+//! Runs in virtual time. [`play`] runs a scenario with one seed. [`play_all`] runs it with all
+//! seeds, on several threads.
 //!
-//! Each run uses one thread, and depends only on its scenario and seed. So results do not depend on
-//! the number of threads.
+//! Each run uses one thread, and its result depends only on the scenario and the seed. So results
+//! do not depend on the number of threads.
 //!
-//! * `stage.rs`: the simulation with all its agents; `transport.rs`: connections of either
-//!   protocol; `plugins.rs`: their plugins; `memory.rs`: the memory that a run needs;
+//! * `stage.rs`: the simulation with all its agents;
+//! * `transport.rs`: connections of both protocols; `plugins.rs`: their plugins;
+//! * `memory.rs`: the memory that a run needs;
 //! * `series.rs`: time series of a run. `crate::results` has the results.
 
 mod memory;
@@ -30,16 +31,17 @@ pub use memory::memory;
 pub(crate) use plugins::load as load_plugin;
 pub use series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, SharePoint, UnitPoint};
 
-/// Reason why a run failed.
+/// The reason why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlayError {
-    /// The simulator rejects a description that was checked before. This is a bug in the check.
+    /// The simulator rejected a description that the reader had accepted. This is a bug in the
+    /// reader.
     #[error("seed {seed}: {reason}")]
     Refused {
         /// Seed of the run.
         seed: u64,
-        /// Reason given by the simulator.
+        /// The simulator's reason.
         reason: String,
     },
 }
@@ -47,20 +49,22 @@ pub enum PlayError {
 /// The flows of a scenario that take part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All flows.
+    /// All flows of the scenario.
     All,
-    /// Only the flow with this index in the description, counted from 0. The network and the
-    /// background traffic are the same.
+    /// Only one flow, by its index in the description, counted from 0. The network and the
+    /// background traffic stay the same.
     Flow(usize),
 }
 
-/// Creates the logs of a connection, from the name of its flow and its number in that flow, from 1.
+/// Creates the logs of a connection. The arguments are the name of its flow, and its number within
+/// the flow, from 1.
 pub type MakeLogs<'a> = dyn Fn(&str, usize) -> Logs + 'a;
 
 /// Runs a scenario with one seed.
 ///
 /// # Errors
-/// Fails with [`PlayError`]. No scenario that [`Scenario::parse`] accepts is known to cause it.
+/// Returns a [`PlayError`] if the simulator rejects the scenario. No scenario that
+/// [`Scenario::parse`] accepts is known to cause this.
 pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, PlayError> {
     let refused = |reason: String| PlayError::Refused { seed, reason };
     let mut stage = PlayStage::set(scenario, seed, part, None).map_err(refused)?;
@@ -68,12 +72,12 @@ pub fn play(scenario: &Scenario, seed: u64, part: Part) -> Result<RunOutcome, Pl
     Ok(stage.outcome())
 }
 
-/// Like [`play`], but also returns time series, and writes logs of QUIC connections if `logs` is
-/// given. The outcome is the same.
+/// Like [`play`], but also returns time series. If `logs` is given, writes logs of the QUIC
+/// connections. The outcome is the same as that of [`play`].
 ///
 /// # Errors
-/// Fails as [`play`] does, and if the interval of the scenario is so short that there would be too
-/// many points.
+/// The errors of [`play`]. Also fails if the scenario's interval is so short that there would be
+/// too many samples.
 pub fn record(
     scenario: &Scenario,
     seed: u64,
@@ -85,9 +89,9 @@ pub fn record(
     Ok((stage.outcome(), series))
 }
 
-/// Runs a scenario with all its seeds, on this number of threads. Returns the outcomes in the order
-/// of the seeds. Calls `done` after each run, on the thread of that run, with the number of runs
-/// done so far.
+/// Runs a scenario with all its seeds on `threads` threads. Returns the outcomes in the order of
+/// the seeds. After each run, calls `done` on the thread of that run, with the number of completed
+/// runs.
 ///
 /// # Errors
 /// Returns the error of the first seed that failed.

@@ -1,5 +1,5 @@
-//! Plugins of connections. A plugin is loaded once per flow, and attached to each of its
-//! connections as a plugin of the connection's owner.
+//! Plugins of connections. Each plugin is loaded once per flow. It is attached to each connection
+//! of the flow, as a plugin of the connection's owner.
 
 #[cfg(feature = "plugins")]
 use equic_plugin::{Bundle, Origin, Plugin, Policy, decide};
@@ -11,15 +11,15 @@ use equic_sim::quic::{Connection, Hooks};
 use crate::model::PluginFile;
 use crate::model::QuicOptions;
 
-/// Time at which plugins are validated, in seconds since the Unix epoch. It is fixed, so that a run
-/// does not depend on the date and no plugin expires.
+/// Time at which the validity of plugins is checked, in seconds since the Unix epoch. It is
+/// constant, so that a run does not depend on the date and no plugin expires.
 #[cfg(feature = "plugins")]
 const NOW: u64 = 0;
 
-/// Returns the hooks for both ends of a flow's connections, from its plugins.
+/// Returns the hooks of a flow's plugins, for both ends of its connections.
 ///
 /// # Errors
-/// Fails if a plugin cannot be loaded. The error has its name.
+/// Fails if a plugin cannot be loaded. The error names the plugin.
 #[cfg(feature = "plugins")]
 pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     Ok(HooksOfEnds {
@@ -33,7 +33,7 @@ pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
 pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     match options.client_plugins.first().or(options.server_plugins.first()) {
         None => Ok(HooksOfEnds::default()),
-        Some(one) => Err(format!("{}: plugins take a build with the feature `plugins`", one.name)),
+        Some(one) => Err(format!("{}: plugins need a build with the feature `plugins`", one.name)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// State of a connection at one time. There is no entry before the connection has begun.
+/// The state of a connection at one time. A connection that has not begun has no entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowPoint {
     /// Seconds since the start of the run.
@@ -15,7 +15,8 @@ pub struct FlowPoint {
     pub protocol: &'static str,
     /// Congestion window of the sender, in bytes.
     pub window: u64,
-    /// Slow start threshold, in bytes. Empty before the first loss, or if the controller has none.
+    /// Slow start threshold, in bytes. `None` before the first loss, or if the controller has no
+    /// such threshold.
     pub slow_start_threshold: Option<u64>,
     /// Bytes in flight.
     pub in_flight: u64,
@@ -23,13 +24,13 @@ pub struct FlowPoint {
     pub rtt: f64,
     /// Pacing rate, in bits per second.
     pub pacing_rate: f64,
-    /// Bits per second delivered to the receiver's application since the last sample.
+    /// Goodput since the last sample, in bits per second: data that the receiver's application got.
     pub goodput: f64,
     /// Packets that the sender declared lost since the last sample.
     pub lost: u64,
 }
 
-/// State of one path of a multipath connection at one time, at its sender.
+/// The state of one path of a multipath connection at one time, as its sender sees it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathPoint {
     /// Seconds since the start of the run.
@@ -42,7 +43,7 @@ pub struct PathPoint {
     pub path: u32,
     /// Number of the network's link that the path uses, from 1.
     pub link: u16,
-    /// True if the path is validated. No data is sent before.
+    /// True if the path is validated. The sender sends no data on it before that.
     pub validated: bool,
     /// Congestion window, in bytes.
     pub window: u64,
@@ -69,22 +70,23 @@ pub struct PortPoint {
     pub dropped: u64,
     /// Packets that the queue marked since the last sample.
     pub marked: u64,
-    /// Bits per second sent since the last sample, including the link's framing.
+    /// Rate at which the port sent since the last sample, in bits per second, including the link's
+    /// framing.
     pub rate: f64,
 }
 
-/// Share of a protocol in the total goodput, between two samples.
+/// The share of a protocol in the total goodput between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SharePoint {
     /// Seconds since the start of the run.
     pub time: f64,
-    /// The protocol.
+    /// Name of the protocol.
     pub protocol: &'static str,
-    /// From 0 to 1. Empty while there is no goodput.
+    /// The share, from 0 to 1. `None` if there was no goodput.
     pub share: Option<f64>,
 }
 
-/// A completed request, stream, object, segment or message.
+/// A completed unit of an application: a request, stream, object, segment or message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UnitPoint {
     /// Name of the flow.
@@ -93,15 +95,15 @@ pub struct UnitPoint {
     pub copy: usize,
     /// Protocol of the flow.
     pub protocol: &'static str,
-    /// Name of the object, or number from 1.
+    /// Name of the object, or the number of the unit, from 1.
     pub unit: String,
-    /// Time at which the application wanted it, in seconds since the start of the run.
+    /// Time at which the application requested the unit, in seconds since the start of the run.
     pub began: f64,
-    /// Seconds from then until the application had the last byte.
+    /// Time from then until the application had the last byte, in seconds.
     pub took: f64,
 }
 
-/// State of a video player at one time.
+/// The state of a video player at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlayingPoint {
     /// Seconds since the start of the run.
@@ -112,7 +114,7 @@ pub struct PlayingPoint {
     pub copy: usize,
     /// Protocol of the flow.
     pub protocol: &'static str,
-    /// Playback duration in the buffer, in seconds.
+    /// Video in the buffer, in seconds of playback.
     pub buffered: f64,
     /// Number of stalls so far.
     pub stalls: u64,
@@ -123,17 +125,18 @@ pub struct PlayingPoint {
 /// All time series of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
-    /// States of the connections that have begun, sample by sample.
+    /// States of the connections that have begun, in the order of the samples.
     pub flows: Vec<FlowPoint>,
-    /// States of the ports, sample by sample.
+    /// States of the ports, in the order of the samples.
     pub ports: Vec<PortPoint>,
-    /// States of the paths of multipath connections, sample by sample.
+    /// States of the paths of multipath connections, in the order of the samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathPoint>,
-    /// Units that applications received, connection by connection, in order of arrival.
+    /// Units that applications have received, connection by connection, in the order of their
+    /// arrival.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<UnitPoint>,
-    /// States of the video players, sample by sample.
+    /// States of the video players, in the order of the samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub playing: Vec<PlayingPoint>,
 }

@@ -11,7 +11,7 @@ use crate::build::Place;
 use crate::model::{Flow, Scenario};
 use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 
-/// Largest number of points of a time series.
+/// Largest number of entries in a time series.
 const MOST_POINTS: usize = 10_000_000;
 
 /// A simulation that is ready to run, with its connections, traffic sources and ports.
@@ -67,8 +67,8 @@ impl<'a> PlayStage<'a> {
         self.run.run(limit).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Runs like [`PlayStage::run`], and takes a sample at each interval. This does not change the
-    /// result.
+    /// Runs like [`PlayStage::run`], and also takes a sample at each interval. Sampling does not
+    /// change the result.
     pub(super) fn record(&mut self) -> Result<Series, String> {
         let limit = Time::START + self.scenario.limit;
         let mut series = Series::default();
@@ -207,7 +207,7 @@ impl<'a> PlayStage<'a> {
         Some(ApplicationOutcome::new(application, &report))
     }
 
-    /// Samples the buffer of a video.
+    /// Samples the playback buffer of a video.
     fn look_at_playing(&self, time: f64, connection: &Connection<'_>, series: &mut Series) {
         let Connection { flow, copy, ids, .. } = connection;
         if !matches!(flow.application, Some(Application::Video(_))) {
@@ -249,7 +249,7 @@ impl<'a> PlayStage<'a> {
     }
 }
 
-/// Returns the name of a unit in results: the name of an object, or the number of another unit,
+/// Returns the name of a unit in results: the name of an object, or the number of any other unit,
 /// from 1.
 fn unit_name(application: &Application, number: u64) -> String {
     let object = match application {
@@ -259,11 +259,11 @@ fn unit_name(application: &Application, number: u64) -> String {
     object.map_or_else(|| (number + 1).to_string(), |object| object.name.clone())
 }
 
-/// Counters at the last sample.
+/// The counters at the last sample.
 struct Before {
     at: Time,
-    /// Bytes received and packets lost, for each connection.
+    /// For each connection: bytes received, and packets lost.
     flows: Vec<(u64, u64)>,
-    /// Counters and bytes sent, for each port.
+    /// For each port: its counters, and bytes sent.
     ports: Vec<(PortStats, u64)>,
 }

@@ -1,4 +1,4 @@
-//! Connections of a run, for both protocols: their configuration and their results.
+//! Connections of a run, for both protocols: their configuration, and their results.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use equic_sim::{NodeId, Report, Simulation, Time};
 use crate::build::Place;
 use crate::model::{Flow, Protection, Protocol, Tls, TlsVersion};
 
-/// Number of bytes for flows without a size: more than any run can transfer.
+/// Number of bytes of a flow without a size. No run can transfer that many.
 const WITHOUT_END: u64 = 1 << 60;
 
 pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};
@@ -69,7 +69,8 @@ pub(super) fn attach(
     }
 }
 
-/// Returns the outcome at the receiver. A failure that only the sender has noticed is added.
+/// Returns the outcome of a connection as its receiver sees it, and adds a failure that only the
+/// sender has noticed.
 pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     if let Some(Report { completed, bytes, failure, .. }) = report(run, flow, ids) {
         return Outcome { completed, bytes, failure };
@@ -93,7 +94,7 @@ pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     outcome
 }
 
-/// Reason why a hook of either end was detached, or `None` if all are still attached.
+/// Returns the reason why a hook of either end was detached, or `None` if all hooks are attached.
 pub(super) fn failed_hook(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<String> {
     if flow.protocol == Protocol::Tcp {
         return None;
@@ -108,7 +109,7 @@ pub(super) fn failed_hook(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option
     failed(sender.or(receiver))
 }
 
-/// State of the end that sends most of the data.
+/// Returns the state of the end that sends most of the data.
 pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState {
     if flow.application.is_some() {
         return run.agent::<Party>(ids.sender).map(Party::state).unwrap_or_default();
@@ -120,7 +121,8 @@ pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState
     .unwrap_or_default()
 }
 
-/// State of each path, at the end that sends most of the data. Empty without multipath.
+/// Returns the state of each path, at the end that sends most of the data. The list is empty
+/// without multipath.
 pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathState> {
     if flow.quic.paths < 2 {
         return Vec::new();
@@ -132,7 +134,7 @@ pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathStat
     paths.unwrap_or_default()
 }
 
-/// Results of a flow's application, or `None` for a single transfer.
+/// Returns the results of a flow's application, or `None` for a single transfer.
 pub(super) fn report(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option<Report> {
     flow.application.as_ref()?;
     let mut report = run.agent::<Party>(ids.receiver)?.report(run.now());

@@ -1,4 +1,4 @@
-//! Reads the application of a flow: `application`, and the table of that name.
+//! Reads the application of a flow: the key `application`, and the table of that name.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::problem::instead;
 /// Largest number of objects of a page.
 const MAX_OBJECTS: usize = 10_000;
 
-/// Largest size of a request or a response, in bytes. A larger one would not complete.
+/// Largest size of a request or a response, in bytes. A larger one would never complete.
 const MAX_BYTES: u64 = 1 << 50;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -35,8 +35,8 @@ const KINDS: [(&str, Kind); 6] = [
     ("call", Kind::Call),
 ];
 
-/// Returns the application of a flow. Returns `None` for a single transfer, or after a mistake,
-/// which is recorded.
+/// Returns the application of a flow. Returns `None` for a single transfer, or after it has
+/// recorded a mistake.
 pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<Application> {
     let kind = flow.choice(reader, "application", &KINDS).unwrap_or(Kind::Bulk);
     for (key, of) in &KINDS[1..] {
@@ -51,7 +51,11 @@ pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<A
         return None;
     }
     if flow.has("size") {
-        flow.complain(reader, "size", "this is a key of bulk: other applications have their own");
+        flow.complain(
+            reader,
+            "size",
+            "only the application bulk has this key: other applications have their own sizes",
+        );
     }
     let (key, section): (&'static str, &'static Section) = match kind {
         Kind::Bulk => return None,
@@ -79,13 +83,13 @@ pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<A
 fn some_bytes(value: &toml::de::DeValue<'_>) -> Result<u64, String> {
     let read = bytes(value)?;
     let possible = (1..=MAX_BYTES).contains(&read);
-    possible.then_some(read).ok_or_else(|| "this has a byte, and at most 1 PiB".to_owned())
+    possible.then_some(read).ok_or_else(|| "this must be from 1 B to 1 PiB".to_owned())
 }
 
 /// Reads a duration above zero.
 fn some_time(value: &toml::de::DeValue<'_>) -> Result<Duration, String> {
     let read = duration(value)?;
-    (!read.is_zero()).then_some(read).ok_or_else(|| "this takes some time".to_owned())
+    (!read.is_zero()).then_some(read).ok_or_else(|| "this must be above 0 s".to_owned())
 }
 
 fn request(reader: &mut Reader, table: &Table<'_, '_>) -> u64 {
@@ -110,7 +114,11 @@ fn streams(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Streams> {
 fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
     let request = request(reader, table);
     if !table.has("object") {
-        table.complain(reader, "object", "a page has an object: write [[flow.page.object]]");
+        table.complain(
+            reader,
+            "object",
+            "a page needs at least one object: write [[flow.page.object]]",
+        );
     }
     let tables = table.inners(reader, "object", &OBJECT);
     if tables.is_empty() || tables.len() > MAX_OBJECTS {
@@ -137,7 +145,7 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
         for wanted in object.read(reader, "after", names).unwrap_or_default() {
             match known.iter().position(|name| *name == wanted) {
                 Some(index) if before.contains(&index) => {
-                    object.complain(reader, "after", format!("{wanted} is there twice"));
+                    object.complain(reader, "after", format!("{wanted} is listed twice"));
                 }
                 Some(index) => before.push(index),
                 None => {
@@ -150,7 +158,7 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
         after.push(before);
     }
     if let Some(stuck) = circle(&after) {
-        let message = format!("{} waits for itself: its objects go in a circle", known[stuck]);
+        let message = format!("{} waits for itself: its dependencies form a cycle", known[stuck]);
         tables[stuck].complain(reader, "after", message);
     }
     let objects = found.into_iter().zip(after);
@@ -158,7 +166,8 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
     Some(Page { request, objects })
 }
 
-/// Returns an object that would never be requested, because its dependencies form a cycle.
+/// Returns an object that would never be requested, because its dependencies form a cycle. Returns
+/// `None` if there is no such object.
 fn circle(after: &[Vec<usize>]) -> Option<usize> {
     let mut missing: Vec<usize> = after.iter().map(Vec::len).collect();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); after.len()];
@@ -178,14 +187,14 @@ fn circle(after: &[Vec<usize>]) -> Option<usize> {
 fn video(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Video> {
     let rate = table.need(reader, "rate", rate);
     if rate == Some(0) {
-        table.complain(reader, "rate", "a video has a rate above 0");
+        table.complain(reader, "rate", "the rate of a video must be above 0");
     }
     let length = table.need(reader, "length", some_time);
     let segment = table.read(reader, "segment", some_time).unwrap_or(Duration::from_secs(2));
     let buffer = table.read(reader, "buffer", duration).unwrap_or(Duration::from_secs(4));
     let ahead = table.read(reader, "ahead", duration).unwrap_or(Duration::from_secs(30));
     if ahead < buffer.max(segment) {
-        let message = "the buffer holds no less than a segment, and than what it begins with";
+        let message = "`ahead` must not be shorter than `segment` or `buffer`";
         let key = if table.has("ahead") { "ahead" } else { "buffer" };
         table.complain(reader, key, message);
     }
@@ -193,7 +202,7 @@ fn video(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Video> {
     let (rate, length) = (rate?, length?);
     let segments = length.as_nanos().div_ceil(segment.as_nanos());
     if segments > MAX_UNITS.into() {
-        table.complain(reader, "length", format!("at most {MAX_UNITS} segments"));
+        table.complain(reader, "length", format!("a video can have at most {MAX_UNITS} segments"));
     }
     let segments = u64::try_from(segments).unwrap_or(MAX_UNITS).min(MAX_UNITS);
     Some(Video { rate, segment, segments, buffer, ahead, request })
@@ -204,13 +213,13 @@ fn call(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Call> {
     let every = table.read(reader, "every", some_time).unwrap_or(Duration::from_millis(20));
     let message = table.read(reader, "message", bytes).unwrap_or(160);
     if !(LEAST_MESSAGE.into()..=65_000).contains(&message) {
-        let told = format!("a message has from {LEAST_MESSAGE} to 65000 bytes");
+        let told = format!("a message must have {LEAST_MESSAGE} to 65000 bytes");
         table.complain(reader, "message", told);
     }
     let deadline = table.read(reader, "deadline", some_time);
     let count = length?.as_nanos().div_ceil(every.as_nanos());
     if count > MAX_UNITS.into() {
-        table.complain(reader, "length", format!("at most {MAX_UNITS} messages"));
+        table.complain(reader, "length", format!("a call can have at most {MAX_UNITS} messages"));
     }
     Some(Call {
         count: u64::try_from(count).unwrap_or(MAX_UNITS).min(MAX_UNITS),

@@ -42,14 +42,15 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
 pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flow)> {
     let tables = top.inners(reader, "flow", &FLOW);
     if !top.has("flow") || (tables.is_empty() && reader.is_clean()) {
-        top.complain(reader, "flow", "a scenario has a flow: write [[flow]]");
+        top.complain(reader, "flow", "a scenario needs at least one flow: write [[flow]]");
     }
     let mut names = HashSet::new();
     let mut flows = Vec::new();
     for table in &tables {
         let flow = flow(reader, table);
         if !names.insert(flow.name.clone()) {
-            let message = format!("two flows are called {}: give them names", flow.name);
+            let message =
+                format!("two flows are called {}: give each a different `name`", flow.name);
             table.complain(reader, "name", message);
         }
         flows.push((table.offset, flow));
@@ -73,12 +74,12 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
     for (key, of) in [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)] {
         if table.has(key) && of != protocol {
             let message =
-                format!("this flow is {}: these options are not its own", protocol.name());
+                format!("this flow uses {}: these options do not apply to it", protocol.name());
             table.complain(reader, key, message);
         }
     }
     if protocol == Protocol::Tcp && matches!(controller, Controller::Lia | Controller::Olia) {
-        let message = "this couples the paths of a QUIC connection; TCP has one path";
+        let message = "this couples the paths of a QUIC connection, but TCP has only one path";
         table.complain(reader, "controller", message);
     }
     let named = table.read(reader, "name", name);
@@ -101,7 +102,7 @@ fn route(reader: &mut Reader, table: &Table<'_, '_>) -> Route {
     let pair = table.read(reader, "pair", within(1, MAX_FLOWS as u64));
     let (from, to) = (table.read(reader, "from", name), table.read(reader, "to", name));
     if table.has("pair") && (table.has("from") || table.has("to")) {
-        table.complain(reader, "pair", "a flow has either a pair, or from and to");
+        table.complain(reader, "pair", "set either `pair`, or `from` and `to`");
     }
     match (pair, from, to) {
         (_, Some(from), Some(to)) => Route::Nodes { from, to },
@@ -110,7 +111,7 @@ fn route(reader: &mut Reader, table: &Table<'_, '_>) -> Route {
         (None, from, _) => {
             let key = if from.is_some() { "to" } else { "from" };
             if !table.has(key) {
-                table.complain(reader, key, "this key is missing: from and to go together");
+                table.complain(reader, key, "this key is missing: set both `from` and `to`");
             }
             Route::NextPair
         }
@@ -137,7 +138,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     let Some(table) = table.inner(reader, "quic", &QUIC) else { return usual };
     let initial_window = table.read(reader, "initial_window", bytes);
     if initial_window.is_some_and(|window| !(2_400..=1 << 30).contains(&window)) {
-        let message = "an initial window is from two packets of 1,200 bytes to 1 GiB";
+        let message = "an initial window must be from two packets of 1,200 bytes to 1 GiB";
         table.complain(reader, "initial_window", message);
     }
     let window = window(reader, &table);
@@ -146,7 +147,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     let paths = table.read(reader, "paths", within(1, 2)).unwrap_or(1);
     let scheduler = table.choice(reader, "scheduler", &SCHEDULERS);
     if scheduler.is_some() && paths == 1 {
-        table.complain(reader, "scheduler", "there is nothing to choose among: write paths = 2");
+        table.complain(reader, "scheduler", "a scheduler needs two paths: write paths = 2");
     }
     let protections = [("none", Protection::None), ("tls", Protection::Tls)];
     QuicOptions {
@@ -180,7 +181,7 @@ fn plugins(reader: &mut Reader, table: &Table<'_, '_>, key: &'static str) -> Vec
         table.complain(
             reader,
             key,
-            format!("an end of a connection has at most {MAX_PLUGINS} plugins"),
+            format!("an end of a connection can have at most {MAX_PLUGINS} plugins"),
         );
     }
     plugins
@@ -213,7 +214,7 @@ fn sessions(reader: &mut Reader, table: &Table<'_, '_>) -> (bool, bool) {
     let resumption = table.read(reader, "resumption", boolean).unwrap_or(false);
     let early_data = table.read(reader, "early_data", boolean).unwrap_or(false);
     if early_data && !resumption {
-        table.complain(reader, "early_data", "early data takes a session: write resumption = true");
+        table.complain(reader, "early_data", "early data needs a session: write resumption = true");
     }
     (resumption, early_data)
 }
@@ -224,15 +225,15 @@ fn tls(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Tls> {
     let version = table.choice(reader, "version", &versions).unwrap_or(TlsVersion::Tls13);
     let (resumption, early_data) = sessions(reader, &table);
     if early_data && version == TlsVersion::Tls12 {
-        table.complain(reader, "early_data", "early data came with TLS 1.3");
+        table.complain(reader, "early_data", "early data needs TLS 1.3");
     }
     let false_start = table.read(reader, "false_start", boolean).unwrap_or(false);
     if false_start && (version == TlsVersion::Tls13 || resumption) {
-        table.complain(reader, "false_start", "this is for TLS 1.2 without resumption");
+        table.complain(reader, "false_start", "this needs TLS 1.2 without resumption");
     }
     let certificates = table.read(reader, "certificates", bytes).unwrap_or(3_000);
     if certificates > 1 << 24 {
-        table.complain(reader, "certificates", "certificates have at most 16 MiB");
+        table.complain(reader, "certificates", "certificates can have at most 16 MiB");
     }
     Some(Tls { version, resumption, early_data, false_start, certificates })
 }
@@ -241,7 +242,7 @@ fn tls(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Tls> {
 fn window(reader: &mut Reader, table: &Table<'_, '_>) -> Option<u64> {
     let window = table.read(reader, "window", bytes);
     if window.is_some_and(|window| !(16 << 10..=1 << 30).contains(&window)) {
-        table.complain(reader, "window", "a window is from 16 KiB to 1 GiB");
+        table.complain(reader, "window", "a window must be from 16 KiB to 1 GiB");
     }
     window
 }
@@ -253,7 +254,10 @@ pub(super) fn traffic(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, T
     for table in &top.inners(reader, "traffic", &TRAFFIC) {
         let Some(one) = one_traffic(reader, table) else { continue };
         if !names.insert(one.name.clone()) {
-            let message = format!("two sources are called {}: give them names", one.name);
+            let message = format!(
+                "two traffic sources are called {}: give each a different `name`",
+                one.name
+            );
             table.complain(reader, "name", message);
         }
         all.push((table.offset, one));
@@ -284,14 +288,14 @@ fn one_traffic(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Traffic> {
     }
     let rate = table.need(reader, "rate", rate)?;
     if rate == 0 {
-        table.complain(reader, "rate", "traffic has a rate above 0");
+        table.complain(reader, "rate", "the rate must be above 0");
         return None;
     }
     let datagram = table.read(reader, "datagram", within(1, 65_487)).unwrap_or(1_200) as u32;
     let start = Time::START + table.read(reader, "start", duration).unwrap_or_default();
     let stop = table.read(reader, "stop", duration).map(|stop| Time::START + stop);
     if stop.is_some_and(|stop| stop <= start) {
-        table.complain(reader, "stop", "it ends before it begins");
+        table.complain(reader, "stop", "`stop` must be after `start`");
     }
     let kind = if short {
         let per_second = table.need(reader, "per_second", number);
@@ -316,7 +320,7 @@ fn one_traffic(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Traffic> {
         let period = if random { Period::Exponential } else { Period::Constant };
         let on = table.read(reader, "on", duration).unwrap_or(Duration::from_secs(1));
         if on.is_zero() {
-            table.complain(reader, "on", "traffic that is on for no time sends nothing");
+            table.complain(reader, "on", "`on` must be above 0 s");
         }
         let off = table.read(reader, "off", duration).unwrap_or_default();
         let (on, off) = (period(on), period(off));
@@ -333,7 +337,7 @@ fn sizes(reader: &mut Reader, table: &Table<'_, '_>) -> Option<SizeDistribution>
     let shape = table.read(reader, "shape", number).unwrap_or(1.2);
     let random = table.read(reader, "random", boolean).unwrap_or(false);
     if size == 0 {
-        table.complain(reader, "size", "a flow has a byte");
+        table.complain(reader, "size", "a flow must have at least 1 byte");
     }
     if shape <= 0.0 {
         table.complain(reader, "shape", "above 0");
@@ -341,7 +345,7 @@ fn sizes(reader: &mut Reader, table: &Table<'_, '_>) -> Option<SizeDistribution>
     Some(match most {
         Some(most) => {
             if most < size {
-                table.complain(reader, "most", "the largest is not below the smallest, `size`");
+                table.complain(reader, "most", "this must not be smaller than `size`");
             }
             SizeDistribution::Pareto { shape, least: size, most }
         }

@@ -1,4 +1,4 @@
-//! Grids: a scenario, and alternative values for some of its keys.
+//! Grids: scenarios with alternative values for some keys.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use crate::problem::{Problem, ScenarioError};
 /// Largest number of cells of a grid.
 const MAX_CELLS: usize = 1_000_000;
 
-/// A scenario with a table `[grid]`. Each combination of the values there is a cell, which is a
-/// scenario.
+/// A scenario with a table `[grid]`, which lists alternative values of keys. Each combination of
+/// these values is a cell, which is a complete scenario.
 #[derive(Clone, Debug)]
 pub struct Grid {
     text: String,
@@ -26,21 +26,22 @@ pub struct Grid {
     scenarios: Vec<Scenario>,
 }
 
-/// A key that varies, and the names of its values.
+/// A key that varies, and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// The key, such as `network.link.rate`, or a name for several keys that vary together.
     pub name: String,
-    /// Values as written, or their names.
+    /// The values as written, or the names given to them.
     pub values: Vec<String>,
 }
 
 impl Grid {
-    /// Reads a grid and checks each of its cells. Paths of traces are relative to the current
+    /// Reads a grid, and checks each of its cells. Paths of traces are relative to the current
     /// directory.
     ///
     /// # Errors
-    /// Returns all mistakes with their lines. A mistake in a cell names the first such cell.
+    /// Returns all mistakes with their lines. A mistake that depends on the cell names the first
+    /// cell that has it.
     pub fn parse(text: &str) -> Result<Grid, ScenarioError> {
         Grid::read_all(text, Traces::beside(Path::new("")))
     }
@@ -48,7 +49,7 @@ impl Grid {
     /// Like [`Grid::parse`], but takes the texts of all traces from `traces`.
     ///
     /// # Errors
-    /// Fails as [`Grid::parse`] does, and if a trace is missing.
+    /// The errors of [`Grid::parse`]. Also fails if a trace is missing.
     pub fn parse_with(text: &str, traces: TraceTexts) -> Result<Grid, ScenarioError> {
         Grid::read_all(text, Traces::kept(traces))
     }
@@ -84,7 +85,7 @@ impl Grid {
             }
         }
         if found.is_empty() {
-            // All readers are dropped, so this is the only reference.
+            // Cannot fail: all readers are dropped, so this is the only reference.
             grid.traces =
                 Rc::into_inner(traces).map(|it| it.into_inner().into_texts()).unwrap_or_default();
             return Ok(grid);
@@ -99,7 +100,7 @@ impl Grid {
     /// Like [`Grid::parse`], but reads a file. Paths of traces are relative to its directory.
     ///
     /// # Errors
-    /// Fails as [`Grid::parse`] does, and if the file cannot be read.
+    /// The errors of [`Grid::parse`]. Also fails if the file cannot be read.
     pub fn load(path: &Path) -> Result<Grid, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
@@ -107,39 +108,40 @@ impl Grid {
         Grid::read_all(&text, traces).map_err(|error| error.in_file(path))
     }
 
-    /// The text of the grid.
+    /// Returns the text of the grid.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Texts of the traces in the grid, by the names that the text uses.
+    /// Returns the texts of the traces in the grid, by the names that the grid uses.
     pub fn traces(&self) -> &TraceTexts {
         &self.traces
     }
 
-    /// The keys that vary, in the order of the text. The last one varies fastest.
+    /// Returns the keys that vary, in the order of the text. The last one varies fastest.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     pub fn cells(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Returns the names of the axes' values in a cell.
+    /// Returns the name of each axis's value in a cell.
     pub fn labels(&self, cell: usize) -> Vec<&str> {
         let chosen = self.chosen(cell);
         self.axes.iter().zip(chosen).map(|(axis, index)| axis.values[index].as_str()).collect()
     }
 
-    /// The scenarios of all cells, in order.
+    /// Returns the scenarios of all cells, in order.
     pub fn scenarios(&self) -> &[Scenario] {
         &self.scenarios
     }
 
-    /// Returns the keys that these cells write, each with its value as text: `network.link.rate`, `flow.1.size`. The
-    /// values of the axes are inserted. A key that is not written, and so has its default, is absent.
+    /// Returns the keys that are written in these cells, each with its value as text, such as
+    /// `network.link.rate` or `flow.1.size`. Values of the axes are inserted. A key that is not
+    /// written has its default, and is absent.
     pub fn written(&self, cells: impl IntoIterator<Item = usize>) -> Vec<BTreeMap<String, String>> {
         let mut document = DeTable::parse_recoverable(&self.text).0.into_inner();
         let values = document.remove("grid");
@@ -168,7 +170,8 @@ impl Grid {
         super::read(reader, &document)
     }
 
-    /// Returns the document of a cell: the one without the grid, with the cell's values inserted.
+    /// Returns the document of a cell: the text without `[grid]`, and with the cell's values
+    /// inserted.
     fn insert<'i>(
         &self,
         reader: &mut Reader,
@@ -199,7 +202,7 @@ impl Grid {
         document
     }
 
-    /// Returns the indices of a cell's values, one per axis.
+    /// Returns the index of the value of each axis in a cell.
     fn chosen(&self, cell: usize) -> Vec<usize> {
         let mut rest = cell;
         let mut chosen: Vec<usize> = (self.axes.iter().rev())
@@ -216,7 +219,7 @@ impl Grid {
 
 fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
     let Some(grid) = document.get("grid") else {
-        reader.complain(0, "grid", "this table is missing: write [grid] with what varies");
+        reader.complain(0, "grid", "this table is missing: write [grid] with the keys that vary");
         return Vec::new();
     };
     let DeValue::Table(table) = grid.get_ref() else {
@@ -224,7 +227,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         return Vec::new();
     };
     let mut entries: Vec<_> = table.iter().collect();
-    // The parser sorts by name. Restore the order of the text.
+    // The parser sorts keys by name, so this restores the order of the text.
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut axes = Vec::new();
     for (key, values) in entries {
@@ -232,11 +235,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         let list = match values.get_ref() {
             DeValue::Array(list) if !list.is_empty() => list,
             _ => {
-                reader.complain(
-                    values.span().start,
-                    &shown,
-                    "this must be a list of the values it takes",
-                );
+                reader.complain(values.span().start, &shown, "this must be a list of values");
                 continue;
             }
         };
@@ -244,7 +243,11 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         for value in list.iter() {
             match label(value) {
                 Ok(label) if labels.contains(&label) => {
-                    reader.complain(value.span().start, &shown, format!("{label} is there twice"));
+                    reader.complain(
+                        value.span().start,
+                        &shown,
+                        format!("the value {label} is listed twice"),
+                    );
                 }
                 Ok(label) => labels.push(label),
                 Err(message) => reader.complain(value.span().start, &shown, message),
@@ -260,7 +263,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
     axes
 }
 
-/// Returns the name of a value.
+/// Returns the name of an axis's value.
 fn label(value: &Value<'_>) -> Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
@@ -271,14 +274,16 @@ fn label(value: &Value<'_>) -> Result<String, String> {
             let name = table.get("name").ok_or("several keys that vary together need a `name`")?;
             Ok(text(name.get_ref())?.into_owned())
         }
-        _ => Err("a value is a text, a number, true or false, or a table of keys with a `name`"
-            .to_owned()),
+        _ => {
+            Err("a value must be a text, a number, true or false, or a table of keys with a `name`"
+                .to_owned())
+        }
     }
 }
 
 /// Inserts a value at a key, such as `network.link.rate`. If the path leads through a list of
-/// tables, the value is inserted into each of them, or only into the one whose number (from 1)
-/// comes next in the path: `flow.2.controller`.
+/// tables, the value is inserted into each of them. With a number in the path, as in
+/// `flow.2.controller`, it is inserted only into the table with that number, counted from 1.
 fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Value<'i>) {
     let Some((first, rest)) = path.split_once('.') else {
         let key = Spanned::new(value.span(), path.to_owned().into());
@@ -307,7 +312,7 @@ fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Val
             });
             *list = all.collect();
         }
-        Some(_) => reader.complain(value.span().start, path, format!("{first} is no table")),
+        Some(_) => reader.complain(value.span().start, path, format!("{first} is not a table")),
         None => {
             let mut inner = DeTable::new();
             put(reader, &mut inner, rest, value);
@@ -317,7 +322,8 @@ fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Val
     }
 }
 
-/// Adds the keys below a key, with their values as text. Entries of a list of tables are counted from 1.
+/// Adds all keys below `path`, with their values as text. The entries of a list of tables are
+/// numbered from 1.
 fn flatten(path: &str, value: &DeValue<'_>, keys: &mut BTreeMap<String, String>) {
     match value {
         DeValue::Table(table) => {
@@ -446,7 +452,7 @@ mod tests {
             "{wrong}"
         );
         let twice = told(&GRID.replace("1300, ", "1500, "));
-        assert!(twice.contains("1500 is there twice"), "{twice}");
+        assert!(twice.contains("the value 1500 is listed twice"), "{twice}");
         let unnamed = told(&GRID.replace("name = \"quic\", ", ""));
         assert!(unnamed.starts_with("line 10") && unnamed.contains("`name`"), "{unnamed}");
         assert!(told("seeds = 1").contains("[grid]"));

@@ -15,7 +15,7 @@ use crate::keys::{LINK, LOSS, QUEUE};
 use crate::model::Link;
 use crate::quantity;
 
-/// Returns the link that a table describes. Returns `None` after a mistake, which is recorded.
+/// Returns the link that a table describes. Returns `None` after it has recorded a mistake.
 pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     let there = direction(reader, table, None);
     let back = match table.inner(reader, "back", &LINK) {
@@ -32,7 +32,8 @@ pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     Some(Link { there: there?, back: back? })
 }
 
-/// Reads one direction of a link. Missing keys have the values of `base`, or their defaults.
+/// Reads one direction of a link. Missing keys have the values of `base`, or otherwise their
+/// defaults.
 fn direction(
     reader: &mut Reader,
     table: &Table<'_, '_>,
@@ -81,7 +82,7 @@ fn direction(
         };
         let message = match error {
             DirectionError::Queue(QueueError::SmallerThanAPacket) => {
-                format!("{error}: no packet of {} bytes would ever get through", link.mtu())
+                format!("{error}: every packet of {} bytes would be dropped", link.mtu())
             }
             _ => error.to_string(),
         };
@@ -91,15 +92,15 @@ fn direction(
     Some(link)
 }
 
-/// Reads the rate of a port, constant or from a trace. Returns `None` if it is missing, or after a
-/// mistake, which is recorded.
+/// Reads the rate of a port: a constant, or a trace. Returns `None` if the rate is missing, or
+/// after it has recorded a mistake.
 fn port_rate(reader: &mut Reader, table: &Table<'_, '_>, needed: bool) -> Option<Rate> {
     if table.has("rate") && table.has("trace") {
-        table.complain(reader, "trace", "a link has either a rate or a trace");
+        table.complain(reader, "trace", "a link can have either a rate or a trace");
     }
     let Some(name) = table.read(reader, "trace", text) else {
         if needed && !table.has("rate") && !table.has("trace") {
-            table.complain(reader, "rate", "this key is missing: write it, or `trace`");
+            table.complain(reader, "rate", "this key is missing: set `rate` or `trace`");
         }
         return table.read(reader, "rate", rate).map(Rate::BitsPerSecond);
     };
@@ -138,7 +139,11 @@ fn loss(reader: &mut Reader, table: &Table<'_, '_>, wire: &mut Wire) {
         ["to_bad", "to_good", "loss_bad", "loss_good"].into_iter().any(|key| loss.has(key));
     wire.loss = match (bits, bursts) {
         (Some(_), true) => {
-            loss.complain(reader, "bit_error_rate", "a link has either this or Gilbert-Elliott");
+            loss.complain(
+                reader,
+                "bit_error_rate",
+                "a link can have either bit errors or Gilbert-Elliott loss",
+            );
             Loss::None
         }
         (Some(rate), false) => Loss::BitErrors(rate),
@@ -152,7 +157,8 @@ fn limit(value: &DeValue<'_>) -> Result<Limit, String> {
     let text = text(value).map_err(|_| wrong.to_owned())?;
     match quantity::packets(&text) {
         Some(packets) => packets.map(Limit::Packets),
-        // A text with a unit of bytes is meant as a size, so report the mistake of that.
+        // The text does not end with `packets`, so it is meant as a size. Report the mistake of the
+        // size.
         None => quantity::bytes(&text).map(Limit::Bytes).map_err(|error| {
             if error.contains("too much") || error.contains("whole number") {
                 error

@@ -1,6 +1,7 @@
 //! Parses a [`Scenario`], and collects all mistakes.
 //!
-//! * `grid.rs`: many scenarios in one text; `table.rs`: tables and values with their lines;
+//! * `grid.rs`: many scenarios in one text;
+//! * `table.rs`: tables and values, with their lines;
 //! * `traces.rs`: files that a text refers to;
 //! * `network.rs`, `link.rs`, `flows.rs`, `applications.rs`: the tables of a description.
 
@@ -29,14 +30,14 @@ use table::{Reader, Table, duration, numbers, text, whole};
 pub use traces::TraceTexts;
 use traces::Traces;
 
-/// Default of `limit`.
+/// Default of the key `limit`.
 const LIMIT: Duration = Duration::from_secs(10_000);
 
 /// Largest number of runs of one scenario.
 const MAX_SEEDS: u64 = 1_000_000;
 
 impl Scenario {
-    /// Parses a description, and checks that it can be simulated: the network is valid and all
+    /// Parses a description, and checks that it can be simulated: the network is valid, and all
     /// flows have routes. Paths of traces are relative to the current directory.
     ///
     /// # Errors
@@ -48,7 +49,7 @@ impl Scenario {
     /// Like [`Scenario::parse`], with paths of traces relative to `folder`.
     ///
     /// # Errors
-    /// Fails as [`Scenario::parse`] does.
+    /// The errors of [`Scenario::parse`].
     pub fn parse_in(text: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
         let (document, errors) = DeTable::parse_recoverable(text);
         let mut reader = Reader::new(text, &Rc::new(RefCell::new(Traces::beside(folder))));
@@ -72,7 +73,7 @@ impl Scenario {
     /// Like [`Scenario::parse`], but reads a file. Paths of traces are relative to its directory.
     ///
     /// # Errors
-    /// Fails as [`Scenario::parse`] does, and if the file cannot be read.
+    /// The errors of [`Scenario::parse`]. Also fails if the file cannot be read.
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScenarioError::Unreadable { path: path.to_owned(), source })?;
@@ -88,9 +89,10 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     let traffic = flows::traffic(&mut reader, &top);
     let limit = top.read(&mut reader, "limit", duration);
     if limit.is_some_and(|limit| limit.is_zero()) {
-        top.complain(&mut reader, "limit", "a limit is longer than 0 s");
+        top.complain(&mut reader, "limit", "a limit must be above 0 s");
     }
-    // Only if there are no other mistakes: a key with an invalid value is not missing.
+    // Checked only if there are no other mistakes. Otherwise a size with an invalid value would
+    // also be reported as missing.
     let endless = |flow: &Flow| flow.size.is_none() && flow.application.is_none();
     if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| endless(flow)) {
         let message = "this key is missing: a flow has no `size`, so the run would never end";
@@ -99,7 +101,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     let interval = top.read(&mut reader, "interval", duration);
     let interval = interval.unwrap_or(Duration::from_millis(100));
     if interval < Duration::from_micros(1) {
-        top.complain(&mut reader, "interval", "an interval is 1 us or more");
+        top.complain(&mut reader, "interval", "an interval must be at least 1 us");
     }
     let description = top.read(&mut reader, "description", |value| Ok(text(value)?.into_owned()));
     let seeds = seeds(&mut reader, &top);
@@ -137,7 +139,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     }
 }
 
-/// Records a mistake for each flow with a connection that would begin after the end of the run.
+/// Records a mistake for each flow that has a connection starting after the end of the run.
 fn late_flows(reader: &mut Reader, top: &Table<'_, '_>, limit: Duration, flows: &[(usize, Flow)]) {
     for (table, (_, flow)) in top.inners(reader, "flow", &FLOW).iter().zip(flows) {
         let others = u32::try_from(flow.count - 1).unwrap_or(u32::MAX);
@@ -156,7 +158,7 @@ fn late_flows(reader: &mut Reader, top: &Table<'_, '_>, limit: Duration, flows: 
     }
 }
 
-/// Records a mistake for background traffic that would begin after the end of the run.
+/// Records a mistake for background traffic that starts after the end of the run.
 fn late_traffic(
     reader: &mut Reader,
     top: &Table<'_, '_>,
@@ -187,10 +189,10 @@ fn seeds(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<u64> {
     let seeds: Vec<u64> = read.unwrap_or_else(|| (1..=10).collect());
     let mut seen = HashSet::new();
     if let Some(twice) = seeds.iter().find(|seed| !seen.insert(**seed)) {
-        top.complain(reader, "seeds", format!("seed {twice} is there twice"));
+        top.complain(reader, "seeds", format!("seed {twice} is listed twice"));
     }
     if seeds.is_empty() || seeds.len() as u64 > MAX_SEEDS {
-        top.complain(reader, "seeds", format!("from 1 to {MAX_SEEDS} seeds"));
+        top.complain(reader, "seeds", format!("a scenario must have 1 to {MAX_SEEDS} seeds"));
     }
     seeds
 }

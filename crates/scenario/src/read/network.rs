@@ -1,4 +1,4 @@
-//! Reads `[network]`: a named topology or a graph.
+//! Reads the table `[network]`: a named topology, or a graph.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const OF_SHAPES: [(&str, &[&str]); 5] = [
     ("node", &["graph"]),
 ];
 
-/// Largest number of pairs of a dumbbell, and of links in a list.
+/// Largest number of pairs of a dumbbell, and of links in a list of links.
 const MOST: u64 = 100_000;
 
 pub(super) fn network(reader: &mut Reader, top: &Table<'_, '_>) -> Option<Network> {
@@ -86,7 +86,7 @@ fn the_link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
     link(reader, &inner).map(Box::new)
 }
 
-/// Reads the access links. The default is those of the nsQUIC thesis.
+/// Reads the access links. By default they have the values of the nsQUIC thesis.
 fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
     let Some(inner) = table.inner(reader, "access", &LINK) else {
         let usual = Direction::new(1_000_000_000, Duration::from_millis(10));
@@ -99,12 +99,12 @@ fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
 fn no_ends(reader: &mut Reader, table: &Table<'_, '_>) {
     for key in ["from", "to"] {
         if table.has(key) {
-            table.complain(reader, key, "this is a key of links of a graph");
+            table.complain(reader, key, "only the links of a graph have this key");
         }
     }
 }
 
-/// Reads the links of a row of routers.
+/// Reads the links between the routers of a row.
 fn row(reader: &mut Reader, table: &Table<'_, '_>, least: u64, most: u64) -> Option<Vec<Link>> {
     let inners = table.inners(reader, "links", &LINK);
     let mut links = Vec::new();
@@ -144,7 +144,7 @@ fn graph(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Topology> {
         };
         let (from, to) = (end("from"), end("to"));
         if from.is_some() && from == to {
-            inner.complain(reader, "to", "a link leads from a node to another, not to itself");
+            inner.complain(reader, "to", "a link must connect two different nodes");
         }
         let made = link(reader, inner);
         if let (Some(from), Some(to), Some(made)) = (from, to, made) {
@@ -152,7 +152,7 @@ fn graph(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Topology> {
         }
     }
     if inners.is_empty() {
-        table.complain(reader, "links", "a graph has links");
+        table.complain(reader, "links", "a graph needs at least one link");
     }
     Some(Topology::Graph { nodes, links })
 }

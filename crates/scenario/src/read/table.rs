@@ -1,4 +1,4 @@
-//! Tables of a description, and their values. Each value is requested by a key that `keys.rs`
+//! Tables of a description, and their values. A value can be read only by a key that `keys.rs`
 //! lists. Mistakes are collected with their lines.
 
 use std::borrow::Cow;
@@ -19,12 +19,12 @@ use crate::quantity;
 /// A value with its position in the text.
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
-/// The mistakes found in a text so far.
+/// Collects the mistakes in a text.
 pub(crate) struct Reader {
     /// Offsets at which the lines of the text begin.
     lines: Vec<usize>,
     problems: Vec<Problem>,
-    /// Traces of the text. All cells of a grid share them.
+    /// Traces that the text refers to. All cells of a grid share them.
     traces: Rc<RefCell<Traces>>,
 }
 
@@ -35,17 +35,18 @@ impl Reader {
         Reader { lines, problems: Vec::new(), traces: Rc::clone(traces) }
     }
 
-    /// Returns the trace of this name, or what is wrong with it.
+    /// Returns the trace of this name, or a message that says what is wrong with it.
     pub(crate) fn trace(&self, name: &str) -> Result<Arc<Trace>, String> {
         self.traces.borrow_mut().find(name)
     }
 
-    /// Returns the content of the plugin of this name, or what is wrong with it.
+    /// Returns the content of the plugin of this name, or a message that says what is wrong with
+    /// it.
     pub(crate) fn bundle(&self, name: &str) -> Result<Arc<[u8]>, String> {
         self.traces.borrow_mut().bundle(name)
     }
 
-    /// Records a mistake about a key, on the line of this offset.
+    /// Records a mistake about a key, with the line of this offset.
     pub(crate) fn complain(&mut self, offset: usize, key: &str, message: impl Into<String>) {
         let line = self.lines.partition_point(|begin| *begin <= offset);
         self.problems.push(Problem { line, key: key.to_owned(), message: message.into() });
@@ -59,7 +60,7 @@ impl Reader {
         self.problems
     }
 
-    /// Opens a table of this kind, and records its unknown keys.
+    /// Opens a table of this kind, and records a mistake for each unknown key.
     pub(crate) fn table<'v, 'i>(
         &mut self,
         shown: &str,
@@ -85,7 +86,7 @@ fn join(shown: &str, name: &str) -> String {
 
 /// A table of the text.
 pub(crate) struct Table<'v, 'i> {
-    /// Name of the table, for messages.
+    /// Name of the table in messages.
     pub(crate) shown: String,
     /// Offset of the table in the text.
     pub(crate) offset: usize,
@@ -112,7 +113,8 @@ impl<'v, 'i> Table<'v, 'i> {
         join(&self.shown, key)
     }
 
-    /// Records a mistake about a key of this table. Without the key, its line is that of the table.
+    /// Records a mistake about a key of this table, with the line of the key. If the key is
+    /// missing, it has the line of the table.
     pub(crate) fn complain(
         &self,
         reader: &mut Reader,
@@ -123,7 +125,8 @@ impl<'v, 'i> Table<'v, 'i> {
         reader.complain(offset, &self.key(key), message);
     }
 
-    /// Reads a value. Returns `None` if it is missing, or invalid, which is recorded.
+    /// Reads a value. Returns `None` if the key is missing. If the value is invalid, records a
+    /// mistake and returns `None`.
     pub(crate) fn read<T>(
         &self,
         reader: &mut Reader,
@@ -140,7 +143,7 @@ impl<'v, 'i> Table<'v, 'i> {
         }
     }
 
-    /// Reads a mandatory value.
+    /// Reads a mandatory value. If it is missing or invalid, records a mistake and returns `None`.
     pub(crate) fn need<T>(
         &self,
         reader: &mut Reader,
@@ -153,7 +156,7 @@ impl<'v, 'i> Table<'v, 'i> {
         self.read(reader, key, how)
     }
 
-    /// Opens a table inside this one.
+    /// Opens a table inside this table.
     pub(crate) fn inner(
         &self,
         reader: &mut Reader,
@@ -165,7 +168,7 @@ impl<'v, 'i> Table<'v, 'i> {
         Some(reader.table(&self.key(key), offset, table, section))
     }
 
-    /// Opens the tables of a list.
+    /// Opens the tables of a list inside this table.
     pub(crate) fn inners(
         &self,
         reader: &mut Reader,
@@ -185,8 +188,8 @@ impl<'v, 'i> Table<'v, 'i> {
         tables
     }
 
-    /// Reads one of these names. Returns `None` if the key is missing, or has another value, which
-    /// is recorded.
+    /// Reads one of these names. Returns `None` if the key is missing. If it has another value,
+    /// records a mistake and returns `None`.
     pub(crate) fn choice<T: Copy>(
         &self,
         reader: &mut Reader,
@@ -229,7 +232,9 @@ pub(crate) fn name(value: &DeValue<'_>) -> Result<String, String> {
     let text = text(value)?;
     let plain = |character: char| !character.is_control() && character != '"';
     if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
-        return Err("a name has 1 to 100 bytes, and no control character or quote".to_owned());
+        return Err(
+            "a name must have 1 to 100 bytes, without control characters and quotes".to_owned()
+        );
     }
     Ok(text.into_owned())
 }
@@ -253,7 +258,7 @@ pub(crate) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
     }
 }
 
-/// Accepts a whole number within these limits.
+/// Returns a function that accepts whole numbers from `least` to `most`.
 pub(crate) fn within(least: u64, most: u64) -> impl Fn(&DeValue<'_>) -> Result<u64, String> {
     move |value| {
         let read = whole(value)?;
@@ -278,22 +283,22 @@ pub(crate) fn probability(value: &DeValue<'_>) -> Result<f64, String> {
 }
 
 pub(crate) fn rate(value: &DeValue<'_>) -> Result<u64, String> {
-    let unit = "a rate has a unit: write it as \"10 Mb/s\"";
+    let unit = "a rate needs a unit: write it as \"10 Mb/s\"";
     quantity::rate(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn bytes(value: &DeValue<'_>) -> Result<u64, String> {
-    let unit = "a size has a unit: write it as \"10 MB\"";
+    let unit = "a size needs a unit: write it as \"10 MB\"";
     quantity::bytes(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
-    let unit = "a time has a unit: write it as \"50 ms\"";
+    let unit = "a time needs a unit: write it as \"50 ms\"";
     quantity::duration(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn percent(value: &DeValue<'_>) -> Result<f64, String> {
-    let unit = "a percentage is written as \"0.1 %\"";
+    let unit = "a percentage must be written as \"0.1 %\"";
     quantity::percent(&text(value).map_err(|_| unit.to_owned())?)
 }
 

@@ -1,5 +1,5 @@
-//! Traces and plugins that a description refers to. Each is read once: from its file, or from
-//! stored texts.
+//! Traces and plugins that a description refers to. Each of them is read once, from its file or
+//! from a stored text.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,11 +24,11 @@ const MOST_OF_PLUGIN: usize = 2 << 20;
 /// Texts of traces, and of plugins in hexadecimal, by the names that a description uses.
 pub type TraceTexts = BTreeMap<String, String>;
 
-/// Where traces are read from.
+/// The place from which traces and plugins are read.
 enum Source {
-    /// From files. Names are paths relative to this directory.
+    /// Files. Names are paths relative to this directory.
     Folder(PathBuf),
-    /// From stored texts.
+    /// Stored texts, by name.
     Kept(TraceTexts),
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Reads traces from files. Paths are relative to this directory.
+    /// Reads from files. Paths are relative to this directory.
     pub(crate) fn beside(folder: &Path) -> Traces {
         Traces::new(Source::Folder(folder.to_owned()))
     }
 
-    /// Reads traces from stored texts.
+    /// Reads from stored texts.
     pub(crate) fn kept(texts: TraceTexts) -> Traces {
         Traces::new(Source::Kept(texts))
     }
@@ -68,26 +68,27 @@ impl Traces {
         self.texts
     }
 
-    /// Returns the trace of this name, or what is wrong with it.
+    /// Returns the trace of this name, or a message that says what is wrong with it.
     pub(crate) fn find(&mut self, name: &str) -> Result<Arc<Trace>, String> {
         if let Some(read) = self.read.get(name) {
             return read.clone();
         }
         if self.read.len() == MOST {
-            return Err(format!("a description has at most {MOST} traces"));
+            return Err(format!("a description can have at most {MOST} traces"));
         }
         let read = self.load(name);
         self.read.insert(name.to_owned(), read.clone());
         read
     }
 
-    /// Returns the content of the plugin of this name, or what is wrong with it.
+    /// Returns the content of the plugin of this name, or a message that says what is wrong with
+    /// it.
     pub(crate) fn bundle(&mut self, name: &str) -> Result<Arc<[u8]>, String> {
         if let Some(read) = self.bundles.get(name) {
             return read.clone();
         }
         if self.bundles.len() == MOST {
-            return Err(format!("a description has at most {MOST} plugins"));
+            return Err(format!("a description can have at most {MOST} plugins"));
         }
         let read = self.load_bundle(name);
         self.bundles.insert(name.to_owned(), read.clone());
@@ -99,26 +100,28 @@ impl Traces {
             Source::Folder(folder) => text_of(&folder.join(name), MOST_OF_PLUGIN)?,
             Source::Kept(texts) => {
                 let kept = texts.get(name).and_then(|kept| from_hex(kept));
-                kept.ok_or_else(|| "this plugin was not kept".to_owned())?
+                kept.ok_or_else(|| "this plugin is not among the stored texts".to_owned())?
             }
         };
         if bundle.len() > MOST_OF_PLUGIN {
-            return Err(format!("a plugin has at most {MOST_OF_PLUGIN} bytes"));
+            return Err(format!("a plugin can have at most {MOST_OF_PLUGIN} bytes"));
         }
         if bundle.len() > MAX_TRACE_TEXT - self.bytes {
-            return Err(format!("plugins of a description have at most {MAX_TRACE_TEXT} bytes"));
+            return Err(format!(
+                "the plugins of a description can have at most {MAX_TRACE_TEXT} bytes in total"
+            ));
         }
         let bundle: Arc<[u8]> = bundle.into();
-        // Without the feature, this crate cannot load plugins.
+        // Without the feature `plugins`, this crate cannot load plugins.
         #[cfg(feature = "plugins")]
         crate::play::load_plugin(&PluginFile { name: name.to_owned(), bundle: bundle.clone() })?;
-        // Stored texts are written into the directory of a sweep, which may be published. So a
-        // description must not be able to copy the content of arbitrary files there. A file that is
-        // not a bundle is rejected when it is loaded.
+        // Stored texts are written into the directory of a sweep, which may be published. A
+        // description must not be able to copy arbitrary files there, so only the content of
+        // bundles is stored. Loading rejects any other file later.
         if bundle.starts_with(BUNDLE_MAGIC)
             && self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some()
         {
-            return Err("this file is a trace".to_owned());
+            return Err("this file is already used as a trace".to_owned());
         }
         self.bytes += bundle.len();
         Ok(bundle)
@@ -129,15 +132,19 @@ impl Traces {
         let text = match &self.source {
             Source::Folder(folder) => text_of(&folder.join(name), left)?,
             Source::Kept(texts) => {
-                let kept = texts.get(name).ok_or_else(|| "this trace was not kept".to_owned())?;
+                let kept = texts
+                    .get(name)
+                    .ok_or_else(|| "this trace is not among the stored texts".to_owned())?;
                 kept.clone().into_bytes()
             }
         };
         if text.len() > left {
-            return Err(format!("traces of a description have at most {MAX_TRACE_TEXT} bytes"));
+            return Err(format!(
+                "the traces of a description can have at most {MAX_TRACE_TEXT} bytes in total"
+            ));
         }
         let trace = Trace::parse(&text).map_err(|error| format!("{name}: {error}"))?;
-        // The text consists of digits and line feeds.
+        // Cannot fail for a valid trace: it consists of digits and line feeds.
         let text = String::from_utf8(text).map_err(|error| error.to_string())?;
         self.bytes += text.len();
         self.texts.insert(name.to_owned(), text);
@@ -145,22 +152,22 @@ impl Traces {
     }
 }
 
-/// Encodes bytes as hexadecimal text, to be stored with a grid.
+/// Encodes bytes as hexadecimal text, which is stored with a grid.
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Decodes such a text, or returns `None` if it is invalid.
+/// Decodes hexadecimal text, or returns `None` if it is invalid.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     rest.is_empty().then(|| pairs.iter().map(byte).collect())?
 }
 
-/// Reads a file, but at most `most + 1` bytes.
+/// Reads up to `most + 1` bytes of a file.
 fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     let told = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    // Check the type before opening: opening a pipe can block forever.
+    // The file type is checked before opening, because opening a pipe can block forever.
     if !std::fs::metadata(path).map_err(told)?.is_file() {
         return Err(format!("{} is not a file", path.display()));
     }

@@ -1,5 +1,5 @@
-//! Results of runs in virtual or real time: of one run, of all runs of a scenario, and their
-//! report.
+//! Results of runs in virtual or real time: of one run, of all runs of a scenario, and the report
+//! about them.
 
 mod outcome;
 mod report;

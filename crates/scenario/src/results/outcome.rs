@@ -8,7 +8,7 @@ use crate::model::Scenario;
 /// The outcome of a run with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunOutcome {
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
     /// Virtual time at which the run ended, in seconds.
     pub ended: f64,
@@ -18,7 +18,7 @@ pub struct RunOutcome {
     pub flows: Vec<FlowOutcome>,
     /// Background traffic, in the order of the description.
     pub traffic: Vec<TrafficOutcome>,
-    /// Ports of bottleneck links in both directions, or of all links of a graph.
+    /// Ports of the bottleneck links in both directions, or of all links of a graph.
     pub ports: Vec<PortOutcome>,
 }
 
@@ -29,14 +29,14 @@ pub struct FlowOutcome {
     pub name: String,
     /// Number of the connection within its flow, from 1.
     pub copy: usize,
-    /// Seconds from the start of the handshake to the last byte at the receiver's application.
-    /// `None` if it did not complete.
+    /// Time from the start of the handshake to the last byte at the receiver's application, in
+    /// seconds. `None` if the connection did not complete.
     pub completion: Option<f64>,
-    /// Bytes delivered to the receiver's application.
+    /// Bytes that the receiver's application got.
     pub bytes: u64,
-    /// Bits per second, from the start of the handshake to completion or to the end of the run.
+    /// Bits per second, from the start of the handshake to completion, or to the end of the run.
     pub goodput: f64,
-    /// Number of packets (QUIC) or segments (TCP) that the sender sent.
+    /// Number of QUIC packets or TCP segments that the sender sent.
     pub packets_sent: u64,
     /// Number of packets that the sender declared lost.
     pub packets_lost: u64,
@@ -44,19 +44,19 @@ pub struct FlowOutcome {
     pub spurious_losses: u64,
     /// QUIC: probe timeouts. TCP: expiries of the retransmission timer.
     pub timeouts: u64,
-    /// Minimum round-trip time measured by the sender, in seconds. `None` if it measured none.
+    /// Smallest round-trip time that the sender measured, in seconds. `None` if it measured none.
     pub min_rtt: Option<f64>,
-    /// Packets to the receiver that queues dropped.
+    /// Number of packets to the receiver that queues dropped.
     pub dropped: u64,
-    /// Packets to the receiver that were lost on links.
+    /// Number of packets to the receiver that were lost on links.
     pub lost: u64,
-    /// Packets delivered to the receiver that a queue had marked.
+    /// Number of packets that a queue had marked and that reached the receiver.
     pub marked: u64,
-    /// Largest size that the window may reach, in bytes: the limit of flow control and of
-    /// unacknowledged data.
+    /// Largest size that the window may reach, in bytes. It is limited by flow control and by the
+    /// limit on unacknowledged data.
     pub window: u64,
     /// Share of the connection's time in which flow control, or the limit on unacknowledged data,
-    /// held back data that congestion control allowed. From 0 to 1. `None` in real time.
+    /// held back data that congestion control permitted. From 0 to 1. `None` in real time.
     pub window_limited: Option<f64>,
     /// Reason why the connection failed, or `None` if it did not.
     pub failure: Option<String>,
@@ -74,23 +74,23 @@ pub struct ApplicationOutcome {
     pub wanted: u64,
     /// Number of completed units.
     pub done: u64,
-    /// Durations of the completed units in seconds, or `None` if there are none.
+    /// Durations of the completed units in seconds, or `None` if no unit completed.
     pub latency: Option<Latency>,
-    /// Playback of a video.
+    /// Playback of a video. `None` for other applications.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub playing: Option<PlayingOutcome>,
-    /// Messages of a call.
+    /// Messages of a call. `None` for other applications.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<MessageOutcome>,
 }
 
-/// Seconds from the time at which the application wanted a unit to its last byte. Percentiles are
-/// observed values (nearest rank).
+/// Durations from the time at which the application requested a unit to its last byte, in seconds.
+/// Percentiles are observed values (nearest rank).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
     /// 95th percentile.
     pub p95: f64,
@@ -103,8 +103,8 @@ pub struct Latency {
 /// Startup delay and stalls of a video.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PlayingOutcome {
-    /// Seconds from the start of the handshake to the start of playback, or `None` if it did not
-    /// begin.
+    /// Time from the start of the handshake to the start of playback, in seconds. `None` if
+    /// playback did not start.
     pub startup: Option<f64>,
     /// Number of stalls.
     pub stalls: u64,
@@ -112,7 +112,7 @@ pub struct PlayingOutcome {
     pub stalled: f64,
 }
 
-/// Messages of a call that were useless.
+/// The useless messages of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MessageOutcome {
     /// Messages that arrived after their deadline.
@@ -122,7 +122,7 @@ pub struct MessageOutcome {
 }
 
 impl ApplicationOutcome {
-    /// Creates the outcome from the report of an application.
+    /// Returns the outcome that an application's report describes.
     #[cfg(feature = "play")]
     pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
         use equic_report::stats::Sample;
@@ -165,7 +165,7 @@ pub(super) fn kind(application: &Application) -> &'static str {
 pub struct TrafficOutcome {
     /// Name in the description.
     pub name: String,
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent: u64,
     /// Packets that arrived.
     pub delivered: u64,
@@ -173,28 +173,28 @@ pub struct TrafficOutcome {
     pub dropped: u64,
 }
 
-/// A port in a run: the sending end of one direction of a link.
+/// The outcome of a port: the sending end of one direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortOutcome {
     /// Name of the link, and `there` or `back`.
     pub name: String,
-    /// Used share of the port's capacity over the run, from 0 to 1.
+    /// Share of the port's capacity that was used over the run, from 0 to 1.
     pub utilisation: Option<f64>,
     /// Packets that the port sent.
     pub sent: u64,
-    /// Packets that its queue dropped.
+    /// Packets that the port's queue dropped.
     pub dropped: u64,
-    /// Packets that its queue marked.
+    /// Packets that the port's queue marked.
     pub marked: u64,
-    /// Packets that were lost on the link after the port.
+    /// Packets that were lost on the link after the port had sent them.
     pub lost: u64,
-    /// Maximum number of packets in the queue.
+    /// Largest number of packets in the port's queue.
     pub most_packets: usize,
 }
 
 impl TrafficOutcome {
-    /// Returns the outcomes of all background traffic of a scenario in this run. `flows` are in the
-    /// order of the description.
+    /// Returns the outcomes of a scenario's background traffic in this run. `flows` has the flows
+    /// in the order of the description.
     pub fn of_all(run: &Simulation, scenario: &Scenario, flows: &[FlowId]) -> Vec<TrafficOutcome> {
         let of = |(name, flow): (&String, &FlowId)| {
             let stats = run.flow_stats(*flow);
@@ -210,7 +210,7 @@ impl TrafficOutcome {
 }
 
 impl PortOutcome {
-    /// Returns the statistics of these named ports in this run so far.
+    /// Returns the outcomes of these ports in this run so far.
     pub fn of_all(run: &Simulation, ports: &[(String, PortId)]) -> Vec<PortOutcome> {
         ports.iter().map(|(name, port)| PortOutcome::of(run, name, *port)).collect()
     }

@@ -1,4 +1,4 @@
-//! The report of a scenario's runs: tables for people, and a JSON document.
+//! The report about the runs of a scenario: tables for people, and a JSON document.
 
 use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -10,29 +10,29 @@ use crate::model::Scenario;
 /// Largest number of failed connections that a report lists.
 const FAILURES: usize = 10;
 
-/// The result as JSON, in schema `equic.sim.run/1`.
+/// The result as JSON, with the schema `equic.sim.run/1`.
 #[derive(Serialize)]
 pub struct Document<'a, R = RunOutcome> {
     /// File or name of the scenario.
     pub scenario: String,
-    /// Its description.
+    /// Description of the scenario.
     pub description: &'a str,
     /// Seeds of the runs.
     pub seeds: &'a [u64],
     /// Summary of all runs.
     pub summary: &'a Summary,
-    /// Each run.
+    /// The outcome of each run.
     pub runs: &'a [R],
 }
 
-/// A part of the report for people. The parts are in reading order.
+/// A part of the report for people. The parts are in the order in which they are printed.
 #[derive(Debug)]
 pub enum Report {
-    /// Text including its line feed, for standard output.
+    /// Text for standard output, with its line feeds.
     Text(String),
     /// A table, for standard output.
     Table(Table),
-    /// A failure, for standard error.
+    /// A failure, printed on standard error.
     Notice(String),
 }
 
@@ -103,10 +103,10 @@ fn flows(summary: &Summary, runs: usize) -> Table {
     table
 }
 
-/// Smallest share of a flow's time with a limiting window that the report mentions.
+/// Share of a flow's time with a limiting window from which on the report mentions it.
 const LIMITED: f64 = 0.01;
 
-/// Reports which flows were limited by their window instead of the network.
+/// Returns a text about the flows that were limited by their window instead of by the network.
 fn limited(summary: &Summary) -> Option<String> {
     let mut text = String::new();
     for flow in &summary.flows {
@@ -146,8 +146,8 @@ fn differences(summary: &Summary) -> Option<Table> {
     Some(table)
 }
 
-/// Returns tables of the applications other than a single transfer: one of durations, and one each
-/// for videos and calls.
+/// Returns tables for the applications other than a single transfer: a table of durations, a table
+/// for videos, and a table for calls.
 fn applications(summary: &Summary) -> Vec<Table> {
     let all = summary.flows.iter().filter_map(|flow| Some((flow, flow.application.as_ref()?)));
     let mut latency = Table::new([
@@ -206,7 +206,8 @@ fn harm(summary: &Summary) -> Option<Table> {
     let share =
         |value: f64| format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned();
     let harms = || summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm?)));
-    // Usually all flows have as many connections; then the header has it.
+    // Usually all flows have the same number of connections. The header then shows their equal
+    // share.
     let (_, first) = harms().next()?;
     let equal = harms().all(|(_, harm)| harm.equal_share == first.equal_share);
     let goodput = Column::number("harm to goodput");
@@ -219,7 +220,8 @@ fn harm(summary: &Summary) -> Option<Table> {
         columns.push(Column::number("equal share"));
     }
     columns.extend([Column::number("harm to completion"), Column::number("95 % interval")]);
-    let mut table = Table::new(columns).title("Harm by the others: 0 none, 1 all");
+    let mut table =
+        Table::new(columns).title("Harm by the others (0: none, 1: the flow gets nothing)");
     for (name, harm) in harms() {
         let (goodput, goodput_within) = shown(harm.goodput, how);
         let (completion, completion_within) = shown(harm.completion, how);
@@ -233,7 +235,7 @@ fn harm(summary: &Summary) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// Formats the mean and its interval for people.
+/// Formats a mean and its interval for people.
 fn shown(figure: Option<Figure>, how: fn(f64) -> String) -> (String, String) {
     let Some(figure) = figure else { return (MISSING.to_owned(), MISSING.to_owned()) };
     let interval = figure.interval.map(|ends| format!("{} to {}", how(ends.low), how(ends.high)));

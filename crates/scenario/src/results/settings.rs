@@ -1,4 +1,4 @@
-//! Settings of a flow in which protocols differ. A reader of a comparison needs to know them.
+//! Settings of a flow that may differ between protocols. A reader of a comparison needs them.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use serde::Serialize;
 
 use crate::model::{Controller, Flow, Protocol, TlsVersion};
 
-/// Settings of a flow in which protocols differ.
+/// Settings of a flow that may differ between protocols.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// TLS in the handshake: `1.3`, `1.2` or `none`, with `resumption` or `early data`.
+    /// TLS in the handshake: `1.3`, `1.2` or `none`, followed by `resumption` or `early data` if
+    /// used.
     pub tls: String,
     /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// True if packets are paced by the congestion control instead of sent in bursts.
+    /// True if congestion control paces the packets, false if it sends them in bursts.
     pub pacing: bool,
-    /// When the receiver acknowledges.
+    /// When the receiver sends acknowledgements.
     pub acknowledgements: String,
 }
 
@@ -52,7 +53,7 @@ impl Settings {
         }
     }
 
-    /// Returns each setting with its name, as text.
+    /// Returns the name and the value of each setting, as text.
     pub fn named(&self) -> [(&'static str, String); 4] {
         let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
         [

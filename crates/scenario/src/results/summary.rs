@@ -1,4 +1,4 @@
-//! Summary of all runs of a scenario: means over seeds, with intervals.
+//! The summary of all runs of a scenario: means over the seeds, with intervals.
 
 use equic_report::stats::{Interval, Sample};
 use serde::Serialize;
@@ -7,17 +7,17 @@ use super::Settings;
 use super::outcome::{ApplicationOutcome, FlowOutcome, RunOutcome, kind};
 use crate::model::Scenario;
 
-/// A mean over seeds.
+/// A mean over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Number of seeds that gave a value.
+    /// Number of seeds with a value.
     pub count: usize,
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation of the sample. `None` with one value.
     pub deviation: Option<f64>,
-    /// 95 % interval of the mean ([`Sample::mean_95`]). `None` with fewer than three values, and if all
-    /// values are equal.
+    /// The 95 % interval of the mean ([`Sample::mean_95`]). `None` with fewer than three values, or
+    /// if all values are equal.
     pub interval: Option<Interval>,
 }
 
@@ -29,7 +29,7 @@ impl Figure {
         Some(Figure { count: sample.len(), mean, deviation: sample.standard_deviation(), interval })
     }
 
-    /// Returns the same figure with its interval cut to possible values.
+    /// Returns the figure with its interval limited to possible values.
     #[must_use]
     pub fn within(self, least: f64, most: f64) -> Figure {
         let cut = |ends: Interval| Interval {
@@ -40,8 +40,8 @@ impl Figure {
     }
 }
 
-/// Summary of a flow over all seeds. Each seed counts once: the values of its connections are
-/// averaged first.
+/// The summary of a flow over all seeds. Each seed counts once, because the values of a run's
+/// connections are averaged first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowSummary {
     /// Name of the flow.
@@ -50,33 +50,34 @@ pub struct FlowSummary {
     pub protocol: &'static str,
     /// Congestion control.
     pub controller: &'static str,
-    /// Settings in which protocols differ.
+    /// Settings that may differ between protocols.
     pub settings: Settings,
-    /// Connections per run.
+    /// Number of connections in each run.
     pub connections: usize,
-    /// Completed connections in all runs.
+    /// Number of completed connections in all runs.
     pub completed: usize,
-    /// Failed connections in all runs.
+    /// Number of failed connections in all runs.
     pub failed: usize,
-    /// Completion time in seconds, of the connections that completed.
+    /// Completion time of the connections that completed, in seconds.
     pub completion: Option<Figure>,
-    /// Bits per second of each connection.
+    /// Goodput of one connection, in bits per second.
     pub goodput: Option<Figure>,
     /// Share of packets that the sender declared lost, from 0 to 1.
     pub loss: Option<Figure>,
-    /// Largest size that the window of a connection may reach, in bytes.
+    /// Largest size that the window of a connection can reach, in bytes.
     pub window: u64,
-    /// Share of a connection's time in which its window limited it, from 0 to 1. `None` in real time.
+    /// Share of a connection's time in which its window limited its goodput, from 0 to 1. `None` in
+    /// real time.
     pub window_limited: Option<Figure>,
-    /// Harm caused by the other flows, or `None` if it was not measured.
+    /// Harm that the other flows caused, or `None` if it was not measured.
     pub harm: Option<Harm>,
     /// Results of the application. `None`, and absent from JSON, for a single transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationSummary>,
 }
 
-/// Results of a flow's application over all seeds. The figures are means of the percentiles and
-/// counts of the connections. Each seed counts once, as in [`FlowSummary`].
+/// The results of a flow's application over all seeds. The figures are means of the percentiles and
+/// counts of its connections. Each seed counts once, as in [`FlowSummary`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationSummary {
     /// The application, as in the description.
@@ -84,7 +85,7 @@ pub struct ApplicationSummary {
     /// Expected number of requests, streams, objects, segments or messages, over all connections
     /// and runs.
     pub wanted: u64,
-    /// Number of completed units.
+    /// Number of completed units, over all connections and runs.
     pub done: u64,
     /// Median duration of a unit in seconds.
     pub p50: Option<Figure>,
@@ -104,32 +105,35 @@ pub struct ApplicationSummary {
     pub lost: Option<Figure>,
 }
 
-/// Harm to a flow: its relative loss in the presence of the other flows, compared with running
-/// alone in the same network. 0: no harm. 1: the flow gets nothing. Negative: the flow performs
-/// better (R. Ware et al., "Beyond Jain's Fairness Index", HotNets 2019).
+/// Harm to a flow: the fraction of its performance that it loses because of the other flows,
+/// compared with a run without them in the same network. 0: no harm. 1: the flow gets nothing.
+/// Negative: the flow performs better (R. Ware et al., "Beyond Jain's Fairness Index", HotNets
+/// 2019).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Harm {
-    /// Harm to goodput: (alone - shared) / alone, for each seed.
+    /// Harm to goodput for each seed: (s - t) / s, where s is the goodput without the other flows,
+    /// and t the goodput with them.
     pub goodput: Option<Figure>,
-    /// Harm to completion time: (shared - alone) / shared, for each seed in which both completed.
+    /// Harm to completion time for each seed: (t - s) / t, where s is the time without the other
+    /// flows, and t the time with them. Only seeds in which both completed count.
     pub completion: Option<Figure>,
-    /// Harm to goodput if all connections share one bottleneck equally all the time: 0.5 for two flows of one
-    /// connection each.
+    /// Harm to goodput if all connections always shared one bottleneck equally. It is 0.5 for two
+    /// flows of one connection each.
     pub equal_share: f64,
 }
 
-/// Summary of all runs of a scenario.
+/// The summary of all runs of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Flows, in the order of the description.
     pub flows: Vec<FlowSummary>,
-    /// Jain's fairness index of the goodput of all connections of a run. `None` with one
-    /// connection.
+    /// Jain's fairness index of the goodput of all connections of a run. `None` if there is only
+    /// one connection.
     pub jain: Option<Figure>,
 }
 
 impl Summary {
-    /// Summarises runs.
+    /// Summarises the runs of a scenario.
     pub fn new(scenario: &Scenario, runs: &[RunOutcome]) -> Summary {
         let mut first = 0;
         let flows = scenario.flows.iter().map(|flow| {
@@ -177,8 +181,9 @@ impl Summary {
         Summary { flows, jain: Figure::of(indices).map(|figure| figure.within(0.0, 1.0)) }
     }
 
-    /// Adds the harm to the flow with this index in the description. `runs` have all flows, `alone`
-    /// only this one (`equic_scenario::play::Part::Flow`), with the same seeds.
+    /// Adds the harm to one flow, by its index in the description. `runs` are the runs with all
+    /// flows. `alone` are the runs with only this flow (`equic_scenario::play::Part::Flow`) and the
+    /// same seeds.
     pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
         let all: usize = self.flows.iter().map(|flow| flow.connections).sum();
         let Some(summary) = self.flows.get_mut(flow) else { return };
@@ -242,8 +247,8 @@ impl ApplicationSummary {
     }
 }
 
-/// Returns Jain's fairness index: 1 if all rates are equal, 1/n if one of them has everything (R.
-/// Jain, D. Chiu, W. Hawe, 1984). Returns `None` if all rates are zero.
+/// Returns Jain's fairness index. It is 1 if all rates are equal, and 1/n if one of n flows has
+/// everything (R. Jain, D. Chiu, W. Hawe, 1984). Returns `None` if all rates are zero.
 pub fn jain(rates: &[f64]) -> Option<f64> {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();

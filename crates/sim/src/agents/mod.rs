@@ -11,7 +11,7 @@ pub use on_off::{OnOff, OnOffConfig, Period};
 pub use short_flows::{ShortFlows, ShortFlowsConfig, SizeDistribution};
 pub use sink::Sink;
 
-/// Error in the description of a source of traffic.
+/// Error in the configuration of background traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrafficError {
@@ -19,22 +19,22 @@ pub enum TrafficError {
     Rate,
     /// The datagram size is zero, or larger than the payload of an IP packet.
     Datagram,
-    /// The duration of the sending period is zero.
+    /// The length of the "on" period is zero.
     Period,
-    /// Invalid flow sizes. Sizes must be at least one byte, the minimum must not exceed the
-    /// maximum, and the shape must be above zero. In a table, the sizes must increase, and the
-    /// shares must increase from above 0 to 1.
+    /// The flow sizes are invalid. A size must be at least one byte, the smallest size must not
+    /// exceed the largest, and the shape must be above zero. In a table, the sizes must increase,
+    /// and the shares must increase from above 0 to 1.
     Sizes,
 }
 
 impl std::fmt::Display for TrafficError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            TrafficError::Rate => "traffic has a rate above zero",
-            TrafficError::Datagram => "a datagram has from 1 to 65487 bytes of payload",
-            TrafficError::Period => "traffic that is on for no time sends nothing",
+            TrafficError::Rate => "the rate of traffic must be above zero",
+            TrafficError::Datagram => "a datagram must have 1 to 65487 bytes of payload",
+            TrafficError::Period => "the \"on\" period must be above zero",
             TrafficError::Sizes => {
-                "sizes of flows are from one byte up and in order, shares of them grow to 1"
+                "flow sizes must be at least one byte and increase, and their shares must increase to 1"
             }
         })
     }
@@ -42,14 +42,14 @@ impl std::fmt::Display for TrafficError {
 
 impl std::error::Error for TrafficError {}
 
-/// The largest payload of a UDP datagram in an IPv6 packet of 65,535 bytes.
+/// Largest payload of a UDP datagram in bytes. It fits into an IPv6 packet of 65,535 bytes.
 const MAX_DATAGRAM: u32 = 65_487;
 
 fn check_datagram(bytes: u32) -> Result<(), TrafficError> {
     (1..=MAX_DATAGRAM).contains(&bytes).then_some(()).ok_or(TrafficError::Datagram)
 }
 
-/// Draws a number from the exponential distribution with mean 1.
+/// Draws a number from an exponential distribution with mean 1.
 fn exponential(rng: &mut Xoshiro256PlusPlus) -> f64 {
     // `1 - u` is above zero. `libm::log` gives the same result on every machine.
     -libm::log(1.0 - rng.random::<f64>())

@@ -10,12 +10,12 @@ use crate::agent::{Agent, Datagram, Transmit};
 use crate::packet::{Address, Ecn, FlowId};
 use crate::time::{Time, nanos};
 
-/// Length of a period.
+/// The length of an "on" or "off" period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// Always the same.
+    /// Every period has this length.
     Constant(Duration),
-    /// From an exponential distribution with this mean.
+    /// The length is drawn from an exponential distribution with this mean.
     Exponential(Duration),
 }
 
@@ -36,27 +36,28 @@ impl Period {
     }
 }
 
-/// UDP traffic that sends at a constant rate in "on" periods and nothing in "off" periods.
+/// UDP traffic that sends at a constant rate in "on" periods, and nothing in "off" periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnOffConfig {
     /// Payload rate in an "on" period, in bits per second.
     pub rate: u64,
-    /// Bytes of payload of each datagram.
+    /// Payload of each datagram, in bytes.
     pub datagram: u32,
     /// Length of each "on" period.
     pub on: Period,
-    /// Length of each "off" period. Zero: it never pauses.
+    /// Length of each "off" period. With zero, the traffic never pauses.
     pub off: Period,
-    /// Time at which it begins to send.
+    /// Time at which the traffic begins.
     pub start: Time,
-    /// Time at which it stops, or `None` to send until the run ends.
+    /// Time at which the traffic stops. `None`: at the end of the run.
     pub stop: Option<Time>,
-    /// ECN field of its packets.
+    /// ECN field of the packets.
     pub ecn: Ecn,
 }
 
 impl OnOffConfig {
-    /// Sends from the start to the end of the run, with datagrams of 1,200 bytes.
+    /// Returns traffic without pauses from the start to the end of the run, in datagrams of 1,200
+    /// bytes. `rate` is in bits per second of payload.
     pub fn steady(rate: u64) -> OnOffConfig {
         OnOffConfig {
             rate,
@@ -77,7 +78,7 @@ pub struct OnOff {
     destination: Address,
     flow: FlowId,
     rng: Xoshiro256PlusPlus,
-    /// Nanoseconds between datagrams.
+    /// Time between two datagrams, in nanoseconds.
     gap: u64,
     /// Time of the next datagram.
     next: Time,
@@ -86,10 +87,10 @@ pub struct OnOff {
 }
 
 impl OnOff {
-    /// Creates an agent that sends to `destination`, as part of `flow`.
+    /// Creates an agent that sends to `destination`. Its packets count as part of `flow`.
     ///
     /// # Errors
-    /// Fails if a value would make it send nothing, or without pause at one instant.
+    /// Fails if the agent would send nothing, or would send without limit at one instant.
     pub fn new(
         config: OnOffConfig,
         destination: Address,
@@ -123,7 +124,8 @@ impl Agent for OnOff {
         }
         self.next += Duration::from_nanos(self.gap);
         while self.next >= self.off_at && !self.has_ended() {
-            // A partial datagram at the end of a period is not carried over to the next.
+            // The part of a datagram that did not fit into the period is not carried over to the
+            // next one.
             let off = self.config.off.draw(&mut self.rng);
             if !self.config.off.mean().is_zero() {
                 self.next = self.off_at + off;
@@ -151,7 +153,7 @@ mod tests {
         OnOff::new(config, to, FlowId(0), [7; 32]).expect("it can be")
     }
 
-    /// Times of the datagrams that the agent sends before `end`.
+    /// Returns the times of the datagrams that the agent sends before `end`.
     fn moments(mut agent: OnOff, end: Time) -> Vec<Time> {
         let mut moments = Vec::new();
         while let Some(next) = agent.next_timer().filter(|next| *next < end) {
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn it_sends_at_its_rate_while_it_is_on() {
-        // 1,200 bytes per millisecond.
+        // 1,200 bytes per millisecond, so one datagram per millisecond.
         let steady = OnOffConfig::steady(9_600_000);
         let sent = moments(agent(steady), Time::from_secs(3));
         assert_eq!(sent.len(), 3_000);
@@ -184,7 +186,8 @@ mod tests {
         let off = Period::Exponential(Duration::from_millis(300));
         let config = OnOffConfig { on, off, ..OnOffConfig::steady(9_600_000) };
         let sent = moments(agent(config), Time::from_secs(400)).len();
-        // It sends a quarter of the time. Each period has half a datagram more on average.
+        // The agent sends during a quarter of the time. On average, each period has half a datagram
+        // more than its length.
         assert!((95_000..107_000).contains(&sent), "{sent}");
     }
 

@@ -15,23 +15,24 @@ use crate::time::Time;
 /// Distribution of the sizes of flows, in bytes of payload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeDistribution {
-    /// All flows have this size.
+    /// All flows have this size, in bytes.
     Constant(u64),
-    /// From an exponential distribution with this mean; at least one byte.
+    /// Exponential distribution with this mean. The smallest size is one byte.
     Exponential {
         /// Mean size in bytes.
         mean: u64,
     },
-    /// From a truncated Pareto distribution: many small flows, few large ones.
+    /// Truncated Pareto distribution: many small flows, and few large ones.
     Pareto {
-        /// The smaller it is, the more weight the large flows have. 1.2 is usual for web traffic.
+        /// Shape of the distribution. With a smaller value, large flows have more weight. 1.2 is
+        /// usual for web traffic.
         shape: f64,
         /// Smallest size in bytes.
         least: u64,
         /// Largest size in bytes.
         most: u64,
     },
-    /// From a table: a size, and the share of flows up to that size. The last share is 1. Only the
+    /// Table of sizes, each with the share of flows up to that size. The last share is 1. Only the
     /// sizes in the table occur.
     Table(Vec<(u64, f64)>),
 }
@@ -62,8 +63,7 @@ impl SizeDistribution {
                 ((*mean as f64 * exponential(rng)) as u64).max(1)
             }
             SizeDistribution::Pareto { shape, least, most } => {
-                // Inverse of the distribution function of the Pareto distribution between two
-                // bounds.
+                // Inverse distribution function of the Pareto distribution between two bounds.
                 let (low, high) = (*least as f64, *most as f64);
                 let cut = 1.0 - libm::pow(low / high, *shape);
                 let part = 1.0 - rng.random::<f64>() * cut;
@@ -78,22 +78,22 @@ impl SizeDistribution {
     }
 }
 
-/// Flows that begin at random times. Each sends at a fixed rate until it is complete.
+/// Flows that begin at random times. Each flow sends at a fixed rate until it is complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShortFlowsConfig {
     /// Average number of flows that begin per second (a Poisson process).
     pub per_second: f64,
     /// Sizes of flows.
     pub sizes: SizeDistribution,
-    /// Payload rate of each flow, in bits per second. It does not react to other traffic.
+    /// Payload rate of each flow, in bits per second. The flows do not react to other traffic.
     pub rate: u64,
     /// Payload of each datagram in bytes. The last datagram of a flow may be smaller.
     pub datagram: u32,
-    /// Maximum number of flows at a time. A flow that would exceed it does not begin.
+    /// Largest number of flows at a time. A flow that would exceed it does not begin.
     pub most: usize,
-    /// Time from which flows begin.
+    /// Time from which on flows may begin.
     pub start: Time,
-    /// Time at which the last flow may begin, or `None` for the end of the run.
+    /// Time until which flows may begin. `None`: until the end of the run.
     pub stop: Option<Time>,
 }
 
@@ -105,19 +105,21 @@ pub struct ShortFlows {
     destination: Address,
     flow: FlowId,
     rng: Xoshiro256PlusPlus,
-    /// Start time of the next flow, or `None` if there are no more.
+    /// Start time of the next flow, or `None` if no more flows begin.
     begins: Option<Time>,
-    /// Flows in progress: time of the next datagram, label, remaining bytes.
+    /// Flows in progress: the time of the next datagram, the label, and the number of remaining
+    /// bytes.
     under_way: BinaryHeap<Reverse<(Time, u32, u64)>>,
     begun: u32,
     refused: u64,
 }
 
 impl ShortFlows {
-    /// Creates an agent that sends to `destination`. All its flows are counted as part of `flow`.
+    /// Creates an agent that sends to `destination`. The packets of all its flows count as part of
+    /// `flow`.
     ///
     /// # Errors
-    /// Fails if a value would make it send nothing, or without pause at one instant.
+    /// Fails if the agent would send nothing, or would send without limit at one instant.
     pub fn new(
         config: ShortFlowsConfig,
         destination: Address,
@@ -148,12 +150,12 @@ impl ShortFlows {
         Ok(flows)
     }
 
-    /// Number of flows that have begun.
+    /// Returns the number of flows that have begun.
     pub fn begun(&self) -> u32 {
         self.begun
     }
 
-    /// Number of flows that did not begin because too many were in progress.
+    /// Returns the number of flows that did not begin because too many were in progress.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -166,8 +168,8 @@ impl ShortFlows {
 
     fn begin(&mut self, now: Time) {
         while let Some(at) = self.begins.filter(|at| *at <= now) {
-            // The size is drawn even for a flow that does not begin, so that later flows have the
-            // same sizes.
+            // Draws a size even if the flow does not begin, so that the sizes of later flows stay
+            // the same.
             let size = self.config.sizes.draw(&mut self.rng);
             if self.under_way.len() < self.config.most {
                 self.begun += 1;
@@ -234,7 +236,8 @@ mod tests {
         ShortFlows::new(config, Address { node: NodeId(1), port: 1 }, FlowId(0), [3; 32])
     }
 
-    /// Returns the bytes of each flow, by label from 1, and its start time.
+    /// Runs the agent to its end. Returns the number of bytes and the start time of each flow, in
+    /// the order of the labels.
     fn play(mut agent: ShortFlows) -> (ShortFlows, Vec<(u64, Time)>) {
         let mut flows: Vec<(u64, Time)> = Vec::new();
         while let Some(now) = agent.next_timer() {
@@ -253,10 +256,10 @@ mod tests {
     fn flows_come_by_poisson_and_send_all_they_have() {
         let (agent, flows) = play(agent(config(SizeDistribution::Constant(10_500))).unwrap());
         assert_eq!(agent.begun() as usize, flows.len());
-        // 5,000 within four standard deviations.
+        // The expected number is 5,000. The limits are four standard deviations away.
         assert!((4_717..5_283).contains(&flows.len()), "{}", flows.len());
         assert!(flows.iter().all(|(bytes, _)| *bytes == 10_500));
-        // Intervals of a Poisson process: the standard deviation equals the mean.
+        // The intervals of a Poisson process have a standard deviation that equals their mean.
         let gaps: Vec<f64> =
             flows.windows(2).map(|pair| pair[1].1.since(pair[0].1).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -279,7 +282,7 @@ mod tests {
 
         let pareto = sizes(SizeDistribution::Pareto { shape: 1.2, least: 1_000, most: 1_000_000 });
         assert!(pareto[0] >= 1_000 && pareto[99_999] <= 1_000_000);
-        // The median is `least * 2^(1 / shape)`, apart from the truncation.
+        // The median is `least * 2^(1 / shape)`, except for the truncation.
         let median = pareto[50_000] as f64;
         assert!((1_740.0..1_820.0).contains(&median), "{median}");
         assert!(pareto[99_990] > 500_000);
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn only_so_many_are_under_way() {
-        // Each flow takes a second, and 50 begin per second.
+        // Each flow takes a second, and 50 flows begin per second.
         let mut config = config(SizeDistribution::Constant(1_250_000));
         config.most = 10;
         let (agent, flows) = play(agent(config).unwrap());

@@ -1,9 +1,9 @@
-//! An agent that receives every datagram and answers none.
+//! An agent that receives every datagram and sends nothing.
 
 use crate::agent::{Agent, Datagram, Transmit};
 use crate::time::Time;
 
-/// Receives and counts all datagrams. Duplicates count each time.
+/// Receives and counts all datagrams, including duplicates.
 #[derive(Debug, Default)]
 pub struct Sink {
     datagrams: u64,
@@ -11,7 +11,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Number of received datagrams.
+    /// Returns the number of received datagrams.
     pub fn datagrams(&self) -> u64 {
         self.datagrams
     }

@@ -1,10 +1,10 @@
-//! Both ends of a call: messages at a constant rate, and their lateness.
+//! The two ends of a call: messages at a constant rate, some of which are late.
 
 use super::party::{Heard, Message, Program, Say};
 use super::{Call, Report, Unit};
 use crate::time::Time;
 
-/// The client's application. It sends as soon as the connection is established.
+/// The client's application. It sends messages as soon as the connection is established.
 pub(super) struct Caller {
     call: Call,
     start: Time,
@@ -34,7 +34,7 @@ impl Program for Caller {
             say.push(Say::Message(message));
             self.sent += 1;
             if self.sent == self.call.count {
-                // The end of a stream marks the end of the call, because a stream is delivered
+                // A stream that ends marks the end of the call, because streams are delivered
                 // reliably.
                 say.push(Say::Stream { stream: 0, bytes: 0 });
             }
@@ -64,8 +64,8 @@ impl Program for Caller {
     }
 }
 
-/// The server's application: it counts the received messages. The call is over when all messages
-/// have arrived, or one deadline after the end of the call was received.
+/// The server's application, which counts the received messages. The call is complete when all
+/// messages have arrived, or one deadline after the end of the call was received.
 pub(super) struct Called {
     call: Call,
     start: Time,

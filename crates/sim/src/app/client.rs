@@ -1,4 +1,4 @@
-//! The client of requests, streams, pages and videos: it sends requests on streams and waits for
+//! The client of requests, streams, pages and videos. It sends requests on streams, and waits for
 //! the responses.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,16 +8,17 @@ use super::playout::Playout;
 use super::{Application, Report, Unit};
 use crate::time::Time;
 
-/// Order in which units are requested.
+/// The order in which the client requests units.
 enum Order {
-    /// One after the other: the number of requests that have not begun, and the times at which they
-    /// may.
+    /// One after the other. `next` is the number of the next request, and `due` has the times at
+    /// which further requests may begin.
     Requests { next: u64, due: VecDeque<Time> },
-    /// All at once.
+    /// All units at once.
     Streams,
-    /// For each object, the number of objects that must arrive before it is requested.
+    /// Page objects. `missing` has, for each object, the number of objects that must arrive before
+    /// it is requested.
     Page { missing: Vec<usize> },
-    /// Segments of a video, requested while the buffer has room.
+    /// Segments of a video, which are requested while the buffer has room.
     Video { next: u64, player: Playout, due: Option<Time> },
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Client {
     order: Order,
     /// Requests in progress, by stream: the unit and its start time.
     open: BTreeMap<u64, (u64, Time)>,
-    /// Number of streams opened.
+    /// Number of streams opened so far.
     streams: u64,
     report: Report,
 }
@@ -47,7 +48,7 @@ impl Client {
             Application::Video(video) => {
                 Order::Video { next: 0, player: Playout::new(video, start), due: Some(start) }
             }
-            // Calls have a client of their own, so this case does not occur for them.
+            // Calls have their own client, so they do not occur here.
             Application::Streams(_) | Application::Call(_) => Order::Streams,
         };
         let (open, report) = (BTreeMap::new(), Report::default());
@@ -113,8 +114,8 @@ impl Program for Client {
         match heard {
             Heard::Bytes { bytes, .. } => self.report.bytes += bytes,
             Heard::Finished { stream } => {
-                // A stream of `streams` ends with the server's empty response. The server has
-                // counted it.
+                // For `streams`, the server ends each stream with an empty response. The server
+                // counts those units, not the client.
                 if let Some((number, began)) = self.open.remove(&stream) {
                     self.report.units.push(Unit { number, began, ended: now });
                     self.on_unit(now, number, say);

@@ -1,16 +1,18 @@
-//! Applications: what the ends of a connection send to each other. They are the same over QUIC and
-//! TCP.
+//! Applications: what the two ends of a connection send to each other. They are the same over QUIC
+//! and TCP.
 //!
 //! An [`Application`] is a description. [`crate::quic::attach`] and [`crate::tcp::attach`] create
 //! both ends of a connection with that application on their nodes. [`Party::report`] returns the
-//! results. Over QUIC, each request, object or segment has its own stream, and each message of a
-//! call is a DATAGRAM frame (RFC 9221). Over TCP, all share one byte stream, in frames of at most
-//! 16 KiB that take turns. A loss there delays all data after it (head-of-line blocking).
+//! results.
 //!
-//! * `client.rs`, `server.rs`, `call.rs`: the behaviour of each end; `playout.rs`: the buffer of a
-//!   video;
-//! * `party.rs`: an end with its connection. The trait `Channel` is what it needs of a connection;
-//!   `quic/channel.rs` and `tcp/channel.rs` implement it.
+//! Over QUIC, each request, object or segment has its own stream, and each message of a call is a
+//! DATAGRAM frame (RFC 9221). Over TCP, all of them share one byte stream. They are sent in frames
+//! of at most 16 KiB, in turn. A loss there delays all later data (head-of-line blocking).
+//!
+//! * `client.rs`, `server.rs`, `call.rs`: the behaviour of each end;
+//! * `playout.rs`: the buffer of a video;
+//! * `party.rs`: one end with its connection. The trait `Channel` has the operations that it needs
+//!   from a connection. `quic/channel.rs` and `tcp/channel.rs` implement it.
 
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod call;
@@ -32,24 +34,25 @@ pub use party::Party;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 pub(crate) use party::{Channel, Heard, Message, Say, ends};
 
-/// Smallest message of a call, in bytes. It holds the message's number and creation time.
+/// Smallest message of a call, in bytes. The message's number and creation time fit into it.
 pub const LEAST_MESSAGE: u32 = 16;
 
-/// Largest number of units of an application: requests, streams, objects, segments or messages.
+/// Largest number of units of an application. A unit is a request, stream, object, segment or
+/// message.
 pub const MAX_UNITS: u64 = 1_000_000;
 
-/// Application of a connection: the pattern of its transfers.
+/// The application of a connection: the pattern of its transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Application {
-    /// The client sends requests repeatedly, and the server answers each.
+    /// The client sends requests one after another, and the server answers each.
     Requests(Requests),
     /// The client sends on many streams at once.
     Streams(Streams),
-    /// The client fetches a web page. It learns of some objects only after it has received others.
+    /// The client fetches a web page. It discovers some objects only after it has received others.
     Page(Page),
-    /// The client fetches a video, segment by segment, while it plays it.
+    /// The client fetches a video segment by segment, while it plays the video.
     Video(Video),
-    /// The client sends messages at a constant rate. Each is useful for a short time only.
+    /// The client sends messages at a constant rate. Each message is useful only for a short time.
     Call(Call),
 }
 
@@ -58,66 +61,67 @@ pub enum Application {
 pub struct Requests {
     /// Number of requests.
     pub count: u64,
-    /// Bytes of each request.
+    /// Size of each request, in bytes.
     pub request: u64,
-    /// Bytes of each response.
+    /// Size of each response, in bytes.
     pub response: u64,
-    /// Time from the end of a response to the next request.
+    /// Time from the end of a response to the start of the next request.
     pub think: Duration,
-    /// Maximum number of requests in progress.
+    /// Largest number of requests in progress.
     pub concurrent: u64,
 }
 
-/// Streams that all begin at once.
+/// Streams that all begin at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// Number of streams.
     pub count: u64,
-    /// Bytes of each stream.
+    /// Size of each stream, in bytes.
     pub bytes: u64,
 }
 
 /// A web page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Bytes of each request.
+    /// Size of each request, in bytes.
     pub request: u64,
-    /// Objects of the page: at least one, and at least one with an empty `after`.
+    /// The objects of the page. There must be at least one, and at least one must have an empty
+    /// `after`.
     pub objects: Vec<Object>,
 }
 
 /// An object of a [`Page`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Name in results.
+    /// Name of the object in results.
     pub name: String,
-    /// Bytes of the response.
+    /// Size of the object's response, in bytes.
     pub bytes: u64,
-    /// Indices of the objects in the page that must arrive before this one is requested.
+    /// Indices of the objects of the page that must arrive before this object is requested.
     pub after: Vec<usize>,
 }
 
 /// A video with a constant bit rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Video {
-    /// Bits per second of playback.
+    /// Bit rate of the video, in bits per second.
     pub rate: u64,
     /// Playback duration of a segment.
     pub segment: Duration,
     /// Number of segments.
     pub segments: u64,
-    /// Playback duration that must be buffered before playback begins, and before it continues
+    /// Playback duration that must be in the buffer before playback begins, and before it continues
     /// after a stall.
     pub buffer: Duration,
-    /// Maximum playback duration in the buffer. A segment that would exceed it is not requested
-    /// yet.
+    /// Largest playback duration in the buffer. The client does not request a segment that would
+    /// exceed it.
     pub ahead: Duration,
-    /// Bytes of each request.
+    /// Size of each request, in bytes.
     pub request: u64,
 }
 
 impl Video {
-    /// Size of a segment in bytes, at least one.
+    /// Returns the size of a segment in bytes. It is at least one.
     pub fn segment_bytes(&self) -> u64 {
         let bits = u128::from(self.rate) * self.segment.as_nanos() / 1_000_000_000;
         u64::try_from(bits / 8).unwrap_or(u64::MAX).max(1)
@@ -129,7 +133,7 @@ impl Video {
 pub struct Call {
     /// Number of messages.
     pub count: u64,
-    /// Bytes of each message, [`LEAST_MESSAGE`] or more.
+    /// Size of each message in bytes, at least [`LEAST_MESSAGE`].
     pub message: u32,
     /// Time between two messages.
     pub every: Duration,
@@ -138,7 +142,7 @@ pub struct Call {
 }
 
 impl Application {
-    /// Number of requests, streams, objects, segments or messages.
+    /// Returns the number of units: requests, streams, objects, segments or messages.
     pub fn units(&self) -> u64 {
         match self {
             Application::Requests(requests) => requests.count,
@@ -149,12 +153,12 @@ impl Application {
         }
     }
 
-    /// True if most bytes go from the server to the client.
+    /// Returns `true` if most bytes go from the server to the client.
     pub fn is_download(&self) -> bool {
         !matches!(self, Application::Streams(_) | Application::Call(_))
     }
 
-    /// Maximum number of streams that it has open at a time.
+    /// Returns the largest number of streams that the application has open at a time.
     pub fn concurrent(&self) -> u64 {
         match self {
             Application::Requests(requests) => requests.concurrent,
@@ -163,7 +167,7 @@ impl Application {
         }
     }
 
-    /// Bytes that the client sends for a unit.
+    /// Returns the number of bytes that the client sends for a unit.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn request(&self) -> u64 {
         match self {
@@ -175,7 +179,7 @@ impl Application {
         }
     }
 
-    /// Bytes that the server sends for a unit.
+    /// Returns the number of bytes that the server sends for a unit.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn response(&self, unit: u64) -> u64 {
         match self {
@@ -193,9 +197,9 @@ impl Application {
 /// A completed request, stream, object, segment or message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Index, from 0, in the order of the description.
+    /// Index of the unit, from 0, in the order of the description.
     pub number: u64,
-    /// Time at which the application wanted the unit. For a request, this may be before the
+    /// Time at which the application requested the unit. For a request, this may be before the
     /// connection was established.
     pub began: Time,
     /// Time at which the receiving application had the unit's last byte.
@@ -203,36 +207,36 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Time from the beginning to the end of the unit.
+    /// Returns the time from the beginning to the end of the unit.
     pub fn took(&self) -> Duration {
         self.ended.since(self.began)
     }
 }
 
-/// Results of an application after a run.
+/// The results of an application after a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Completed units, in order of completion.
+    /// The completed units, in the order of their completion.
     pub units: Vec<Unit>,
     /// Number of messages that arrived after the deadline of a call.
     pub late: u64,
     /// Playback of the video, or `None` for other applications.
     pub playing: Option<Playing>,
-    /// Time at which all units were complete, or `None` if that did not happen.
+    /// Time at which all units were complete, or `None` if they are not.
     pub completed: Option<Time>,
-    /// Bytes that the receiving application has read.
+    /// Number of bytes that the receiving application has read.
     pub bytes: u64,
     /// Reason why the connection failed, or `None` if it did not.
     pub failure: Option<String>,
 }
 
-/// Playback of a video up to a point in time.
+/// The playback of a video up to a point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Playing {
-    /// Time from the start of the connection to the start of playback, or `None` if it has not
+    /// Time from the start of the connection to the start of playback. `None` if playback has not
     /// begun.
     pub startup: Option<Duration>,
-    /// Number of times that the buffer ran empty before the end of the video.
+    /// Number of times that the buffer became empty before the end of the video.
     pub stalls: u64,
     /// Total duration of the stalls, including one in progress.
     pub stalled: Duration,

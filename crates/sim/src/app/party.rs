@@ -1,4 +1,5 @@
-//! One end of a connection with its application, and the interface between the two.
+//! One end of a connection with its application, and the interface between the connection and the
+//! application.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,16 +16,16 @@ use crate::transfer::SenderState;
 pub(crate) struct Message {
     /// Number of the message, from 0.
     pub(crate) number: u64,
-    /// Time at which the message was handed to the connection.
+    /// Time at which the message was passed to the connection.
     pub(crate) made: Time,
-    /// Size in bytes.
+    /// Size of the message in bytes.
     pub(crate) bytes: u32,
 }
 
 /// An action that an application requests from its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
-    /// Sends all of a stream's data, and ends the stream. The client numbers its streams from 0, in
+    /// Sends all data of a stream and ends the stream. The client numbers its streams from 0, in
     /// the order in which it first sends on them.
     Stream { stream: u64, bytes: u64 },
     /// Sends a message, which may be lost.
@@ -38,62 +39,63 @@ pub(crate) enum Heard {
     Connected,
     /// Bytes arrived on a stream.
     Bytes { bytes: u64 },
-    /// A stream ended. All its data has been reported before.
+    /// A stream ended. All its data was reported before.
     Finished { stream: u64 },
     /// A message arrived.
     Message(Message),
 }
 
-/// A connection, as seen by applications.
+/// A connection, as applications see it.
 pub(crate) trait Channel: Send {
-    /// Begins the handshake. A server begins when the first datagram arrives.
+    /// Begins the handshake of a client. A server begins when the first datagram arrives.
     fn begin(&mut self, now: Time);
     fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>);
     fn on_timer(&mut self, now: Time);
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
     fn next_timer(&mut self) -> Option<Time>;
-    /// Appends the events since the last call.
+    /// Appends the events since the last call to `heard`.
     fn listen(&mut self, heard: &mut Vec<Heard>);
     /// Accepts an action of the application.
     fn say(&mut self, say: Say);
-    /// Passes as much of the queued data to the connection as it has room for.
+    /// Passes queued data to the connection, as far as the connection has room.
     fn flush(&mut self);
-    /// Closes the connection, because everything has been sent.
+    /// Closes the connection, because all data has been sent.
     fn close(&mut self, now: Time);
-    /// True if the handshake has begun.
+    /// Returns `true` if the handshake has begun.
     fn has_begun(&self) -> bool;
-    /// Reason why the connection failed, or `None` if it did not.
+    /// Returns the reason why the connection failed, or `None` if it did not fail.
     fn failure(&self) -> Option<&str>;
     fn state(&self) -> SenderState;
-    /// State of each path of a multipath connection. Empty without multipath.
+    /// Returns the state of each path of a multipath connection. The list is empty without
+    /// multipath.
     #[cfg(feature = "quic")]
     fn paths(&self) -> Vec<crate::quic::PathState> {
         Vec::new()
     }
-    /// Reason why a hook was detached, or `None` if none was.
+    /// Returns the reason why a hook was detached, or `None` if no hook was detached.
     #[cfg(feature = "quic")]
     fn failed_hook(&self) -> Option<&str> {
         None
     }
 }
 
-/// The application at one end.
+/// The application at one end of a connection.
 pub(super) trait Program: Send {
-    /// The client's connection begins.
+    /// Called when the client's connection begins.
     fn start(&mut self, now: Time, say: &mut Vec<Say>);
     fn hear(&mut self, now: Time, heard: Heard, say: &mut Vec<Say>);
-    /// Called at the time that [`Program::next`] returned, and possibly at other times.
+    /// Called at the time that [`Program::next`] returned. It may also be called at other times.
     fn wake(&mut self, now: Time, say: &mut Vec<Say>);
     fn next(&self) -> Option<Time>;
-    /// Time at which the client begins its handshake.
+    /// Returns the time at which the client begins its handshake.
     fn start_at(&self) -> Time;
-    /// True if everything is done. This end then closes the connection.
+    /// Returns `true` if the application is complete. This end then closes the connection.
     fn is_done(&self) -> bool;
     fn bytes(&self) -> u64;
     fn report(&self, now: Time) -> Report;
 }
 
-/// Units that the client has requested, by stream number. Both ends share this list in memory,
+/// The units that the client has requested, by stream number. Both ends share this list in memory,
 /// because the bytes of a request have no content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked(Arc<Mutex<Vec<u64>>>);
@@ -115,7 +117,7 @@ pub struct Party {
     channel: Box<dyn Channel>,
     program: Box<dyn Program>,
     client: bool,
-    /// True if this end knows when everything is done, so that the run waits for it.
+    /// True if this end knows when the application is complete. The run waits for it.
     awaited: bool,
     closed: bool,
     say: Vec<Say>,
@@ -128,7 +130,7 @@ pub(crate) struct Ends {
     pub(crate) server: Party,
 }
 
-/// Creates both ends of an application. The client begins its connection at `start`.
+/// Creates the applications of both ends. The client begins its connection at `start`.
 pub(crate) fn ends(
     application: &Application,
     start: Time,
@@ -160,8 +162,8 @@ pub(crate) fn ends(
 }
 
 impl Party {
-    /// Returns the results of the application so far. Only the end that waits for the last byte has
-    /// complete results: the client for requests, pages and videos, the server for streams and
+    /// Returns the results of the application so far. Only the end that receives the last byte has
+    /// complete results: the client for requests, pages and videos, and the server for streams and
     /// calls.
     pub fn report(&self, now: Time) -> Report {
         let mut report = self.program.report(now);
@@ -169,24 +171,24 @@ impl Party {
         report
     }
 
-    /// Reason why the connection failed, or `None` if it did not. The other end may not have
-    /// noticed the failure.
+    /// Returns the reason why the connection failed, or `None` if it did not fail. The other end
+    /// may not have noticed the failure.
     pub fn failure(&self) -> Option<&str> {
         self.channel.failure().filter(|_| !self.program.is_done())
     }
 
-    /// State and counters of the sender at this end.
+    /// Returns the state and the counters of the sender at this end.
     pub fn state(&self) -> SenderState {
         self.channel.state()
     }
 
-    /// Reason why a hook of this end was detached, or `None` if all are still attached.
+    /// Returns the reason why a hook of this end was detached, or `None` if all hooks are attached.
     #[cfg(feature = "quic")]
     pub fn failed_hook(&self) -> Option<&str> {
         self.channel.failed_hook()
     }
 
-    /// State of each path at this end. Empty without multipath.
+    /// Returns the state of each path at this end. The list is empty without multipath.
     #[cfg(feature = "quic")]
     pub fn paths(&self) -> Vec<crate::quic::PathState> {
         self.channel.paths()

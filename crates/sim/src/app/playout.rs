@@ -1,34 +1,34 @@
-//! The buffer of a video, and its playback.
+//! The playback buffer of a video, and its playback.
 
 use std::time::Duration;
 
 use super::{Playing, Video};
 use crate::time::Time;
 
-/// State of the player.
+/// The state of the player.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// Playback has not begun.
     Starting,
-    /// It plays, and will have played the whole buffer at that time.
+    /// Playback is running. The buffer becomes empty at `empty_at` if no segment arrives.
     Playing { empty_at: Time },
-    /// Playback has been stalled since that time, because the buffer is empty.
+    /// Playback has stopped at `since`, because the buffer was empty.
     Stalled { since: Time },
 }
 
-/// A player with its buffer.
+/// A video player with its buffer.
 #[derive(Debug)]
 pub(super) struct Playout {
     start: Time,
     segment: Duration,
-    /// Playback duration needed to begin or to continue.
+    /// Playback duration in the buffer that is needed to begin or to continue.
     needed: Duration,
-    /// Maximum playback duration in the buffer.
+    /// Largest playback duration in the buffer.
     most: Duration,
     /// Number of segments that have not arrived yet.
     missing: u64,
     state: State,
-    /// Playback duration in the buffer, while playback is not running.
+    /// Playback duration in the buffer. Valid only while playback is not running.
     held: Duration,
     startup: Option<Duration>,
     stalls: u64,
@@ -36,7 +36,7 @@ pub(super) struct Playout {
 }
 
 impl Playout {
-    /// Creates a player that wants to play from `start` on.
+    /// Creates a player. Its startup delay counts from `start`.
     pub(super) fn new(video: &Video, start: Time) -> Playout {
         Playout {
             start,
@@ -52,7 +52,7 @@ impl Playout {
         }
     }
 
-    /// Records a stall that began before `now`.
+    /// Updates the state if a stall has begun before `now`.
     fn look(&mut self, now: Time) {
         if let State::Playing { empty_at } = self.state
             && now > empty_at
@@ -90,15 +90,15 @@ impl Playout {
         }
     }
 
-    /// Returns the time at which the buffer has room for another segment. That is `now` if it
-    /// already has.
+    /// Returns the time at which the buffer has room for another segment. Returns `now` if there is
+    /// room already.
     pub(super) fn room_at(&self, now: Time) -> Time {
         let over = (self.buffered(now) + self.segment).saturating_sub(self.most);
         // While playback is not running, segments are requested even if the buffer is full.
         if matches!(self.state, State::Playing { .. }) { now + over } else { now }
     }
 
-    /// Returns the startup delay and the stalls until `now`.
+    /// Returns the playback until `now`: the startup delay, and the stalls.
     pub(super) fn playing(&self, now: Time) -> Playing {
         let (mut stalls, mut stalled) = (self.stalls, self.stalled);
         match self.state {
@@ -135,16 +135,16 @@ mod tests {
         let mut player = Playout::new(&video, at(1));
         player.on_segment(at(2));
         assert_eq!(player.playing(at(3)).startup, None);
-        // Four seconds of playback from second three on: until second seven.
+        // Playback begins at second 3 with four seconds in the buffer, so it lasts until second 7.
         player.on_segment(at(3));
         assert_eq!(player.playing(at(3)).startup, Some(seconds(2)));
         assert_eq!(player.room_at(at(3)), at(3));
-        // The buffer holds six seconds: no room before two of them have been played.
+        // The buffer now has six seconds. There is no room until two of them have been played.
         player.on_segment(at(3));
         assert_eq!(player.room_at(at(3)), at(5));
         let playing = player.playing(at(12));
         assert_eq!((playing.stalls, playing.stalled), (1, seconds(3)));
-        // One segment is not enough to continue, two are.
+        // After the stall, one segment is not enough to continue, but two are.
         player.on_segment(at(13));
         assert_eq!(player.playing(at(14)).stalled, seconds(5));
         player.on_segment(at(15));
@@ -153,7 +153,7 @@ mod tests {
             (playing.stalls, playing.stalled, playing.buffered),
             (1, seconds(6), seconds(3))
         );
-        // The end of the video is not a stall.
+        // The buffer becomes empty at the end of the video. This is not a stall.
         player.on_segment(at(16));
         assert_eq!(player.playing(at(100)).stalls, 1);
     }

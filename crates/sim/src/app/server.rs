@@ -1,5 +1,5 @@
-//! The server of requests, streams, pages and videos: it answers each stream when its last byte has
-//! arrived.
+//! The server of requests, streams, pages and videos. It answers each stream when the last byte of
+//! the stream has arrived.
 
 use super::party::{Asked, Heard, Program, Say};
 use super::{Application, Report, Unit};
@@ -8,7 +8,7 @@ use crate::time::Time;
 /// The server's application.
 pub(super) struct Server {
     application: Application,
-    /// Time at which the client begins.
+    /// Time at which the client begins its connection.
     start: Time,
     asked: Asked,
     report: Report,

@@ -55,7 +55,7 @@ impl Line {
         self.port.offer(Time::from_nanos(at), packet, &mut self.pool, &mut self.dropped);
     }
 
-    /// Returns the arrival time and label of each packet.
+    /// Runs the port until it is idle. Returns the arrival time and the label of each packet.
     fn arrivals(&mut self) -> Vec<(u64, u32)> {
         self.until(u64::MAX);
         std::mem::take(&mut self.arrived)
@@ -71,7 +71,7 @@ impl Line {
     }
 }
 
-/// 10 Mb/s: 1,250 bytes per millisecond.
+/// A direction with 10 Mb/s, which is 1,250 bytes per millisecond.
 fn direction() -> Direction {
     Direction::new(10_000_000, Duration::from_millis(50))
 }
@@ -135,7 +135,8 @@ fn bit_errors_count_frames() {
         }
         line.port.stats().lost as f64 / 5_000.0
     };
-    // 1,024 bits, or 1,328 with Ethernet and its inter-packet gap.
+    // A packet has 1,024 bits, or 1,328 with Ethernet and its inter-packet gap. Each bit may be
+    // corrupted.
     assert!((lost(Framing::None) - 0.0974).abs() < 0.015, "{}", lost(Framing::None));
     assert!((lost(Framing::EthernetLine) - 0.1244).abs() < 0.015);
 }
@@ -167,7 +168,8 @@ fn jitter_and_reordering_change_the_order_and_lose_nothing() {
     assert_eq!(line.port.stats().reordered, 1);
 }
 
-/// Corruption outside of the stored payload is detected by a checksum, so the packet is lost.
+/// A packet that is corrupted outside of its stored payload must be lost, because a checksum
+/// detects this.
 #[test]
 fn corruption_changes_payload_or_loses_the_packet() {
     let mut bad = direction();
@@ -185,11 +187,11 @@ fn corruption_changes_payload_or_loses_the_packet() {
     }
     let stats = line.port.stats();
     assert_eq!((stats.corrupted, stats.lost), (changed, 1_000 - changed));
-    // 100 of 228 bytes are stored payload.
+    // 100 of the 228 bytes of a packet are stored payload.
     assert!((380..500).contains(&changed), "{changed}");
 }
 
-/// The TCP checksum covers the whole segment.
+/// The TCP checksum covers the whole segment, so every corrupted segment must be lost.
 #[test]
 fn a_corrupted_segment_is_lost() {
     let mut bad = direction();
@@ -217,20 +219,21 @@ fn buffers_are_used_again() {
         line.offer(round * 100 * MS, 1, 1_250);
         assert_eq!(line.arrivals().len(), 1);
     }
-    // One buffer was enough. With an empty pool, the next buffer is new.
+    // The packets needed only one buffer, so the pool is empty after one `take` and creates a new
+    // buffer.
     assert_eq!(line.pool.take()[0], 1);
     assert_eq!(line.pool.take()[0], 0);
 }
 
-/// The fast path skips the queue and the link model when they have no effect. The result must be
-/// the same.
+/// The fast path skips the queue and the link model if they have no effect. The result must be the
+/// same as without it.
 #[test]
 fn the_short_way_is_no_other() {
     let plain = direction();
-    // A list of lost packets that is empty: it makes the port use the model.
+    // An empty list of lost packets has no effect, but makes the port use the link model.
     let mut asked = plain.clone();
     asked.wire.drop_list = vec![u64::MAX];
-    // A queue that does not have the fast path, and that is never full or slow.
+    // This queue has no fast path, and is never full or slow.
     let idle = crate::CoDel { limit: Limit::Packets(1_000), ..crate::CoDel::default() };
     let queued = plain.clone().queue(Queue::CoDel(idle));
     let play = |direction: &Direction| {

@@ -1,4 +1,4 @@
-//! Controlled delay (RFC 8289).
+//! CoDel, a queueing discipline that controls the delay (RFC 8289).
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use super::{Limit, QueueError};
 use crate::packet::{DropCause, Dropped, Ecn, Packet};
 use crate::time::{Time, nanos};
 
-/// CoDel: drops or marks packets when the minimum queueing delay has stayed above a target for an
-/// interval.
+/// CoDel: drops or marks packets when the smallest queueing delay has been above a target for a
+/// whole interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDel {
     /// Limit of the queue. Packets that exceed it are dropped.
     pub limit: Limit,
     /// Queueing delay that is always acceptable (RFC 8289 s.4.4).
     pub target: Duration,
-    /// How long a delay above the target is tolerated: about the longest usual round trip (RFC 8289
-    /// s.4.3).
+    /// Time for which a delay above the target is tolerated. It should be about the longest usual
+    /// round-trip time (RFC 8289 s.4.3).
     pub interval: Duration,
-    /// Mark ECN-capable packets instead of dropping them.
+    /// True if ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
 }
 
 impl Default for CoDel {
-    /// 5 ms and 100 ms (RFC 8289 s.4), 1,000 packets, no ECN.
+    /// Returns a target of 5 ms and an interval of 100 ms (RFC 8289 s.4), a limit of 1,000 packets,
+    /// and no ECN.
     fn default() -> CoDel {
         CoDel {
             limit: Limit::Packets(1_000),
@@ -43,18 +44,18 @@ impl CoDel {
     }
 }
 
-/// State of CoDel for one queue (RFC 8289 s.5.2, s.5.3).
+/// The state of CoDel for one queue (RFC 8289 s.5.2, s.5.3).
 pub(super) struct Control {
     target: Duration,
     interval: Duration,
     ecn: bool,
-    /// Size of a full frame in bytes. A queue of at most this length has no standing queue.
+    /// Size of a full frame in bytes. If the queue has at most this many bytes, nothing is dropped.
     frame: u64,
-    /// Time at which the delay will have been above the target for an interval. `None`: it is
-    /// below.
+    /// Time at which the delay will have been above the target for an interval. `None` while the
+    /// delay is below the target.
     first_above: Option<Time>,
     drop_next: Time,
-    /// Packets dropped since the dropping state was entered.
+    /// Number of packets dropped since the dropping state was entered.
     count: u32,
     /// The value of `count` at the last entry into the dropping state.
     last_count: u32,
@@ -76,7 +77,8 @@ impl Control {
         }
     }
 
-    /// Returns the next packet, and whether it may be dropped: `dodequeue` of RFC 8289 s.5.5.
+    /// Returns the next packet, and whether it may be dropped. This is `dodequeue` of RFC 8289
+    /// s.5.5.
     fn take(&mut self, now: Time, fifo: &mut Fifo) -> (Option<Packet>, bool) {
         let Some(packet) = fifo.pop() else {
             self.first_above = None;
@@ -87,12 +89,13 @@ impl Control {
             return (Some(packet), false);
         }
         let first_above = *self.first_above.get_or_insert(now + self.interval);
-        // If `first_above` has just been set, it is in the future.
+        // If `first_above` has just been set, it is in the future, so the packet may not be
+        // dropped.
         (Some(packet), now >= first_above)
     }
 
-    /// Returns the next packet to send (RFC 8289 s.5.5). A packet that is marked is sent, and the
-    /// next drop is scheduled as if it had been dropped.
+    /// Returns the next packet to send (RFC 8289 s.5.5). A marked packet is sent, and the next drop
+    /// is scheduled as if the packet had been dropped.
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -120,7 +123,8 @@ impl Control {
                 (packet, _) = self.take(now, fifo);
             }
             self.dropping = true;
-            // If the queue was dropping recently, start with the drop rate of that time.
+            // If the queue was in the dropping state recently, start with the drop rate of that
+            // time.
             let since = self.count.wrapping_sub(self.last_count);
             let recent = nanos(now.since(self.drop_next)) < nanos(self.interval).saturating_mul(16);
             self.count = if since > 1 && recent { since } else { 1 };
@@ -130,7 +134,8 @@ impl Control {
         packet
     }
 
-    /// Drops the packet, or marks it and stores it in `sent`. Returns whether it was marked.
+    /// Drops the packet. If it can be marked instead, marks it, stores it in `sent`, and returns
+    /// `true`.
     fn discard(
         &self,
         packet: Option<Packet>,
@@ -149,15 +154,15 @@ impl Control {
         true
     }
 
-    /// Returns the time of the next drop: `interval / sqrt(count)` later (RFC 8289 s.5.6). IEEE 754
-    /// defines the rounding of `sqrt`, so runs are reproducible.
+    /// Returns the time of the next drop: `interval / sqrt(count)` after `from` (RFC 8289 s.5.6).
+    /// IEEE 754 defines the rounding of `sqrt`, so runs are reproducible.
     fn control_law(&self, from: Time) -> Time {
         let gap = nanos(self.interval) as f64 / f64::from(self.count.max(1)).sqrt();
         from + Duration::from_nanos(gap as u64)
     }
 }
 
-/// CoDel on a single FIFO.
+/// A single FIFO with CoDel.
 pub(crate) struct CoDelQueue {
     limit: Limit,
     fifo: Fifo,

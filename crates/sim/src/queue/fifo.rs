@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Limit, drop_full};
 use crate::packet::{Dropped, Packet};
 
-/// First in, first out.
+/// A queue that returns packets in the order in which they arrived.
 #[derive(Default)]
 pub(crate) struct Fifo {
     packets: VecDeque<Packet>,
@@ -17,7 +17,7 @@ impl Fifo {
         self.packets.len()
     }
 
-    /// Bytes, including the link's framing.
+    /// Returns the number of queued bytes, including the link's framing.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -27,7 +27,7 @@ impl Fifo {
         self.packets.push_back(packet);
     }
 
-    /// Enqueues the packet if the limit allows it. Otherwise drops it.
+    /// Enqueues the packet if the limit permits it. Otherwise drops the packet.
     pub(crate) fn push_within(&mut self, limit: Limit, packet: Packet, dropped: &mut Dropped) {
         if self.has_room(limit, &packet) {
             self.push(packet);
@@ -36,7 +36,7 @@ impl Fifo {
         }
     }
 
-    /// True if the limit allows another packet of this size.
+    /// Returns `true` if the limit permits another packet of this size.
     pub(crate) fn has_room(&self, limit: Limit, packet: &Packet) -> bool {
         !limit.is_exceeded(self.packets.len() + 1, self.bytes + u64::from(packet.frame_bytes))
     }

@@ -1,4 +1,4 @@
-//! A queue for each flow, with CoDel on each (RFC 8290).
+//! FQ-CoDel: a queue for each flow, with CoDel in each queue (RFC 8290).
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::time::Time;
 /// Largest number of packets dropped at a time when the queue is full (RFC 8290 s.4.1).
 const BATCH: usize = 64;
 
-/// FQ-CoDel: flows take turns, sparse flows go first, and CoDel keeps each queue short.
+/// FQ-CoDel: flows take turns, flows that send rarely go first, and CoDel keeps each queue short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCoDel {
     /// Limit of all queues in total (RFC 8290 s.5.2.3).
     pub limit: Limit,
     /// Number of queues. A hash assigns flows to queues (RFC 8290 s.5.2.5).
     pub flows: u32,
-    /// Bytes that a flow may send per turn (RFC 8290 s.5.2.4).
+    /// Number of bytes that a flow may send per turn (RFC 8290 s.5.2.4).
     pub quantum: u32,
     /// Target, interval and ECN setting of each queue. Its `limit` is ignored.
     pub codel: CoDel,
@@ -50,20 +50,21 @@ impl FqCoDel {
 struct Row {
     fifo: Fifo,
     control: Control,
-    /// Bytes that the queue may still send in this turn. Negative after a packet that was larger.
+    /// Number of bytes that the queue may still send in this turn. It is negative if the last
+    /// packet was larger than the rest of the turn.
     credits: i64,
     /// True if the queue is in one of the two lists.
     is_listed: bool,
 }
 
-/// [`FqCoDel`] in use.
+/// FQ-CoDel during a run; see [`FqCoDel`].
 pub(crate) struct FqCoDelQueue {
     fq: FqCoDel,
     rows: Vec<Row>,
-    /// Queues that were empty before. They have priority (RFC 8290 s.4).
+    /// Queues that were empty before they got a packet. They have priority (RFC 8290 s.4).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
-    /// Random value in the hash, so that nobody can predict which flows share a queue.
+    /// Random input of the hash, so that an attacker cannot predict which flows share a queue.
     perturbation: u64,
     packets: usize,
     bytes: u64,
@@ -102,7 +103,8 @@ impl FqCoDelQueue {
         self.marked
     }
 
-    /// Returns the queue of a packet, by its addresses and its label (RFC 8290 s.4.1).
+    /// Returns the index of the queue for a packet, from its addresses and its label (RFC 8290
+    /// s.4.1).
     fn classify(&self, packet: &Packet) -> u32 {
         let pair =
             |address: crate::Address| u64::from(address.node.0) << 16 | u64::from(address.port);
@@ -127,8 +129,8 @@ impl FqCoDelQueue {
         }
     }
 
-    /// Drops half of the bytes of the longest queue from its head, but not more than [`BATCH`]
-    /// packets (RFC 8290 s.4.1).
+    /// Drops packets from the head of the longest queue, until half of its bytes or [`BATCH`]
+    /// packets are dropped (RFC 8290 s.4.1).
     fn shorten(&mut self, dropped: &mut Dropped) {
         let longest = self.rows.iter_mut().reduce(|longest, row| {
             if row.fifo.bytes() > longest.fifo.bytes() { row } else { longest }
@@ -143,7 +145,7 @@ impl FqCoDelQueue {
         }
     }
 
-    /// Returns the next packet (RFC 8290 s.4.2).
+    /// Returns the next packet, or `None` if all queues are empty (RFC 8290 s.4.2).
     pub(crate) fn dequeue(&mut self, now: Time, dropped: &mut Dropped) -> Option<Packet> {
         loop {
             let is_new = !self.new.is_empty();
@@ -166,8 +168,8 @@ impl FqCoDelQueue {
             }
             list.pop_front();
             if is_new {
-                // An empty queue is not removed at once. Otherwise a flow could be treated as new
-                // again and again.
+                // An empty queue stays in the list for one more turn. Otherwise a flow could become
+                // new again and again, and always have priority.
                 self.old.push_back(index);
             } else {
                 row.is_listed = false;

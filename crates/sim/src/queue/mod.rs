@@ -1,10 +1,12 @@
-//! Packet queues before a link. [`Queue`] describes a queue, `Discipline` is one in use.
+//! The packet queues before a link. A [`Queue`] describes a queue. A `Discipline` is a queue during
+//! a run.
 //!
-//! * `fifo.rs`: first in, first out; drop-tail is a FIFO with a limit;
-//! * `red.rs`: random early detection;
+//! * `fifo.rs`: first in, first out. Drop-tail is a FIFO with a limit.
+//! * `red.rs`: random early detection.
 //! * `codel.rs`: RFC 8289; `fq_codel.rs`: RFC 8290.
 //!
-//! The packet in transmission has left the queue. It counts towards no limit.
+//! A packet that is being transmitted is no longer in the queue, and does not count against its
+//! limit.
 
 mod codel;
 mod fifo;
@@ -25,28 +27,29 @@ use fifo::Fifo;
 use fq_codel::FqCoDelQueue;
 use red::RedQueue;
 
-/// Queueing discipline of a port: the order of packets, and which are dropped or marked.
+/// The queueing discipline of a port. It determines the order of packets, and which packets are
+/// dropped or marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Queue {
-    /// First in, first out. Packets that arrive at a full queue are dropped.
+    /// First in, first out. Packets that arrive while the queue is full are dropped.
     DropTail(Limit),
     /// First in, first out. Packets are dropped or marked at random before the queue is full.
     Red(Red),
     /// First in, first out. Packets are dropped or marked depending on their queueing delay (RFC
     /// 8289).
     CoDel(CoDel),
-    /// A queue for each flow, with CoDel in each (RFC 8290).
+    /// A queue for each flow, with CoDel in each queue (RFC 8290).
     FqCoDel(FqCoDel),
 }
 
 impl Default for Queue {
-    /// Returns drop-tail with 1,000 packets, as on Linux interfaces.
+    /// Returns a drop-tail queue with a limit of 1,000 packets, as on Linux interfaces.
     fn default() -> Queue {
         Queue::DropTail(Limit::Packets(1_000))
     }
 }
 
-/// Limit of a queue.
+/// The limit of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Number of packets.
@@ -64,21 +67,23 @@ impl Limit {
     }
 }
 
-/// Reason why a [`Queue`] is invalid.
+/// The reason why a [`Queue`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The limit is smaller than one packet of the link's MTU, so such a packet would never get
-    /// through.
+    /// The limit is smaller than one packet of the link's MTU, so such a packet would always be
+    /// dropped.
     SmallerThanAPacket,
-    /// RED: the thresholds are negative, not in order, or above the limit.
+    /// RED: the thresholds are negative, in the wrong order, or above the limit.
     Thresholds,
-    /// RED: the weight must be above 0 and at most 1, the maximum probability from 0 to 1, and the
-    /// typical packet not empty.
+    /// RED: a value is out of range. The weight must be above 0 and at most 1, the maximum
+    /// probability must be from 0 to 1, and the size of a typical packet must be above 0.
     Weight,
-    /// CoDel: target and interval must be above 0, and the target below the interval.
+    /// CoDel: a value is out of range. Target and interval must be above 0, and the target must be
+    /// below the interval.
     Interval,
-    /// FQ-CoDel: there must be 1 to 65,536 queues, and a quantum above 0.
+    /// FQ-CoDel: a value is out of range. There must be 1 to 65,536 queues, and the quantum must be
+    /// above 0.
     Flows,
 }
 
@@ -104,7 +109,7 @@ impl std::fmt::Display for QueueError {
 impl std::error::Error for QueueError {}
 
 impl Queue {
-    /// Limit of the queue.
+    /// Returns the limit of the queue.
     pub fn limit(&self) -> Limit {
         match self {
             Queue::DropTail(limit) => *limit,
@@ -114,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Fails if the queue is impossible on a link whose largest frame has this many bytes.
+    /// Checks that the queue can work on a link whose largest frame has `frame` bytes.
     pub(crate) fn check(&self, frame: u32) -> Result<(), QueueError> {
         let too_small = match self.limit() {
             Limit::Packets(most) => most == 0,
@@ -131,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Creates the queue, for a link with this average rate in bits per second.
+    /// Creates the queue for a link. `rate` is the average rate of the link in bits per second.
     pub(crate) fn open(&self, rate: f64, frame: u32, seed: u64) -> Discipline {
         match *self {
             Queue::DropTail(limit) => Discipline::DropTail(limit, Fifo::default()),
@@ -142,7 +147,7 @@ impl Queue {
     }
 }
 
-/// A [`Queue`] in use.
+/// A [`Queue`] during a run.
 pub(crate) enum Discipline {
     DropTail(Limit, Fifo),
     Red(Box<RedQueue>),
@@ -151,7 +156,7 @@ pub(crate) enum Discipline {
 }
 
 impl Discipline {
-    /// Enqueues a packet. Drops it, or another one instead, if necessary.
+    /// Enqueues a packet. If the queue is full, drops this packet or another one.
     pub(crate) fn enqueue(&mut self, now: Time, mut packet: Packet, dropped: &mut Dropped) {
         packet.queued_at = now;
         match self {
@@ -172,7 +177,7 @@ impl Discipline {
         }
     }
 
-    /// Number of queued packets.
+    /// Returns the number of queued packets.
     pub(crate) fn packets(&self) -> usize {
         match self {
             Discipline::DropTail(_, fifo) => fifo.packets(),
@@ -182,7 +187,7 @@ impl Discipline {
         }
     }
 
-    /// Number of queued bytes, including the link's framing.
+    /// Returns the number of queued bytes, including the link's framing.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Discipline::DropTail(_, fifo) => fifo.bytes(),
@@ -192,7 +197,7 @@ impl Discipline {
         }
     }
 
-    /// Number of packets that were marked instead of dropped.
+    /// Returns the number of packets that were marked instead of dropped.
     pub(crate) fn marked(&self) -> u64 {
         match self {
             Discipline::DropTail(..) => 0,

@@ -11,34 +11,35 @@ use super::{Limit, QueueError, drop_full};
 use crate::packet::{DropCause, Dropped, Ecn, Packet};
 use crate::time::Time;
 
-/// Random early detection, as in Floyd and Jacobson's paper.
+/// Random early detection (RED), as in the paper by Floyd and Jacobson.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Red {
     /// Limit of the queue. The thresholds have the same unit: packets or bytes.
     pub limit: Limit,
-    /// Average queue length below which no packet is dropped or marked.
+    /// Average queue length below which no packet is dropped or marked, in the unit of `limit`.
     pub min_threshold: f64,
-    /// Average queue length from which all packets are dropped. With [`Red::gentle`], the drop
-    /// probability rises further instead.
+    /// Average queue length from which on all packets are dropped, in the unit of `limit`. With
+    /// [`Red::gentle`], the drop probability rises further instead.
     pub max_threshold: f64,
-    /// Weight of a new sample in the average queue length: the paper's w_q.
+    /// Weight of a new sample in the average queue length. This is w_q of the paper.
     pub weight: f64,
-    /// Drop probability at [`Red::max_threshold`]: the paper's max_p.
+    /// Drop probability at [`Red::max_threshold`]. This is max_p of the paper.
     pub max_probability: f64,
-    /// Between `max_threshold` and twice that value, the probability rises to 1 linearly instead of
-    /// at once.
+    /// True if the probability rises to 1 linearly between `max_threshold` and twice that value. If
+    /// false, it is 1 from `max_threshold` on.
     pub gentle: bool,
-    /// Mark ECN-capable packets while the average is below `max_threshold`. Above it, they are
-    /// dropped (RFC 3168 s.7).
+    /// True if ECN-capable packets are marked while the average is below `max_threshold`. Above it,
+    /// they are dropped (RFC 3168 s.7).
     pub ecn: bool,
-    /// Size of a typical packet in bytes. After an idle time, the average decays as if as many such
-    /// packets as could have been sent had found the queue empty.
+    /// Size of a typical packet in bytes. After an idle time, the average decays as if such packets
+    /// had found the queue empty all that time.
     pub typical_packet: u32,
 }
 
 impl Default for Red {
-    /// Returns a limit of 1,000 packets, the paper's thresholds (5, 15) and weight (0.002), a
-    /// maximum probability of 0.1 and gentle mode, as Floyd recommended later, and no ECN.
+    /// Returns a limit of 1,000 packets, the thresholds (5 and 15) and the weight (0.002) of the
+    /// paper, and no ECN. The maximum probability of 0.1 and the gentle mode are later
+    /// recommendations of Floyd.
     fn default() -> Red {
         Red {
             limit: Limit::Packets(1_000),
@@ -70,8 +71,8 @@ impl Red {
         Ok(())
     }
 
-    /// The paper's p_b: the probability to drop or mark a packet at this average, without the
-    /// correction for the distance from the last one.
+    /// Returns the probability that a packet is dropped or marked at this average queue length.
+    /// This is p_b of the paper, without the correction for the distance from the last drop.
     fn probability(&self, average: f64) -> f64 {
         let (min, max, most) = (self.min_threshold, self.max_threshold, self.max_probability);
         if average < min {
@@ -86,17 +87,18 @@ impl Red {
     }
 }
 
-/// [`Red`] in use.
+/// RED during a run; see [`Red`].
 pub(crate) struct RedQueue {
     red: Red,
     fifo: Fifo,
     rng: Xoshiro256PlusPlus,
     average: f64,
-    /// Packets since the last drop or mark, or since the average reached the first threshold.
+    /// Number of packets since the last drop or mark, or since the average reached the first
+    /// threshold.
     count: u32,
-    /// Time at which the queue became empty, or at which a packet last found it empty.
+    /// Time at which the queue became empty, or at which a packet last arrived while it was empty.
     idle_since: Time,
-    /// Transmission time of a typical packet in nanoseconds.
+    /// Time to transmit a typical packet, in nanoseconds.
     typical_time: f64,
     marked: u64,
 }
@@ -166,8 +168,8 @@ impl RedQueue {
         self.average += self.red.weight * (length - self.average);
     }
 
-    /// Returns whether this packet is dropped or marked, with the paper's p_a (section 8). It
-    /// spaces drops evenly instead of in clusters.
+    /// Returns whether this packet is dropped or marked, with the probability p_a of the paper
+    /// (section 8). It spaces drops evenly, so that they do not cluster.
     fn is_chosen(&mut self) -> bool {
         let probability = self.red.probability(self.average);
         if probability == 0.0 {
@@ -190,8 +192,8 @@ mod tests {
     use crate::Queue;
     use crate::queue::testing::{At, capable, packet};
 
-    /// Keeps the queue at one length, with the average equal to that length. Returns the shares of
-    /// packets that are marked and dropped.
+    /// Keeps the queue and its average at one length. Returns the shares of packets that are marked
+    /// and dropped.
     fn share(red: Red, length: usize, packets: u32) -> (f64, f64) {
         let red = Red { weight: 1.0, ..red };
         let mut queue = RedQueue::new(red, 1e6, 7);
@@ -210,8 +212,8 @@ mod tests {
         (share(queue.marked), share(dropped.len() as u64))
     }
 
-    /// With p_b = p, the distance between marks is uniform over 1 .. 1/p (section 8 of the paper),
-    /// so its mean is (1/p + 1) / 2.
+    /// Returns the expected share of marked packets. With p_b = p, the distance between marks is
+    /// uniform over 1 to 1/p (section 8 of the paper), so its mean is (1/p + 1) / 2.
     fn spaced(probability: f64) -> f64 {
         2.0 / (1.0 / probability + 1.0)
     }
@@ -219,20 +221,20 @@ mod tests {
     #[test]
     fn the_curve_is_the_papers() {
         let red = Red { max_threshold: 25.0, ecn: true, ..Red::default() };
-        // From 5 to 25 packets: 0 to 0.1.
+        // Between 5 and 25 packets, the probability rises from 0 to 0.1.
         for (length, probability) in [(0, 0.0), (4, 0.0), (10, 0.025), (15, 0.05), (20, 0.075)] {
             let (marked, dropped) = share(red, length, 100_000);
             let expected = if probability == 0.0 { 0.0 } else { spaced(probability) };
             assert!((marked - expected).abs() < 0.003, "{length}: {marked}, not {expected}");
             assert_eq!(dropped, 0.0, "{length}");
         }
-        // Gentle: 0.1 to 1 between 25 and 50. These packets are dropped even if they could be
-        // marked.
+        // Gentle mode: between 25 and 50 packets, the probability rises from 0.1 to 1. These
+        // packets are dropped even if they could be marked.
         assert!((red.probability(37.5) - 0.55).abs() < 1e-12);
         let (marked, dropped) = share(red, 30, 100_000);
         assert!(marked == 0.0 && dropped > 0.28, "{marked} {dropped}");
         assert_eq!(share(red, 50, 1_000), (0.0, 1.0));
-        // Without gentle mode, all packets from 25 on.
+        // Without gentle mode, all packets are dropped from an average of 25 packets on.
         assert_eq!(share(Red { gentle: false, ..red }, 25, 1_000), (0.0, 1.0));
     }
 
@@ -250,7 +252,7 @@ mod tests {
                 distance = 0;
             }
         }
-        // Uniform over 1 to 20, and never further apart.
+        // The distances must be uniform over 1 to 20, and never larger.
         let sum: u32 = distances.iter().sum();
         for count in &distances[1..=20] {
             let share = f64::from(*count) / f64::from(sum);
@@ -275,7 +277,8 @@ mod tests {
         for _ in 0..5 {
             queue.dequeue(1_000);
         }
-        // A typical packet takes a millisecond, so the queue was empty for three packets.
+        // A typical packet takes a millisecond, so the queue was empty for the time of three
+        // packets.
         queue.enqueue(4_000, packet(5, 1_000));
         assert!((average(&queue) - expected * 0.75f64.powi(3)).abs() < 1e-9);
     }

@@ -1,11 +1,11 @@
-//! Helpers for queue tests: times in microseconds, packets identified by their label.
+//! Helpers for queue tests. Times are in microseconds, and packets are identified by their labels.
 
 use super::{Discipline, Queue};
 use crate::packet::{Address, Dropped, Ecn, FlowId, Packet};
 use crate::time::Time;
 use crate::topology::NodeId;
 
-/// Creates a packet without payload, of this size in bytes.
+/// Creates a packet without payload. `bytes` is its size.
 pub(crate) fn packet(label: u32, bytes: u32) -> Packet {
     let address = |node| Address { node: NodeId(node), port: 1 };
     Packet {
@@ -24,12 +24,12 @@ pub(crate) fn packet(label: u32, bytes: u32) -> Packet {
     }
 }
 
-/// Creates the same packet, but ECN-capable.
+/// Like [`packet`], but the packet is ECN-capable.
 pub(crate) fn capable(label: u32, bytes: u32) -> Packet {
     Packet { ecn: Ecn::Ect0, ..packet(label, bytes) }
 }
 
-/// A queue in use, and the packets that it dropped.
+/// A queue under test, and the packets that it dropped.
 pub(crate) struct At {
     pub queue: Discipline,
     pub dropped: Dropped,

@@ -1,4 +1,5 @@
-//! A QUIC connection as seen by applications: a stream per unit, and DATAGRAM frames (RFC 9221).
+//! A QUIC connection as applications see it. Each unit has its own stream, and messages are
+//! DATAGRAM frames (RFC 9221).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,13 +14,13 @@ use crate::payload;
 use crate::time::Time;
 use crate::transfer::SenderState;
 
-/// Data still to be written on a stream.
+/// Data that is still to be written on a stream.
 struct Outgoing {
     written: u64,
     bytes: u64,
 }
 
-/// True if the peer's application closed the connection.
+/// Returns `true` if the peer's application closed the connection.
 fn is_by_application(reason: &CloseReason) -> bool {
     matches!(reason, CloseReason::Peer(error) if error.application)
 }
@@ -28,12 +29,13 @@ fn is_by_application(reason: &CloseReason) -> bool {
 pub(super) struct QuicChannel {
     end: QuicEnd,
     client: bool,
-    /// Sizes of the streams that the client cannot open yet because of the peer's limit, in bytes.
+    /// Streams that the client cannot open yet because of the peer's stream limit: their sizes in
+    /// bytes.
     unopened: VecDeque<u64>,
     writing: BTreeMap<StreamId, Outgoing>,
-    /// Streams that may have room to write again.
+    /// Streams that may have room for more data.
     writable: Vec<StreamId>,
-    /// Bytes read so far of each stream that has not ended.
+    /// Streams that have not ended, with the number of bytes read so far.
     reading: BTreeMap<StreamId, u64>,
     messages: Vec<Message>,
     connected: bool,
@@ -65,7 +67,7 @@ impl QuicChannel {
         }
     }
 
-    /// Handles the connection's events. Returns the readable streams.
+    /// Handles the connection's events. Returns the streams with readable data.
     fn events(&mut self) -> Vec<StreamId> {
         let mut readable = Vec::new();
         let mut failed: Option<String> = None;
@@ -82,7 +84,7 @@ impl QuicChannel {
                 Event::Stream(StreamEvent::Readable(stream)) => readable.push(stream),
                 Event::Stream(StreamEvent::Writable(stream)) => self.writable.push(stream),
                 Event::EarlyDataRejected => {
-                    failed = Some("the server took no early data".to_owned());
+                    failed = Some("the server rejected the early data".to_owned());
                 }
                 Event::Closed(reason) if self.closing || is_by_application(&reason) => {
                     self.over = true;
@@ -126,7 +128,7 @@ impl QuicChannel {
         }
     }
 
-    /// Writes as much to a stream as there is room for.
+    /// Writes as much data to a stream as the connection accepts.
     fn write(&mut self, stream: StreamId) {
         let (Some(connection), Some(outgoing)) =
             (&mut self.end.connection, self.writing.get_mut(&stream))
@@ -140,7 +142,7 @@ impl QuicChannel {
                 Ok(_) | Err(_) => return,
             }
         }
-        // `finish` cannot fail, because the stream was just written to.
+        // Cannot fail, because the stream was written to just now.
         let _ = connection.streams().finish(stream);
         self.writing.remove(&stream);
     }
@@ -159,7 +161,7 @@ impl QuicChannel {
         }
     }
 
-    /// Passes messages to the connection. Messages without room are lost.
+    /// Passes messages to the connection. A message is lost if the connection has no room for it.
     fn write_messages(&mut self) {
         let mut failed = None;
         let Some(connection) = &mut self.end.connection else { return };
@@ -167,7 +169,8 @@ impl QuicChannel {
             let mut data = vec![0; message.bytes as usize];
             data[..8].copy_from_slice(&message.number.to_le_bytes());
             data[8..16].copy_from_slice(&message.made.as_nanos().to_le_bytes());
-            // A message without room is lost, as if on the network.
+            // Other errors mean that there is no room. The message is then lost, as if on the
+            // network.
             if let Err(error @ DatagramError::TooLarge(_)) = connection.send_datagram(data) {
                 failed = Some(error.to_string());
             }
@@ -237,7 +240,8 @@ impl Channel for QuicChannel {
     }
 
     fn flush(&mut self) {
-        // A server receives early data before the handshake is complete.
+        // A server can receive early data before the handshake is complete, so only a client waits
+        // for it.
         if self.client && !self.connected {
             return;
         }

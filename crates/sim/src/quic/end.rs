@@ -20,16 +20,16 @@ use crate::packet::{Address, Ecn, FlowId};
 use crate::time::Time;
 use crate::transfer::SenderState;
 
-/// Maps an address of the simulation to an Internet address: the interface and the node within
-/// 10.0.0.0/8. Nodes have numbers of 20 bits ([`crate::MAX_NODES`]), so four bits are left for the
-/// interface.
+/// Converts an address of the simulation into an IPv4 address in 10.0.0.0/8 that contains the
+/// interface and the node. Nodes have numbers of 20 bits ([`crate::MAX_NODES`]), so four bits are
+/// left for the interface.
 pub(super) fn socket_address(address: Address, interface: u16) -> SocketAddr {
     let [_, a, b, c] = address.node.0.to_be_bytes();
     let a = a | (interface as u8 & 0xf) << 4;
     SocketAddr::from((Ipv4Addr::new(10, a, b, c), address.port))
 }
 
-/// Returns the interface in an address from [`socket_address`].
+/// Returns the interface that an address from [`socket_address`] contains.
 fn interface_of(address: SocketAddr) -> u16 {
     match address {
         SocketAddr::V4(address) => u16::from(address.ip().octets()[1] >> 4),
@@ -41,12 +41,12 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
     Timestamp::from_nanos(time.as_nanos())
 }
 
-/// Configuration of one end.
+/// The configuration of one end.
 #[derive(Clone)]
 pub(super) enum Config {
-    /// Without packet protection.
+    /// No packet protection.
     Null(InsecureNullConfig),
-    /// With TLS.
+    /// TLS 1.3.
     #[cfg(feature = "tls")]
     Tls(tls::Config),
 }
@@ -65,8 +65,8 @@ impl Config {
         }
     }
 
-    /// Creates the connection that a client's first datagram begins. Returns `None` if the datagram
-    /// does not begin one.
+    /// Creates a server's connection from a client's first datagram. Returns `None` if the datagram
+    /// does not start a connection.
     pub(super) fn accept(
         &self,
         now: Timestamp,
@@ -89,8 +89,11 @@ impl Config {
         }
     }
 
-    /// Creates the random number generator for the handshake of this end, from its seed.
-    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone draws any"))]
+    /// Creates the generator of random numbers for the handshake of this end, from its seed.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(unused_variables, reason = "only TLS draws random numbers")
+    )]
     pub(super) fn random(&self, seed: [u8; 32]) -> Random {
         match self {
             Config::Null(_) => Random::None,
@@ -100,17 +103,17 @@ impl Config {
     }
 }
 
-/// Source of the random numbers that TLS draws at one end.
+/// The source of the random numbers that TLS draws at one end.
 pub(super) enum Random {
-    /// No generator: without protection, all random values come from the connection's seed.
+    /// No generator. Without protection, all random values come from the connection's seed.
     None,
-    /// Numbers from the run's seed.
+    /// Random numbers from the seed of the run.
     #[cfg(feature = "tls")]
     Tls(tls::Random),
 }
 
 impl Random {
-    /// Runs `work` with this generator installed for the current thread.
+    /// Runs `work` while this generator is installed for the current thread.
     pub(super) fn with<T>(&mut self, work: impl FnOnce() -> T) -> T {
         match self {
             Random::None => work(),
@@ -131,25 +134,25 @@ pub(super) struct QuicEnd {
     peer: Address,
     pub(super) flow: FlowId,
     listeners: Listeners,
-    /// Largest number of bytes in flight that flow control allows.
+    /// Largest number of bytes in flight that flow control can permit.
     window: u64,
     /// True if the application has more data to send than the connection has accepted.
     pub(super) waits: bool,
     /// Total time in which the flow control window held data back.
     window_limited: Duration,
-    /// True if nothing was sent since the last look at the window.
+    /// True if the window was checked since the last packet was sent.
     looked: bool,
-    /// Start of a pause that the window may have caused, and the longest pause that pacing
-    /// explains.
+    /// Start of a pause that the flow control window may have caused, and the longest pause that
+    /// pacing can explain.
     held_since: Option<(Time, Duration)>,
 }
 
-/// If the congestion window allows more than this many further bytes, it does not limit the sender:
-/// two packets of 1,500 bytes.
+/// If the congestion window permits more than this number of further bytes, it does not limit the
+/// sender. It is two packets of 1,500 bytes.
 const ROOM: u64 = 3_000;
 
-/// Bytes that pacing may send in one burst, 16 packets of 1,500 bytes. The pause after it is as
-/// long as these bytes take at the pacing rate.
+/// Number of bytes that pacing may send in one burst: 16 packets of 1,500 bytes. The pause after a
+/// burst is as long as these bytes take at the pacing rate.
 const BURST: f64 = 24_000.0;
 
 impl QuicEnd {
@@ -209,7 +212,7 @@ impl QuicEnd {
         self.begin(made.map_err(|error| error.to_string())?)
     }
 
-    /// Creates the server's connection if this is a client's first datagram.
+    /// Creates the server's connection if the datagram is a client's first one.
     pub(super) fn accept(&mut self, now: Time, first: &[u8]) -> Result<(), String> {
         let remote = socket_address(self.peer, 0);
         let QuicEnd { config, random, seed, .. } = self;
@@ -221,7 +224,7 @@ impl QuicEnd {
 
     pub(super) fn on_datagram(&mut self, now: Time, datagram: Datagram<'_>) {
         let Some(connection) = &mut self.connection else { return };
-        // The interfaces at both ends of a path have the same number.
+        // The two ends of a path have the same interface number.
         let interface = self.listeners.paths.as_ref().map_or(0, |_| datagram.interface);
         let remote = socket_address(self.peer, interface);
         let local = Some(socket_address(self.own, interface).ip());
@@ -237,7 +240,7 @@ impl QuicEnd {
         self.open_paths(now);
     }
 
-    /// Opens all paths that can be opened and are not open yet.
+    /// Opens all missing paths that can be opened now.
     fn open_paths(&mut self, now: Timestamp) {
         let (Some(paths), Some(connection)) = (&mut self.listeners.paths, &mut self.connection)
         else {
@@ -250,17 +253,17 @@ impl QuicEnd {
         });
     }
 
-    /// The connection, and the listeners for its events.
+    /// Returns the connection and the listeners for its events.
     pub(super) fn parts(&mut self) -> Option<(&mut Connection, &mut Listeners)> {
         Some((&mut **self.connection.as_mut()?, &mut self.listeners))
     }
 
-    /// Reason why a hook was detached, or `None` if all are still attached.
+    /// Returns the reason why a hook was detached, or `None` if all hooks are attached.
     pub(super) fn failed_hook(&self) -> Option<&str> {
         self.listeners.failed_hook.as_deref()
     }
 
-    /// State of each open path. Empty without multipath.
+    /// Returns the state of each open path. The list is empty without multipath.
     pub(super) fn paths(&self) -> Vec<PathState> {
         let (Some(_), Some(connection)) = (&self.listeners.paths, &self.connection) else {
             return Vec::new();
@@ -293,9 +296,10 @@ impl QuicEnd {
         Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
     }
 
-    /// Checks, when nothing more can be sent, whether flow control rather than congestion control
-    /// limits the sender. The peer raises flow control limits in steps of up to half the window. So
-    /// a congestion window of about half the flow control window is enough for it to be the limit.
+    /// Checks whether flow control, and not congestion control, limits the sender. Called when
+    /// nothing more can be sent. The peer raises its flow control limits in steps of up to half the
+    /// window. So flow control can be the limit as soon as the congestion window is about half the
+    /// flow control window.
     fn look_at_window(&mut self, now: Time) {
         if std::mem::replace(&mut self.looked, true) || !self.waits {
             return;
@@ -309,8 +313,8 @@ impl QuicEnd {
         }
     }
 
-    /// Called when a packet is sent. Counts the pause before it, if the flow control window caused
-    /// the pause.
+    /// Counts the pause before a packet if the flow control window caused it. Called when a packet
+    /// is sent.
     fn count_window_limited(&mut self, now: Time) {
         self.looked = false;
         if let Some((since, pause)) = self.held_since.take() {

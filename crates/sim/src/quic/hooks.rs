@@ -1,4 +1,4 @@
-//! Hooks of connections in virtual time. As on a real socket, they are attached to each end when
+//! Hooks of connections in virtual time. As with a real socket, they are attached to each end when
 //! its connection begins, before its first packet.
 
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use super::paths::Paths;
 
 type AttachAll = dyn Fn(&mut Connection) -> Result<(), String> + Send + Sync;
 
-/// Attaches the hooks of one end to its connection.
+/// Attaches hooks to the connection of one end.
 #[derive(Clone)]
 pub struct Hooks(Arc<AttachAll>);
 
 impl Hooks {
-    /// Creates hooks that this function attaches ([`Connection::attach`]). If it fails, the
-    /// connection fails with its error. To keep runs reproducible, the function must attach the
-    /// same hooks each time, and the hooks must not read a clock or draw their own random numbers.
+    /// Creates hooks from a function that attaches them ([`Connection::attach`]). If the function
+    /// fails, the connection fails with its error. Runs must be reproducible. So the function must
+    /// attach the same hooks each time, and the hooks must not read a clock or draw their own
+    /// random numbers.
     pub fn new(
         attach: impl Fn(&mut Connection) -> Result<(), String> + Send + Sync + 'static,
     ) -> Hooks {
@@ -35,7 +36,7 @@ impl std::fmt::Debug for Hooks {
     }
 }
 
-/// Hooks of both ends of a connection.
+/// The hooks of both ends of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct HooksOfEnds {
     /// Hooks of the client, if any.
@@ -44,23 +45,25 @@ pub struct HooksOfEnds {
     pub server: Option<Hooks>,
 }
 
-/// Optional features of a connection that take effect when it begins.
+/// Optional features that are added to a connection when it begins.
 #[derive(Default)]
 pub(super) struct Additions {
     pub logs: Option<Logs>,
     pub hooks: Option<Hooks>,
 }
 
-/// Listeners for the events of a connection that do not concern its application.
+/// Listeners for those events of a connection that do not concern its application.
 pub(super) struct Listeners {
-    /// The paths of a multipath connection. `None`: one path, and routes decide the interface.
+    /// The paths of a multipath connection. `None`: the connection has one path, and routes choose
+    /// the interface.
     pub paths: Option<Paths>,
-    /// Reason why the first failed hook was detached.
+    /// Reason why the first hook that failed was detached.
     pub failed_hook: Option<String>,
 }
 
 impl Listeners {
-    /// Handles an event about paths or hooks. Ignores all others, which concern the application.
+    /// Handles an event about paths or hooks. Ignores all other events, which concern the
+    /// application.
     pub(super) fn on_event(&mut self, event: &Event) {
         match event {
             Event::PathClosed(id, _) => {
@@ -69,7 +72,7 @@ impl Listeners {
                 }
             }
             Event::HookFailed(_, error) => {
-                self.failed_hook.get_or_insert_with(|| format!("a hook was taken off: {error}"));
+                self.failed_hook.get_or_insert_with(|| format!("a hook was detached: {error}"));
             }
             _ => {}
         }

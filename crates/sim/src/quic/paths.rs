@@ -1,22 +1,23 @@
-//! Paths of a multipath connection (RFC 10069): one for each pair of interfaces with the same index
-//! at the two nodes.
+//! Paths of a multipath connection (RFC 10069). There is one path for each interface index that
+//! both nodes have.
 
 use std::time::Duration;
 
 use equic_transport::{PathId, PathInfo};
 
-/// Paths of one end.
+/// The paths of one end.
 #[derive(Default)]
 pub(super) struct Paths {
-    /// Interfaces on which a client must still open a path, or open one again. Empty for a server.
+    /// Interfaces on which a client must open a path, for the first time or again. Empty for a
+    /// server.
     unopened: Vec<u16>,
-    /// Interfaces of the paths that the client has opened.
+    /// Paths that the client has opened, with their interfaces.
     opened: Vec<(PathId, u16)>,
 }
 
 impl Paths {
-    /// The paths of a client. It opens one on each interface except the first, which the handshake
-    /// uses.
+    /// Returns the paths of a client. It opens one on each interface except the first, which the
+    /// handshake uses.
     pub(super) fn of_client(interfaces: u16) -> Paths {
         Paths { unopened: (1..interfaces).collect(), opened: Vec::new() }
     }
@@ -33,8 +34,8 @@ impl Paths {
         });
     }
 
-    /// Schedules a replacement for a closed path. The path of the handshake has the first
-    /// interface.
+    /// Schedules a replacement for a closed path. A path that is not in `opened` is that of the
+    /// handshake, which uses the first interface.
     pub(super) fn on_closed(&mut self, id: PathId) {
         if let Some(at) = self.opened.iter().position(|(opened, _)| *opened == id) {
             self.unopened.push(self.opened.swap_remove(at).1);
@@ -42,7 +43,7 @@ impl Paths {
     }
 }
 
-/// State of one path at one end of a connection.
+/// The state of one path at one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathState {
     /// The path ID.

@@ -1,4 +1,4 @@
-//! Session resumption: connections whose client has connected to the server before.
+//! Session resumption: connections of a client that has connected to the server before.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::end::Config;
 use super::tls;
 use super::{Protection, QuicError, Resumption};
 
-/// Bytes that a ticket with its binder adds to a ClientHello of rustls.
+/// Number of bytes that a ticket with its binder adds to a ClientHello of rustls.
 const TICKET: u16 = 150;
 
-/// Number of round trips after which the in-memory connection has failed.
+/// Number of round trips after which an earlier connection in memory counts as failed.
 const MOST_TRIPS: u32 = 20;
-/// Number of round trips after the handshake by which the session tickets have arrived.
+/// Number of round trips after the handshake in which the session tickets arrive.
 #[cfg(feature = "tls")]
 const TRIPS_OF_TICKETS: u32 = 3;
 
-/// Returns the configurations of client and server.
+/// Returns the configurations of the client and of the server.
 pub(super) fn configs(
     transport: &TransportConfig,
     protection: Protection,
@@ -53,14 +53,15 @@ fn without(transport: &TransportConfig, resumption: Resumption) -> Result<[Confi
             let session = session.ok_or(QuicError::NoSession)?;
             Arc::make_mut(&mut client.crypto).session = Some(session);
         }
-        // Without Certificate, the server sends EncryptedExtensions of their minimum size.
+        // A size of zero means no Certificate. The server then sends only EncryptedExtensions, of
+        // their minimum size.
         Arc::make_mut(&mut server.crypto).sizes.certificate = 0;
         Arc::make_mut(&mut client.crypto).sizes.client_hello += TICKET;
     }
     Ok([Config::Null(client), Config::Null(server)])
 }
 
-/// Configurations with TLS, which store sessions themselves.
+/// Returns configurations with TLS, in which sessions are stored.
 #[cfg(feature = "tls")]
 fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Config; 2], QuicError> {
     let ends = tls::Config::pair(transport, resumption)
@@ -79,9 +80,9 @@ fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Conf
     Ok(ends)
 }
 
-/// Runs an earlier connection in memory, outside of the run. Calls `enough` after each round trip,
-/// and stops when it returns true. Returns `false` if that does not happen in [`MOST_TRIPS`] round
-/// trips.
+/// Runs an earlier connection in memory, outside of the simulation. Calls `enough` after each round
+/// trip, and stops when it returns `true`. Returns `false` if that does not happen within
+/// [`MOST_TRIPS`] round trips.
 fn play(
     [near, far]: &[Config; 2],
     mut enough: impl FnMut(&Connection, &Connection) -> bool,

@@ -1,11 +1,16 @@
-//! Connections with TLS 1.3: real handshake, keys and cost, and still the same bytes for the same
-//! seed.
+//! Connections with TLS 1.3. Handshake, keys and computing costs are real, and the same seed still
+//! gives the same bytes.
 //!
 //! The random numbers that TLS draws come from the run's seed. Each end has its own generator,
-//! which is installed for the thread while one of its calls runs. Some cryptography draws random
-//! numbers without rustls. This module avoids these cases: the key exchange is X25519 with a
-//! private key from the generator, the certificate's key is Ed25519, whose signatures are
-//! deterministic and all have the same length, and the date is fixed. So nothing here is secret.
+//! which is installed for the thread while a call of that end runs. Some cryptography draws random
+//! numbers without asking rustls. This module avoids these cases:
+//!
+//! * The key exchange is X25519 with a private key from the generator.
+//! * The certificate's key is Ed25519, because its signatures are deterministic and all have the
+//!   same length.
+//! * The date is fixed.
+//!
+//! So nothing here is secret.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -33,8 +38,8 @@ use super::Resumption;
 
 /// The server name in the certificate.
 const NAME: &str = "server.sim";
-/// Size of the certificate in bytes, as of a chain of two with ECDSA. The server then sends as many
-/// bytes as without protection (`equic_transport::null::HandshakeSizes`).
+/// Size of the certificate in bytes. It is that of a chain of two certificates with ECDSA, so that
+/// the server sends as many bytes as without protection (`equic_transport::null::HandshakeSizes`).
 const CERTIFICATE: usize = 2_200;
 /// Prefix of an Ed25519 key in PKCS #8 (RFC 8410 s.7). The 32 bytes of the key follow.
 const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32];
@@ -42,11 +47,11 @@ const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 
 const NOW: u64 = 1_767_225_600;
 
 thread_local! {
-    /// Generator of the end whose call is running on this thread.
+    /// Generator of the end that is running on this thread.
     static NUMBERS: RefCell<Option<Xoshiro256PlusPlus>> = const { RefCell::new(None) };
 }
 
-/// Random number generator of one end.
+/// The random number generator of one end.
 pub(super) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
@@ -54,7 +59,7 @@ impl Random {
         Random(Xoshiro256PlusPlus::from_seed(seed))
     }
 
-    /// Runs `work` with this generator installed. The next call continues its sequence.
+    /// Runs `work` while this generator is installed. The next call continues its sequence.
     pub(super) fn with<T>(&mut self, work: impl FnOnce() -> T) -> T {
         NUMBERS.set(Some(self.0.clone()));
         let done = work();
@@ -65,7 +70,7 @@ impl Random {
     }
 }
 
-/// The installed generator, as a random source of rustls.
+/// A random source for rustls that uses the installed generator.
 #[derive(Debug)]
 struct Numbers;
 
@@ -81,7 +86,7 @@ impl SecureRandom for Numbers {
     }
 }
 
-/// X25519 key exchange with private keys from the installed generator.
+/// The X25519 key exchange, with private keys from the installed generator.
 #[derive(Debug)]
 struct X25519;
 
@@ -94,7 +99,7 @@ impl SupportedKxGroup for X25519 {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         let mut secret = [0; 32];
         Numbers.fill(&mut secret)?;
-        let refused = || Error::General("there is no such key".to_owned());
+        let refused = || Error::General("cannot create the X25519 key".to_owned());
         let private = PrivateKey::from_private_key(&agreement::X25519, &secret);
         let private = private.map_err(|_| refused())?;
         let public = private.compute_public_key().map_err(|_| refused())?;
@@ -140,7 +145,7 @@ impl TimeProvider for Then {
     }
 }
 
-/// Reason why the configuration cannot be created.
+/// The reason why the configuration cannot be created.
 #[derive(Debug)]
 pub(super) struct Refused(String);
 
@@ -154,7 +159,7 @@ fn refused(error: impl std::fmt::Display) -> Refused {
     Refused(error.to_string())
 }
 
-/// Configuration of one end.
+/// The configuration of one end.
 #[derive(Clone)]
 pub(super) enum Config {
     /// Configuration for opening connections.
@@ -164,7 +169,8 @@ pub(super) enum Config {
 }
 
 impl Config {
-    /// Creates configurations of a client and a server that trust each other.
+    /// Returns the configurations of a client and a server. The client trusts the server's
+    /// certificate.
     pub(super) fn pair(
         transport: &TransportConfig,
         resumption: Resumption,
@@ -193,7 +199,7 @@ impl Config {
         server.alpn_protocols.clone_from(&client.alpn_protocols);
         if resumption == Resumption::EarlyData {
             client.enable_early_data = true;
-            // The only value that QUIC allows (RFC 9001 s.4.6.1).
+            // QUIC permits no other value for early data (RFC 9001 s.4.6.1).
             server.max_early_data_size = u32::MAX;
         }
         let transport = Arc::new(transport.clone());
@@ -226,16 +232,16 @@ impl Config {
     }
 }
 
-/// Returns a self-signed certificate of [`CERTIFICATE`] bytes and its key. They are always the
-/// same.
+/// Returns a self-signed certificate of [`CERTIFICATE`] bytes, and its key. Both are the same in
+/// every run.
 fn certificate() -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), rcgen::Error> {
     let key = PrivatePkcs8KeyDer::from([&PKCS8[..], &[9; 32]].concat());
     let signer = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
     let make = |padding: Vec<u8>| {
         let mut parameters = CertificateParams::new(vec![NAME.to_owned()])?;
         parameters.serial_number = Some(1.into());
-        // Padding that replaces the other certificates of a chain. The OID is an example arc (ITU-T
-        // X.660: 2.999).
+        // Padding in place of the other certificates of a chain. The OID is in the arc for examples
+        // (ITU-T X.660: 2.999).
         parameters.custom_extensions =
             vec![CustomExtension::from_oid_content(&[2, 999, 1], padding)];
         parameters.self_signed(&signer)

@@ -1,7 +1,8 @@
-//! Runs that are connected to the outside: a network in real time, whose ends are other programs.
+//! Support for runs that are connected to other programs, in real time.
 //!
-//! The driver calls [`Simulation::run`] with the elapsed time and passes input to an agent with
-//! [`Simulation::act`]. Then it waits until [`Simulation::next_event`] or for more input.
+//! The driver calls [`Simulation::run`] with the elapsed time, and passes input to an agent with
+//! [`Simulation::act`]. Then it waits until the time of [`Simulation::next_event`], or for more
+//! input.
 
 use std::any::Any;
 
@@ -10,8 +11,8 @@ use crate::agent::Agent;
 use crate::time::Time;
 
 impl Simulation {
-    /// Runs `act` on an agent at the present time, and then sends what the agent has to send.
-    /// Returns `None` if the agent is not of type `A`, or if the run has not begun.
+    /// Calls `act` with an agent at the current time, and then sends the agent's datagrams. Returns
+    /// `None` if the agent is not of type `A`, or if the run has not begun.
     pub fn act<A: Agent, T>(&mut self, id: AgentId, act: impl FnOnce(&mut A) -> T) -> Option<T> {
         if !self.started {
             return None;

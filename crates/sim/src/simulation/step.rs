@@ -1,4 +1,5 @@
-//! Handles an event: packets arrive, are forwarded or delivered to agents, and agents are called.
+//! Handles events: packets arrive, are forwarded, or are delivered to agents, and the timers of
+//! agents fire.
 
 use super::{ANYWAY, AgentId, Simulation};
 use crate::agent::{Datagram, Status, Transmit};
@@ -73,7 +74,7 @@ impl Simulation {
         self.serve(id);
     }
 
-    /// Sends what an agent has to send, and schedules its next timer.
+    /// Sends the datagrams of an agent, and schedules its next timer.
     pub(super) fn serve(&mut self, id: AgentId) {
         let index = id.0 as usize;
         let mut sent = 0;
@@ -137,7 +138,7 @@ impl Simulation {
         self.agenda.set(id.0, port.next());
     }
 
-    /// Counts the dropped packets, and returns their buffers to the pool.
+    /// Counts the dropped packets by their causes, and returns their buffers to the pool.
     fn bury(&mut self) {
         for (packet, cause) in self.dropped.drain(..) {
             self.unreachable += u64::from(cause == DropCause::Unreachable);
@@ -154,7 +155,7 @@ impl Simulation {
             |port| (ports[port.0 as usize].stats(), ports[port.0 as usize].waiting()),
             |agent| agents[agent.0 as usize].agent.goodput(),
         );
-        // If no other source is scheduled, there is nothing left to record.
+        // If no other source is scheduled, nothing will change, so recording stops.
         let alone = self.agenda.len() == 1;
         let next = (!alone && !recorder.is_full()).then(|| self.now + recorder.interval());
         self.agenda.set(source, next);

@@ -1,4 +1,4 @@
-//! Whole runs of small networks.
+//! Tests of complete runs of small networks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn narrow() -> Direction {
     Direction::new(10_000_000, 10 * MS)
 }
 
-/// Creates a source on one node and a sink on the other.
+/// Attaches a source to one node and a sink to the other.
 fn stream(
     run: &mut Simulation,
     from: NodeId,
@@ -48,9 +48,10 @@ fn what_is_sent_arrives_over_all_links_in_time() {
         assert_eq!(stats.sent, 1_042);
         assert_eq!(run.goodput(*sink), 1_042 * 1_200);
         assert_eq!(run.agent::<Sink>(*sink).unwrap().datagrams(), 1_042);
-        // 28 bytes of headers each.
+        // Each packet has 28 bytes of headers.
         assert_eq!(stats.delivered_bytes, 1_042 * 1_228);
-        // 30 ms of delay, two links at 1 Gb/s, one at 10 Mb/s, and two packets ahead in the queue.
+        // 30 ms of propagation delay, two links at 1 Gb/s, one at 10 Mb/s, and two packets ahead in
+        // the queue.
         let last = stats.last_delivered.unwrap().elapsed();
         assert!(last < Duration::from_secs(5) + 34 * MS && last > Duration::from_millis(5_026));
     }
@@ -71,7 +72,7 @@ fn a_narrow_link_carries_its_rate_and_drops_the_rest() {
     assert_eq!(run.run(Time::from_secs(60)), Ok(End::Idle));
     let stats = run.flow_stats(flow);
     assert_eq!(stats.sent, stats.delivered + stats.dropped);
-    // 10 Mb/s, of which headers take 30 of 1,230 bytes.
+    // 10 Mb/s minus headers, which are 30 of 1,230 bytes.
     let goodput = run.goodput(sink) as f64 * 8.0 / 5.0;
     assert!((goodput - 1e7 * 1_200.0 / 1_230.0).abs() < 1e5, "{goodput}");
     let records = run.recorded();
@@ -112,7 +113,7 @@ fn each_link_of_a_parking_lot_is_shared() {
         .map(|pair| stream(&mut run, named.clients[pair], named.servers[pair], steady(8_000_000)))
         .collect();
     assert_eq!(run.run(Time::from_secs(5)), Ok(End::Limit));
-    // Each flow gets half of a link, whether it crosses one or two of them: of 10 Mb/s for 5 s.
+    // Each flow gets half of a 10 Mb/s link for 5 s, whether it crosses one link or two.
     for (_, sink) in flows {
         let carried = run.goodput(sink);
         assert!((2_950_000..3_150_000).contains(&carried), "{carried}");
@@ -122,7 +123,8 @@ fn each_link_of_a_parking_lot_is_shared() {
     }
 }
 
-/// Sends one datagram by each interface, and answers by the interface on which one arrived.
+/// Sends one datagram through each interface. Answers a datagram through the interface on which it
+/// arrived.
 struct Both {
     to: Address,
     flow: FlowId,
@@ -162,7 +164,7 @@ fn two_paths_are_two() {
     let (client, server) = (run.address(client).unwrap(), run.address(server).unwrap());
     let [there, back] = [run.flow(client, server).unwrap(), run.flow(server, client).unwrap()];
     let agent = |to, flow, queue, answers| Both { to, flow, queue, came: Vec::new(), answers };
-    // The node has two interfaces: a packet for a third is dropped.
+    // The node has two interfaces, so the datagram for a third one is dropped.
     let id = run.attach(client, Box::new(agent(server, there, vec![0, 1, 2], false)));
     run.attach(server, Box::new(agent(client, back, Vec::new(), true)));
     assert_eq!(run.run(Time::from_secs(1)), Ok(End::Idle));
@@ -203,7 +205,7 @@ fn scenarios_that_cannot_be_are_refused_before_they_run() {
     assert_eq!(run.address(named.clients[0]), Err(full));
 }
 
-/// An agent whose timer is always due at once.
+/// An agent whose timer is always due.
 struct Restless;
 
 impl Agent for Restless {
@@ -263,7 +265,7 @@ fn a_run_can_be_continued_and_ends_at_its_limit() {
     assert_eq!(play(&[]), play(&[1, 2, 500, 4_000]));
 }
 
-/// The run does not wait for a replaced agent and does not call it again.
+/// A replaced agent must not be called again, and the run must not wait for it.
 #[test]
 fn an_agent_can_be_replaced() {
     struct Working;
@@ -293,8 +295,8 @@ fn an_agent_can_be_replaced() {
     assert_eq!((run.goodput(sink), run.flow_stats(flow).delivered), (0, 521));
 }
 
-/// A TCP segment. Its headers count by protocol; the fields in the buffer that stand for them do
-/// not count.
+/// Sends one TCP segment. Its size on the wire must include the header of the protocol, and not the
+/// header fields in the buffer.
 struct Segment(Option<Transmit>);
 
 impl Agent for Segment {
@@ -329,7 +331,7 @@ fn segments_count_as_on_the_wire() {
     assert_eq!(run.goodput(sink), 40 + 1_400);
 }
 
-/// A network with all kinds of agents, for some time.
+/// Creates a run with all kinds of agents, and lets it run for some time.
 fn busy(seed: u64, queue: Queue) -> Simulation {
     let mut narrow = narrow().queue(queue).loss_percent(1.0);
     narrow.wire.jitter = MS;
@@ -362,14 +364,14 @@ fn busy(seed: u64, queue: Queue) -> Simulation {
     run.attach(to, Box::new(Sink::default()));
     run.run(Time::from_secs(60)).unwrap();
     let stats = run.port(named.bottlenecks[0].there());
-    // Every lost packet is counted.
+    // Every packet that did not arrive must be counted as dropped or lost.
     let gone = stats.dropped_full + stats.dropped_early;
     assert_eq!(stats.offered, stats.sent + gone, "{stats:?}");
     assert!(gone + stats.marked > 0, "{stats:?}");
     run
 }
 
-/// The digests are fixed, so that old runs can be replayed from their seeds.
+/// The digests must never change, so that old runs can be replayed from their seeds.
 #[test]
 fn the_seed_decides_under_every_queue() {
     for (queue, expected) in [

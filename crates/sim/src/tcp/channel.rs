@@ -1,8 +1,8 @@
-//! A TCP connection as seen by applications: all streams and messages share its byte stream, in
-//! frames that take turns, with or without TLS.
+//! A TCP connection as applications see it, with or without TLS. All streams and messages share its
+//! byte stream. They are sent in frames, in turn.
 //!
-//! Segments carry no content, so both ends share a list of the written frames (`Frames`). An end
-//! does not look at a frame before all its bytes have arrived.
+//! Segments carry no content, so both ends share a list of the frames that were written (`Frames`).
+//! An end reads a frame from the list only when all bytes of the frame have arrived.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::transfer::SenderState;
 /// Length of a frame header in bytes, as in HTTP/2 (RFC 9113 s.4.1).
 const FRAME_HEADER: u64 = 9;
 
-/// Largest payload of a frame. With its header it fills a TLS record.
+/// Largest payload of a frame in bytes. With its header, it fills a TLS record.
 const FRAME_PAYLOAD: u64 = (1 << 14) - FRAME_HEADER;
 
 /// A frame in flight.
@@ -26,13 +26,13 @@ const FRAME_PAYLOAD: u64 = (1 << 14) - FRAME_HEADER;
 struct Frame {
     stream: u64,
     payload: u64,
-    /// Bytes on the connection: header, payload, and the overhead of TLS.
+    /// Number of bytes on the connection: header, payload, and the overhead of TLS.
     wire: u64,
     last: bool,
     message: Option<Message>,
 }
 
-/// Frames that one end has written and the other has not read, in order.
+/// The frames that one end has written and the other has not read, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frames(Arc<Mutex<VecDeque<Frame>>>);
 
@@ -41,7 +41,7 @@ impl Frames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(frame);
     }
 
-    /// Returns the next frame if `came` bytes are all of it.
+    /// Returns the next frame if `came` bytes complete it. Otherwise returns `None`.
     fn pop(&self, came: u64) -> Option<Frame> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front_if(|one| one.wire <= came)
     }
@@ -61,9 +61,9 @@ pub(super) struct TcpChannel {
     tls: Option<(Session, TlsConfig)>,
     own: Frames,
     peers: Frames,
-    /// Streams and messages that wait, in the order of their turns.
+    /// Streams and messages that wait to be written, in the order of their turns.
     waiting: VecDeque<Outgoing>,
-    /// Bytes of the next frame that have arrived.
+    /// Number of bytes of the next frame that have arrived.
     came: u64,
     connected: bool,
     finished: bool,
@@ -197,13 +197,14 @@ impl Channel for TcpChannel {
         if self.finished || self.waiting.is_empty() {
             return;
         }
-        // Data buffered in the connection delays every stream. So the limit is that of an autotuned
-        // Linux socket buffer: twice the window, that is, the data in flight and as much again.
+        // Data that is buffered in the connection delays every stream. So the limit is that of an
+        // autotuned socket buffer of Linux: twice the window, which is the data in flight and the
+        // same amount again.
         let most = 2 * connection.stats().window.max(FRAME_PAYLOAD);
         while connection.unacknowledged() < most
             && let Some(mut outgoing) = self.waiting.pop_front()
         {
-            // A message is one frame, whatever its size.
+            // A message is one frame, whatever its size. A stream is cut into frames.
             let whole = outgoing.message.is_some();
             let payload = if whole { outgoing.bytes } else { outgoing.bytes.min(FRAME_PAYLOAD) };
             outgoing.bytes -= payload;

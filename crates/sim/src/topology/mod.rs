@@ -1,7 +1,7 @@
-//! Topologies: nodes, routers and the links between them, built by hand or by name.
+//! Topologies: nodes, routers and the links between them.
 //!
-//! * `routes.rs`: routes of packets;
-//! * `named.rs`: well-known networks.
+//! * `routes.rs`: computes the routes of packets;
+//! * `named.rs`: builds well-known networks.
 
 mod named;
 mod routes;
@@ -15,8 +15,8 @@ pub(crate) use routes::Routes;
 /// Largest number of nodes of a network.
 pub const MAX_NODES: usize = 1 << 20;
 
-/// Largest number of nodes that forward or have more than one link. The routing table has an entry
-/// for each pair of these.
+/// Largest number of nodes that forward packets or have more than one link. The routing table has
+/// an entry for each pair of these nodes.
 pub const MAX_ROUTERS: usize = 1_024;
 
 /// Largest number of links of a network.
@@ -35,12 +35,12 @@ pub struct LinkId(pub(crate) u32);
 pub struct PortId(pub(crate) u32);
 
 impl LinkId {
-    /// The port that sends from the first node of [`Topology::link`] to the second.
+    /// Returns the port that sends from the first node of [`Topology::link`] to the second.
     pub fn there(self) -> PortId {
         PortId(2 * self.0)
     }
 
-    /// The port that sends from the second node of [`Topology::link`] to the first.
+    /// Returns the port that sends from the second node of [`Topology::link`] to the first.
     pub fn back(self) -> PortId {
         PortId(2 * self.0 + 1)
     }
@@ -55,7 +55,7 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     pub ends: [NodeId; 2],
-    /// From the first node to the second, and back.
+    /// The direction from the first node to the second, and the opposite one.
     pub directions: [Direction; 2],
     pub cost: u32,
 }
@@ -81,40 +81,40 @@ pub struct Topology {
     pub ip: IpVersion,
 }
 
-/// Reason why a network is invalid.
+/// The reason why a network is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// More than [`MAX_NODES`].
+    /// The network has more nodes than [`MAX_NODES`]. The field has their number.
     TooManyNodes(usize),
-    /// More than [`MAX_ROUTERS`].
+    /// The network has more routers than [`MAX_ROUTERS`]. The field has their number.
     TooManyRouters(usize),
-    /// More than [`MAX_LINKS`].
+    /// The network has more links than [`MAX_LINKS`]. The field has their number.
     TooManyLinks(usize),
-    /// Two nodes have the same name.
+    /// Two nodes have this name.
     SameName(String),
-    /// A link from a node to itself.
+    /// A link connects this node to itself.
     Loop(String),
-    /// A link's end is a node of another topology.
+    /// An end of this link is a node of another topology.
     UnknownNode(LinkId),
-    /// A value of a link's direction is out of range.
+    /// A value of one direction of a link is out of range.
     Direction {
         /// Name of the sending node.
         from: String,
         /// Name of the receiving node.
         to: String,
-        /// The error in the direction.
+        /// The value that is out of range.
         error: DirectionError,
     },
-    /// There is no route between these nodes: no link leads there, or only through hosts, which do
-    /// not forward.
+    /// There is no route between these nodes: no links lead there, or they lead only through hosts,
+    /// which do not forward packets.
     NoRoute {
         /// Name of the sending node.
         from: String,
         /// Name of the destination.
         to: String,
     },
-    /// All port numbers of a node are in use by agents.
+    /// Agents use all port numbers of this node.
     TooManyAgents(String),
 }
 
@@ -132,7 +132,7 @@ impl std::fmt::Display for TopologyError {
                 write!(f, "{count} links; a network has at most {MAX_LINKS}")
             }
             TopologyError::SameName(name) => write!(f, "two nodes are called {name}"),
-            TopologyError::Loop(name) => write!(f, "a link leads from {name} to itself"),
+            TopologyError::Loop(name) => write!(f, "a link connects {name} to itself"),
             TopologyError::UnknownNode(link) => {
                 write!(f, "link {} ends at a node that is not in this topology", link.0)
             }
@@ -141,10 +141,10 @@ impl std::fmt::Display for TopologyError {
             }
             TopologyError::NoRoute { from, to } => write!(
                 f,
-                "no route leads from {from} to {to}: link them over routers (hosts do not forward)"
+                "no route leads from {from} to {to}: connect them through routers (hosts do not forward)"
             ),
             TopologyError::TooManyAgents(name) => {
-                write!(f, "{name} has 65535 agents, as many as there are ports: use more nodes")
+                write!(f, "{name} has 65535 agents, which use all its port numbers: use more nodes")
             }
         }
     }
@@ -163,7 +163,7 @@ impl Topology {
         self.node(name.into(), false)
     }
 
-    /// Adds a node that forwards packets. Agents can live there, too.
+    /// Adds a node that forwards packets. Agents can be attached to it, too.
     pub fn router(&mut self, name: impl Into<String>) -> NodeId {
         self.node(name.into(), true)
     }
@@ -179,8 +179,8 @@ impl Topology {
         self.link_with(one, other, both.clone(), both)
     }
 
-    /// Adds a link with the parameters `there` from `one` to `other`, and `back` from `other` to
-    /// `one`.
+    /// Adds a link. `there` describes the direction from `one` to `other`, and `back` the opposite
+    /// direction.
     pub fn link_with(
         &mut self,
         one: NodeId,
@@ -193,34 +193,35 @@ impl Topology {
         id
     }
 
-    /// Sets the cost of a link. Routes minimise the total cost. The default is 1.
+    /// Sets the cost of a link. A route has the smallest total cost. The default is 1.
     pub fn set_cost(&mut self, link: LinkId, cost: u32) {
         self.edges[link.0 as usize].cost = cost;
     }
 
-    /// One direction of a link, by its sending port. `None` if the port is of another topology.
+    /// Returns the direction in which a port sends, or `None` if the port belongs to another
+    /// topology.
     pub fn direction(&self, port: PortId) -> Option<&Direction> {
         self.edges.get(port.0 as usize / 2).map(|edge| &edge.directions[port.0 as usize % 2])
     }
 
-    /// One direction of a link, for modification.
+    /// Returns the direction in which a port sends, to be modified.
     pub fn direction_mut(&mut self, port: PortId) -> &mut Direction {
         &mut self.edges[port.0 as usize / 2].directions[port.0 as usize % 2]
     }
 
-    /// Returns the node of this name.
+    /// Returns the node of this name, or `None`.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let index = self.nodes.iter().position(|node| node.name == name)?;
         Some(NodeId(index as u32))
     }
 
-    /// Number of links of a node, which is its number of interfaces.
+    /// Returns the number of links of a node, which is its number of interfaces.
     pub fn links(&self, node: NodeId) -> usize {
         let ends = self.edges.iter().flat_map(|edge| edge.ends);
         ends.filter(|end| *end == node).count()
     }
 
-    /// Name of a node.
+    /// Returns the name of a node.
     pub fn name(&self, node: NodeId) -> &str {
         self.nodes.get(node.0 as usize).map_or("?", |node| &node.name)
     }
@@ -300,7 +301,7 @@ mod tests {
         let mut still = topology.clone();
         still.link_with(two, one, good(), Direction::new(0, Duration::ZERO));
         let said = still.check().unwrap_err().to_string();
-        assert_eq!(said, "the link from one to two: at 0 bits per second nothing leaves");
+        assert_eq!(said, "the link from one to two: the rate is 0, so no packet would be sent");
 
         let mut large = topology.clone();
         for index in 0..=MAX_ROUTERS {

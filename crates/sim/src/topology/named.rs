@@ -1,32 +1,32 @@
-//! Well-known networks.
+//! Builds well-known networks.
 
 use std::time::Duration;
 
 use super::{LinkId, NodeId, PortId, Topology};
 use crate::link::Direction;
 
-/// A network, and the roles of its nodes and links.
+/// A network, with the roles of its nodes and links.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// Nodes and links.
+    /// The nodes and links.
     pub topology: Topology,
     /// The client of each pair.
     pub clients: Vec<NodeId>,
-    /// The server of each pair, in the order of the clients.
+    /// The server of each pair, in the same order as `clients`.
     pub servers: Vec<NodeId>,
     /// The links that the caller described, from the clients' side to the servers'.
     pub bottlenecks: Vec<LinkId>,
-    /// Ports of each access link, between a host and its router: the host's, then the router's.
-    /// Empty if the hosts are connected by the caller's links.
+    /// The two ports of each access link: first that of the host, then that of its router. Empty if
+    /// the caller's links connect the hosts directly.
     pub access: Vec<[PortId; 2]>,
 }
 
-/// Access links of the nsQUIC thesis: 1 Gb/s, 10 ms.
+/// Returns an access link of the nsQUIC thesis: 1 Gb/s and 10 ms.
 fn access() -> Direction {
     Direction::new(1_000_000_000, Duration::from_millis(10))
 }
 
-/// Two nodes and a link.
+/// Builds a network of two nodes and a link.
 pub fn simple(link: Direction) -> Named {
     let mut topology = Topology::new();
     let (client, server) = (topology.host("client"), topology.host("server"));
@@ -53,8 +53,9 @@ fn link_hosts(
     access.push([link.back(), link.there()]);
 }
 
-/// Builds a dumbbell: the clients of all pairs are at one router, the servers at another, and all
-/// share the link between the two. Access links have 1 Gb/s and 10 ms, as in the nsQUIC thesis.
+/// Builds a dumbbell. All clients are connected to one router, and all servers to another. All
+/// pairs share the link between these routers. Access links have 1 Gb/s and 10 ms, as in the nsQUIC
+/// thesis.
 ///
 /// ```text
 /// client 1 ── left ══ bottleneck ══ right ── server 1
@@ -75,8 +76,8 @@ pub fn dumbbell(pairs: usize, bottleneck: Direction) -> Named {
     Named { topology, clients, servers, bottlenecks: vec![bottleneck], access }
 }
 
-/// Builds a row of routers with bottleneck links between them. The first pair crosses all of them,
-/// each other pair crosses one.
+/// Builds a row of routers with bottleneck links between them. The first pair of hosts crosses all
+/// of these links. Each other pair crosses one.
 ///
 /// ```text
 /// client 1 ── router 0 ══ router 1 ══ router 2 ── server 1
@@ -103,8 +104,9 @@ pub fn parking_lot(links: &[Direction]) -> Named {
     Named { topology, clients, servers, bottlenecks, access }
 }
 
-/// Builds a client and a server with two paths between them. Interface 0 of each leads over the
-/// first, interface 1 over the second. Packets without a chosen interface take the first.
+/// Builds a client and a server with two paths between them. Interface 0 of each node leads to the
+/// first path, and interface 1 to the second. Packets without a chosen interface use the first
+/// path.
 ///
 /// ```text
 ///         ┌── first ═══ ┐
@@ -115,7 +117,7 @@ pub fn two_path(first: Direction, second: Direction) -> Named {
     let mut topology = Topology::new();
     let (client, server) = (topology.host("client"), topology.host("server"));
     let (mut bottlenecks, mut access) = (Vec::new(), Vec::new());
-    // Interfaces are numbered in the order of links, so they match at both ends.
+    // A node's interfaces are numbered in the order of its links, so they match at both ends.
     for (name, link) in [("first", first), ("second", second)] {
         let router = topology.router(name);
         let near = topology.link(client, router, Direction::new(1_000_000_000, Duration::ZERO));
@@ -134,7 +136,7 @@ mod tests {
         Direction::new(10_000_000, Duration::from_millis(50))
     }
 
-    /// Number of bottleneck links that each pair crosses.
+    /// Returns the number of bottleneck links that each pair crosses.
     fn crossed(named: &Named) -> Vec<usize> {
         assert_eq!(named.topology.check(), Ok(()));
         let routes = Routes::new(&named.topology);

@@ -1,8 +1,8 @@
-//! Routes of packets: the shortest path by cost, then by number of links, then by the age of the
-//! links.
+//! The routes of packets. A route has the smallest total cost, then the fewest links, then the
+//! oldest links.
 //!
-//! Hosts with one link have no choice. So the table has only the other nodes ("core"): a dumbbell
-//! of 10,000 pairs has a table of two by two.
+//! A host with one link has no choice. So the table has only the other nodes, which are called the
+//! core. For a dumbbell of 10,000 pairs, it has two by two entries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use super::{NodeId, PortId, Topology, TopologyError};
 
 const NONE: u32 = u32::MAX;
 
-/// One end of a link, seen from a node.
+/// One end of a link, as its node sees it.
 #[derive(Clone, Copy)]
 struct Interface {
     /// The port that sends to the other end.
@@ -20,7 +20,7 @@ struct Interface {
     cost: u32,
 }
 
-/// Nodes that forward or have more than one link.
+/// Returns the nodes that forward packets or have more than one link.
 pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> {
     let mut links = vec![0u32; topology.nodes.len()];
     for end in topology.edges.iter().flat_map(|edge| edge.ends) {
@@ -32,19 +32,20 @@ pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> 
         .map(|node| NodeId(node as u32))
 }
 
-/// Static routes of a valid topology.
+/// The static routes of a valid topology.
 pub(crate) struct Routes {
     /// Interfaces of all nodes, node by node.
     interfaces: Vec<Interface>,
-    /// By port: the index of the receiving interface at the other node.
+    /// For each port, the index of the interface at the other node that receives its packets.
     arrives_at: Vec<u16>,
-    /// Index of the first interface of each node, and the total number.
+    /// For each node, the index of its first interface. The last entry is the number of all
+    /// interfaces.
     begins: Vec<u32>,
     forwards: Vec<bool>,
-    /// Index of each node in the core, or `NONE` for hosts with at most one link.
+    /// The index of each node in the core, or `NONE` for hosts with at most one link.
     core: Vec<u32>,
     core_size: usize,
-    /// By destination and node, both in the core: the outgoing interface.
+    /// The outgoing interface for each destination and each node of the core, in that order.
     table: Vec<u32>,
 }
 
@@ -68,8 +69,8 @@ impl Routes {
                 let place = &mut next[from.0 as usize];
                 let port = PortId((2 * index + side) as u32);
                 interfaces[*place as usize] = Interface { port, neighbour: to, cost: edge.cost };
-                // The port of the other direction sends the packets that this interface receives.
-                // Interfaces beyond 65,535 share the last number.
+                // This interface receives the packets that the port of the other direction sends.
+                // Interfaces from 65,535 on share that number.
                 let number = *place - begins[from.0 as usize];
                 arrives_at[port.0 as usize ^ 1] = u16::try_from(number).unwrap_or(u16::MAX);
                 *place += 1;
@@ -102,8 +103,8 @@ impl Routes {
         self.begins[node] as usize..self.begins[node + 1] as usize
     }
 
-    /// Computes the routes of all core nodes to `destination` (Dijkstra's algorithm, from the
-    /// destination).
+    /// Computes the routes of all core nodes to `destination`, with Dijkstra's algorithm from the
+    /// destination.
     fn search(&mut self, destination: NodeId) {
         let row = self.core[destination.0 as usize] as usize * self.core_size;
         let mut best = vec![(u64::MAX, u32::MAX); self.core_size];
@@ -111,7 +112,7 @@ impl Routes {
         best[self.core[destination.0 as usize] as usize] = (0, 0);
         while let Some(Reverse((cost, links, node))) = heap.pop() {
             let stale = best[self.core[node.0 as usize] as usize] != (cost, links);
-            // Other routes may use this node only if it forwards.
+            // Routes of other nodes may use this node only if it forwards packets.
             if stale || (node != destination && !self.forwards[node.0 as usize]) {
                 continue;
             }
@@ -123,7 +124,7 @@ impl Routes {
                 }
                 let found = (cost + u64::from(more), links + 1);
                 let known = &mut best[number as usize];
-                // The route back along this link uses the port of its other direction.
+                // The route leads to this node, so it uses the port of the link's other direction.
                 let back = port.0 ^ 1;
                 let place = row + number as usize;
                 if found < *known {
@@ -137,11 +138,12 @@ impl Routes {
         }
     }
 
-    /// Returns the port by which a packet leaves a node.
+    /// Returns the port through which a packet to `to` leaves the node `from`, or `None` if there
+    /// is no route.
     pub(crate) fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
         let here = self.core[from.0 as usize];
         if here == NONE {
-            // The node has at most one link.
+            // The node has at most one link, so there is no choice.
             return self.interfaces[self.of(from)].first().map(|interface| interface.port);
         }
         let mut target = to;
@@ -161,23 +163,24 @@ impl Routes {
         (port != NONE).then_some(PortId(port))
     }
 
-    /// Returns the port of a node's interface, from 0 in the order in which its links were added.
+    /// Returns the port of a node's interface. Interfaces are numbered from 0, in the order in
+    /// which the links were added.
     pub(crate) fn interface(&self, node: NodeId, index: u16) -> Option<PortId> {
         let interfaces = &self.interfaces[self.of(node)];
         interfaces.get(usize::from(index)).map(|interface| interface.port)
     }
 
-    /// Returns the index of the interface that this port sends to.
+    /// Returns the index of the interface that receives the packets of this port.
     pub(crate) fn arrives_at(&self, port: PortId) -> u16 {
         self.arrives_at[port.0 as usize]
     }
 
-    /// True if this node forwards.
+    /// Returns `true` if this node forwards packets.
     pub(crate) fn forwards(&self, node: NodeId) -> bool {
         self.forwards[node.0 as usize]
     }
 
-    /// Returns the ports that a packet passes.
+    /// Returns the ports that a packet passes on its way.
     ///
     /// # Errors
     /// Fails if there is no route.
@@ -193,8 +196,8 @@ impl Routes {
         };
         let (mut node, mut path) = (from, Vec::new());
         while node != to || path.is_empty() {
-            // A host in between does not forward. A longer route than the number of routers is a
-            // loop.
+            // A host on the way does not forward packets. A route with more ports than there are
+            // routers is a loop.
             let stuck = node != from && !self.forwards(node);
             if stuck || node == to || path.len() > self.core_size + 2 {
                 return Err(nowhere());

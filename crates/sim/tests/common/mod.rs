@@ -1,23 +1,23 @@
-//! Compares runs between processes.
+//! Compares runs in different processes.
 
 use std::process::Command;
 
 use equic_sim::Simulation;
 
-/// Environment variable with the name of the run that the child process must play.
+/// Environment variable that tells the child process which run to simulate.
 const RUN: &str = "EQUIC_SIM_RUN";
 const CAME_TO: &str = "the run came to ";
 
-/// A digest of all packets that arrived in a run, to the byte and the nanosecond.
+/// Returns a digest of all packets that arrived in a run, to the byte and the nanosecond.
 fn sum(run: &Simulation) -> String {
     let digest = run.digest().expect("it was asked for");
     format!("{digest:016x} after {} events until {}", run.events(), run.now())
 }
 
-/// Plays each run of `names` in this process and in a child process, and compares the results. They
-/// must not depend on memory addresses, hash seeds, the clock or other sources of randomness.
-/// `test` is the name of the calling test. The child process is the same test program: it runs that
-/// test, which plays one run and prints its result.
+/// Simulates each run of `names` in this process and in a child process, and compares the results.
+/// They must not depend on memory addresses, hash seeds, the clock or other sources of randomness.
+/// `test` is the name of the calling test. The child process is the same test program: it runs only
+/// that test, which simulates one run and prints its result.
 pub(crate) fn same_in_another_process(
     test: &str,
     names: &[&str],

@@ -1,7 +1,8 @@
 //! One end of a connection.
 //!
-//! * `receive.rs`: incoming segments; `transmit.rs`: outgoing segments; this file: the beginning of
-//!   the handshake and the end of the connection.
+//! * `receive.rs`: incoming segments;
+//! * `transmit.rs`: outgoing segments;
+//! * this file: the start of the handshake, and the end of the connection.
 
 mod receive;
 mod transmit;
@@ -16,15 +17,15 @@ use crate::receiver::Receiver;
 use crate::segment::{Flags, Options, Segment};
 use crate::sender::{Counters, Expiry, Sender};
 
-/// Maximum number of SYN retransmissions (`net.ipv4.tcp_syn_retries`, `tcp_synack_retries`).
+/// Largest number of retransmissions of a SYN (`net.ipv4.tcp_syn_retries`, `tcp_synack_retries`).
 const MOST_SYNS: u32 = 6;
 
-/// How long the end that closed first answers stray segments (RFC 9293 s.3.6.1). As on Linux, one
-/// minute.
+/// Time for which the end that closed first still answers segments (RFC 9293 s.3.6.1). It is one
+/// minute, as on Linux.
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
 /// State of a connection (RFC 9293 s.3.3.2). The states between ESTABLISHED and CLOSED are not
-/// stored. They follow from the bytes sent and acknowledged.
+/// stored, because they follow from the bytes that were sent and acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     SynSent,
@@ -34,10 +35,10 @@ enum State {
     Closed,
 }
 
-/// Reason why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Both ends have closed the connection in order.
+    /// Both ends have closed the connection regularly.
     Finished,
     /// The peer has sent RST.
     Reset,
@@ -50,11 +51,11 @@ pub enum CloseReason {
 pub enum Event {
     /// The handshake is complete.
     Connected,
-    /// [`Connection::read`] returns new data.
+    /// [`Connection::read`] has new data.
     Readable,
     /// The peer has sent FIN, and all data before it has arrived.
     Finished,
-    /// All written data is acknowledged, and the FIN too.
+    /// The peer has acknowledged all written data and the FIN.
     Acknowledged,
     /// The connection is closed.
     Closed(CloseReason),
@@ -63,28 +64,29 @@ pub enum Event {
 /// A segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The segment. The caller fills in its ports.
+    /// The segment. The caller must set its ports.
     pub segment: Segment,
-    /// True if the IP packet must be marked ECN-capable, as ECT(0) (RFC 3168 s.6.1).
+    /// True if the IP packet must be marked as ECN-capable with ECT(0) (RFC 3168 s.6.1).
     pub ecn_capable: bool,
 }
 
-/// State and counters of a connection. Byte counts are payload bytes.
+/// State and counters of a connection. Bytes are payload bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stats {
-    /// Congestion window in bytes. During a reduction, the bytes that PRR allows in flight.
+    /// Congestion window in bytes. During a reduction, it is the number of bytes that PRR permits
+    /// in flight.
     pub window: u64,
     /// Slow start threshold in bytes. `None` before the first loss, or if the controller has none.
     pub slow_start_threshold: Option<u64>,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Outstanding segments: sent, and not yet cumulatively acknowledged.
+    /// Number of outstanding segments: sent, but not cumulatively acknowledged.
     pub outstanding: usize,
-    /// Ranges of bytes that arrived out of order and wait for missing data.
+    /// Number of ranges of bytes that arrived out of order and wait for missing data.
     pub out_of_order: usize,
     /// Smoothed round-trip time (RFC 6298 s.2).
     pub smoothed_rtt: Duration,
-    /// Minimum round-trip time. Zero before the first sample.
+    /// Smallest round-trip time. Zero before the first sample.
     pub min_rtt: Duration,
     /// Latest round-trip time. Zero before the first sample.
     pub latest_rtt: Duration,
@@ -92,34 +94,35 @@ pub struct Stats {
     pub retransmission_timeout: Duration,
     /// Pacing rate of the controller, in bytes per second.
     pub pacing_rate: f64,
-    /// Segments sent, including those without payload.
+    /// Number of segments sent, including those without payload.
     pub segments_sent: u64,
-    /// Segments accepted.
+    /// Number of segments received.
     pub segments_received: u64,
-    /// Segments retransmitted.
+    /// Number of segments that were retransmitted.
     pub retransmissions: u64,
-    /// Segments declared lost.
+    /// Number of segments that were declared lost.
     pub lost: u64,
-    /// Expiries of the retransmission timer.
+    /// Number of expiries of the retransmission timer.
     pub timeouts: u64,
-    /// Tail loss probes sent (RFC 8985 s.7).
+    /// Number of tail loss probes sent (RFC 8985 s.7).
     pub probes: u64,
-    /// Window reductions because of loss or ECN marks, without those by the retransmission timer.
+    /// Number of window reductions because of loss or ECN marks. Reductions by the retransmission
+    /// timer do not count.
     pub reductions: u64,
-    /// Loss recoveries that were spurious, and were undone.
+    /// Number of loss recoveries that were spurious and were undone.
     pub spurious: u64,
 }
 
-/// One end of a connection, without I/O. The caller calls it in this order:
+/// One end of a connection, without I/O. The caller calls its methods in this order:
 ///
 /// ```text
-/// handle_segment(now, segment, ce) or handle_timeout(now)    something came, or poll_timeout's moment has
+/// handle_segment(now, segment, ce) or handle_timeout(now)    a segment arrived, or the time of poll_timeout has come
 /// poll_event(), read(), write(bytes), finish()               until there is nothing to read or write
-/// poll_transmit(now)                                         until none
+/// poll_transmit(now)                                         until it returns None
 /// poll_timeout()                                             after that
 /// ```
 ///
-/// Data must be written before `poll_transmit`, because a sender without data to send becomes
+/// Data must be written before `poll_transmit` is called, because a sender without data becomes
 /// application-limited.
 #[derive(Debug)]
 pub struct Connection {
@@ -132,31 +135,31 @@ pub struct Connection {
     receiver: Receiver,
     seed: u64,
     mss: u16,
-    /// The peer's shift of the window field.
+    /// Shift of the window field that the peer announced.
     peer_shift: u8,
     /// True if the peer's SYN had the window scale option.
     peer_scales: bool,
-    /// Extensions that both ends have negotiated.
+    /// Whether both ends have negotiated timestamps, and further extensions.
     timestamps: bool,
     sack: bool,
     ecn: bool,
-    /// Value of the own timestamp clock at time zero.
+    /// Value of this end's timestamp clock at time zero.
     clock_offset: u32,
-    /// Timestamp of the peer to echo: TS.Recent (RFC 7323 s.4.3).
+    /// The peer's timestamp that the next segment echoes: TS.Recent (RFC 7323 s.4.3).
     recent: u32,
     syn_at: Option<Timestamp>,
     syn_sent_at: Option<Timestamp>,
     syns: u32,
     syn_due: bool,
-    /// Fast Open: bytes of data that the client sent with its first SYN.
+    /// Fast Open: number of data bytes that the client sent with its first SYN.
     early: u64,
-    /// Fast Open: the server has accepted such data, and does not know yet whether the client has
-    /// received its SYN.
+    /// Fast Open: true if the server has accepted data of a SYN, but does not know yet whether the
+    /// client has received the server's SYN.
     opening: bool,
     ack_due: bool,
     probe_due: bool,
-    /// True if segments must carry ECE: CE was received, and CWR has not followed yet (RFC 3168
-    /// s.6.1.3).
+    /// True if segments must carry ECE, because CE was received and CWR has not followed yet (RFC
+    /// 3168 s.6.1.3).
     echo_congestion: bool,
     reduced: bool,
     events: VecDeque<Event>,
@@ -169,7 +172,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Creates a client, and begins its handshake. The seed determines the initial sequence number
+    /// Creates a client and begins its handshake. The seed determines the initial sequence number
     /// and the timestamp clock.
     pub fn connect(now: Timestamp, config: &TcpConfig, seed: [u8; 32]) -> Connection {
         let mut connection = Connection::new(now, config, seed, State::SynSent);
@@ -240,10 +243,10 @@ impl Connection {
         }
     }
 
-    /// Accepts the data of a client's SYN. The server continues as if the handshake was complete
-    /// (RFC 7413 s.4.2.2).
+    /// Accepts the data of a client's SYN. The server then continues as if the handshake were
+    /// complete (RFC 7413 s.4.2.2).
     fn open_fast(&mut self, now: Timestamp, syn: &Segment) {
-        // The window that a server begins with. It has not announced one yet.
+        // Initialises the announced window, because the server has not sent a segment yet.
         self.receiver.window_field(true);
         self.receiver.on_data(now, 1, 1 + u64::from(syn.payload), false);
         self.state = State::Established;
@@ -275,66 +278,67 @@ impl Connection {
         }
     }
 
-    /// Queues this many bytes for sending. There is no limit, because the bytes have no content.
+    /// Queues this number of bytes for sending. There is no limit, because the bytes have no
+    /// content.
     pub fn write(&mut self, bytes: u64) {
         self.sender.write(bytes);
     }
 
-    /// Ends the stream: FIN follows the written data.
+    /// Ends the stream. A FIN follows the written data.
     pub fn finish(&mut self) {
         self.sender.finish();
     }
 
-    /// Returns the bytes that arrived in order since the last call.
+    /// Returns the number of bytes that arrived in order since the last call.
     pub fn read(&mut self) -> u64 {
         self.told_readable = false;
         let small = |receiver: &Receiver, mss: u64| receiver.limit() - receiver.next() < mss;
         let was_small = small(&self.receiver, u64::from(self.mss));
         let count = self.receiver.take();
         if was_small && count > 0 && self.state == State::Established {
-            // The window was almost closed, and opens again.
+            // The window was almost closed and opens again, so announce it.
             self.receiver.ask_for_ack();
         }
         count
     }
 
-    /// True if the peer has sent FIN, and all data before it has arrived.
+    /// Returns `true` if the peer has sent FIN and all data before it has arrived.
     pub fn has_finished(&self) -> bool {
         self.receiver.is_finished()
     }
 
-    /// Written bytes that the peer has not acknowledged.
+    /// Returns the number of written bytes that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
         self.sender.unacknowledged()
     }
 
-    /// The next event for the application.
+    /// Returns the next event for the application, or `None` if no event is pending.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// True if the congestion window allows more data in flight, but [`TcpConfig::send_buffer`] or
-    /// a receive window of that size does not.
+    /// Returns `true` if the congestion window permits more data in flight, but
+    /// [`TcpConfig::send_buffer`], or a receive window of that size, does not.
     pub fn is_window_limited(&self) -> bool {
         self.state == State::Established && self.sender.is_window_limited()
     }
 
-    /// True if the handshake is complete and the connection is not closed.
+    /// Returns `true` if the handshake is complete and the connection is not closed.
     pub fn is_connected(&self) -> bool {
         self.state == State::Established
     }
 
-    /// True if the connection is closed, and neither sends nor waits.
+    /// Returns `true` if the connection is closed, and no longer sends or waits.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// Name of the sender's state in Linux' terms: open, disorder, cwr, recovery or loss.
+    /// Returns the name of the sender's state in Linux: open, disorder, cwr, recovery or loss.
     pub fn congestion_state(&self) -> &'static str {
         self.sender.state()
     }
 
-    /// State and counters.
+    /// Returns the state and the counters of the connection.
     pub fn stats(&self) -> Stats {
         let (sender, rtt) = (&self.sender, &self.sender.rtt);
         let Counters { retransmissions, lost, timeouts, probes, reductions, spurious } =
@@ -361,7 +365,8 @@ impl Connection {
         }
     }
 
-    /// Time of the next call of [`Connection::handle_timeout`], or `None` if no timer is set.
+    /// Returns the time for the next call of [`Connection::handle_timeout`], or `None` if no timer
+    /// is set.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         match self.state {
             State::Closed => None,
@@ -373,7 +378,8 @@ impl Connection {
         }
     }
 
-    /// Handles the timers that are due at `now`. Does nothing before [`Connection::poll_timeout`].
+    /// Handles the timers that are due at `now`. Does nothing before the time of
+    /// [`Connection::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Timestamp) {
         match self.state {
             State::Closed => {}
@@ -411,32 +417,32 @@ impl Connection {
         }
     }
 
-    /// Value of the own timestamp clock at `now` (RFC 7323 s.5.4).
+    /// Returns the value of this end's timestamp clock at `now` (RFC 7323 s.5.4).
     fn clock(&self, now: Timestamp) -> u32 {
         let ticks = now.as_nanos() / self.tick();
         self.clock_offset.wrapping_add(ticks as u32)
     }
 
-    /// Nanoseconds per tick of the timestamp clock.
+    /// Returns the length of a tick of the timestamp clock, in nanoseconds.
     fn tick(&self) -> u64 {
         u64::try_from(self.config.timestamp_granularity.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }
 
-/// Payload of a segment in bytes, after the options that every segment has (RFC 6691).
+/// Returns the payload of a segment in bytes, after the options that every segment has (RFC 6691).
 fn payload_size(mss: u16, timestamps: bool) -> u16 {
     let options = if timestamps { 12 } else { 0 };
     mss.saturating_sub(options).max(1)
 }
 
-/// Converts a sequence number on the wire to one that counts from the SYN. Returns `None` if it is
-/// more than half the sequence number space before `near`, or before the SYN.
+/// Converts a sequence number on the wire into one that counts from the SYN. Returns `None` if the
+/// number is before the SYN, or more than half of the sequence number space before `near`.
 fn unwrap(wire: u32, start: u32, near: u64) -> Option<u64> {
     let distance = wire.wrapping_sub(start.wrapping_add(near as u32)) as i32;
     near.checked_add_signed(distance.into())
 }
 
-/// Converts a sequence number that counts from the SYN to one on the wire.
+/// Converts a sequence number that counts from the SYN into one on the wire.
 fn wrap(number: u64, start: u32) -> u32 {
     start.wrapping_add(number as u32)
 }

@@ -1,4 +1,4 @@
-//! Incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961.
+//! Processes incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961.
 
 use equic_transport::Timestamp;
 
@@ -7,11 +7,11 @@ use crate::receiver::Placement;
 use crate::segment::{Flags, Segment};
 use crate::sender::Ack;
 
-/// Maximum number of SACK blocks in an acknowledgement.
+/// Largest number of SACK blocks in an acknowledgement.
 const BLOCKS: usize = 4;
 
 impl Connection {
-    /// Processes a segment. `ce`: its IP packet was marked CE (RFC 3168).
+    /// Processes a segment. `ce` is true if its IP packet was marked CE (RFC 3168).
     pub fn handle_segment(&mut self, now: Timestamp, segment: &Segment, ce: bool) {
         self.segments_received += 1;
         match self.state {
@@ -35,7 +35,7 @@ impl Connection {
     /// Processes a segment in state SYN-SENT (RFC 9293 s.3.10.7.3). Simultaneous open is not
     /// supported.
     fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
-        // The server accepts all data of the SYN, or none.
+        // The server accepts either all data of the SYN or none.
         let taken = u64::from(segment.acknowledgment.wrapping_sub(self.own_start.wrapping_add(1)));
         if !segment.flags.has(Flags::ACK) || (taken != 0 && taken != self.early) {
             return;
@@ -49,8 +49,8 @@ impl Connection {
         }
         let written = (self.sender.written() - 1, self.sender.is_finishing());
         self.learn(segment);
-        // If the sender was recreated for another segment size, it has lost the written data: write
-        // it again.
+        // `learn` recreates the sender if the peer requires another segment size. The new sender
+        // has no data, so write the data again.
         if self.sender.written() == 1 {
             self.sender.write(written.0);
             if written.1 {
@@ -65,7 +65,8 @@ impl Connection {
         self.ack_due = true;
     }
 
-    /// Returns whether the segment completes the server's handshake.
+    /// Processes a segment in state SYN-RECEIVED. Returns `true` if it completes the server's
+    /// handshake.
     fn on_syn_received(&mut self, now: Timestamp, segment: &Segment) -> bool {
         let Some(start) = unwrap(segment.sequence, self.peer_start, 1) else { return false };
         if segment.flags.has(Flags::RST) {
@@ -90,7 +91,7 @@ impl Connection {
         // RFC 7323 s.2.2: the window of a SYN is not scaled.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_shift };
         let window = u64::from(segment.window) << shift;
-        // Karn's algorithm: a retransmitted SYN gives no sample.
+        // Karn's algorithm: a retransmitted SYN gives no round-trip sample.
         let rtt = self.syn_sent_at.filter(|_| self.syns == 1).map(|sent| now.since(sent));
         self.sender.on_established(now, self.sack, window, rtt);
         if self.syns > 2 {
@@ -105,8 +106,8 @@ impl Connection {
             return;
         };
         if segment.flags.has(Flags::RST) {
-            // RFC 5961 s.3.2: accept a RST only at the exact expected number. Otherwise send a
-            // challenge ACK.
+            // RFC 5961 s.3.2: accept a RST only with exactly the expected sequence number.
+            // Otherwise send a challenge ACK.
             if start == self.receiver.next() {
                 self.close(CloseReason::Reset);
             } else if start < self.receiver.limit() {
@@ -115,7 +116,8 @@ impl Connection {
             return;
         }
         if segment.flags.has(Flags::SYN) || !segment.flags.has(Flags::ACK) {
-            // RFC 5961 s.4.2, or a duplicate segment of the handshake.
+            // RFC 5961 s.4.2: a SYN in a connection causes a challenge ACK. It may also be a
+            // duplicate from the handshake.
             if self.opening && segment.flags == Flags::SYN && segment.sequence == self.peer_start {
                 // The client has retransmitted its SYN without data, so the SYN-ACK was lost.
                 self.syn_due = true;
@@ -127,7 +129,8 @@ impl Connection {
         if !self.accepts_timestamp(segment, start) {
             return;
         }
-        // RFC 5961 s.5.2: ignore acknowledgements of data that was not sent, and very old ones.
+        // RFC 5961 s.5.2: ignore acknowledgements that are very old, and those of data that was not
+        // sent.
         let Some(number) = unwrap(segment.acknowledgment, self.own_start, self.sender.una()) else {
             return;
         };
@@ -149,7 +152,8 @@ impl Connection {
         self.end(now);
     }
 
-    /// Checks a segment's timestamp (PAWS, RFC 7323 s.5.3), and stores it (TS.Recent, s.4.3).
+    /// Checks a segment's timestamp (PAWS, RFC 7323 s.5.3), and stores the timestamp to be echoed
+    /// (TS.Recent, s.4.3).
     fn accepts_timestamp(&mut self, segment: &Segment, start: u64) -> bool {
         if !self.timestamps {
             return true;
@@ -157,7 +161,7 @@ impl Connection {
         // RFC 7323 s.3.2: a segment without the option is dropped.
         let Some(timestamps) = segment.options.timestamps else { return false };
         if (timestamps.value.wrapping_sub(self.recent) as i32) < 0 {
-            // A late duplicate is still reported by DSACK, as on Linux.
+            // As on Linux, a duplicate that arrives late is still reported by DSACK.
             self.receiver.on_late(start, start + u64::from(segment.payload));
             return false;
         }
@@ -208,8 +212,8 @@ impl Connection {
         }
     }
 
-    /// Returns the earliest and latest possible time at which the segment with the echoed timestamp
-    /// was sent.
+    /// Returns the earliest and the latest possible time at which the segment with the echoed
+    /// timestamp was sent.
     fn echo(&self, now: Timestamp, segment: &Segment) -> Option<(Timestamp, Timestamp)> {
         let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.clock(now).wrapping_sub(timestamps.echo);
@@ -232,11 +236,12 @@ impl Connection {
             }
             let taken = self.receiver.on_data(now, start, end, fin);
             if let (State::TimeWait { until }, Placement::Useless) = (&mut self.state, taken) {
-                // The peer has not received the ACK of its FIN: RFC 9293 s.3.10.7.4.
+                // RFC 9293 s.3.10.7.4: the peer has sent its FIN again, because it has not received
+                // the ACK. Restart the wait.
                 *until = now + TIME_WAIT;
             }
         } else if start != self.receiver.next() && start < self.receiver.next() {
-            // RFC 9293 s.3.8.6.1: a window probe, below the window.
+            // RFC 9293 s.3.8.6.1: a window probe, which has a sequence number below the window.
             self.receiver.ask_for_ack();
         }
     }
@@ -252,8 +257,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, because both ends have finished. The end that closed first waits,
-    /// because its last acknowledgement may be lost.
+    /// Ends the connection, because both ends have finished. The end that closed first stays in
+    /// TIME-WAIT, because its last acknowledgement may be lost.
     fn end(&mut self, now: Timestamp) {
         if self.state != State::Established
             || !self.receiver.is_finished()

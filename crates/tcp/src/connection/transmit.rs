@@ -1,4 +1,4 @@
-//! Outgoing segments.
+//! Creates outgoing segments.
 
 use equic_transport::Timestamp;
 
@@ -6,12 +6,12 @@ use super::{Connection, Outgoing, State, syn_options, wrap};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::sender::Departure;
 
-/// Length of the options of a SYN with a cookie, in bytes: MSS, SACK-permitted with timestamps,
-/// window scale, Fast Open.
+/// Length of the options of a SYN with a cookie, in bytes: MSS, then SACK-permitted with
+/// timestamps, then window scale, then Fast Open.
 const FAST_SYN_OPTIONS: u64 = 4 + 12 + 4 + 12;
 
 impl Connection {
-    /// Returns the next segment to send now, or `None`.
+    /// Returns the next segment to send, or `None` if there is nothing to send now.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
         let outgoing = match self.state {
             State::Closed => None,
@@ -39,11 +39,12 @@ impl Connection {
             options.sack_permitted = self.sack;
         }
         options.timestamps = self.timestamps.then(|| self.timestamps(now));
-        // Only the first SYN carries data: the path may drop SYNs with data (RFC 7413 s.4.2.1).
+        // Only the first SYN carries data, because the path may drop SYNs with data (RFC 7413
+        // s.4.2.1).
         if client && self.config.fast_open && self.syns == 1 {
             let room = u64::from(self.config.mss).saturating_sub(FAST_SYN_OPTIONS);
             self.early = (self.sender.written() - 1).min(room);
-            // The content of the cookie does not matter, because the server accepts any.
+            // The value of the cookie does not matter, because the server accepts any cookie.
             options.fast_open = Some([0; 8]).filter(|_| self.early > 0);
         }
         let payload = if options.fast_open.is_some() { self.early as u32 } else { 0 };
@@ -51,7 +52,7 @@ impl Connection {
         if !client {
             flags = flags.with(Flags::ACK);
         }
-        // RFC 3168 s.6.1.1: flags that negotiate ECN.
+        // RFC 3168 s.6.1.1: these flags negotiate ECN.
         match (client, self.ecn) {
             (true, true) => flags = flags.with(Flags::ECE).with(Flags::CWR),
             (false, true) => flags = flags.with(Flags::ECE),
@@ -81,8 +82,7 @@ impl Connection {
             return self.transmit_syn(now);
         }
         if std::mem::take(&mut self.probe_due) {
-            // A sequence number below the window, so that the peer must answer. Linux does the
-            // same.
+            // A sequence number below the window makes the peer answer. Linux does the same.
             let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK, 0);
             outgoing.segment.sequence = wrap(self.sender.una() - 1, self.own_start);
             return Some(outgoing);
@@ -103,7 +103,7 @@ impl Connection {
         due.then(|| self.segment(now, self.sender.nxt(), Flags::ACK, 0))
     }
 
-    /// Creates a segment with part of the stream.
+    /// Returns a segment that carries a part of the stream.
     fn carry(&mut self, now: Timestamp, departure: Departure) -> Outgoing {
         let data_end = self.sender.written();
         let end = departure.end.min(data_end);
@@ -125,7 +125,7 @@ impl Connection {
         outgoing
     }
 
-    /// Creates a segment that acknowledges the received data and carries `payload` bytes of the
+    /// Returns a segment that acknowledges the received data. It carries `payload` bytes of the
     /// stream.
     fn segment(
         &mut self,
@@ -143,8 +143,8 @@ impl Connection {
         };
         let mut complete = true;
         if self.sack {
-            // RFC 6691: options count towards the segment size. The payload may leave no room for
-            // SACK blocks.
+            // RFC 6691: options count against the segment size, so a large payload may leave no
+            // room for SACK blocks.
             let room = u32::from(self.mss).saturating_sub(payload).saturating_sub(4) / 8;
             let room = options.room_for_blocks().min(room as usize);
             complete = room > 0 || self.receiver.blocks(1).next().is_none();

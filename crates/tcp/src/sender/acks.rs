@@ -1,4 +1,4 @@
-//! Incoming acknowledgements.
+//! Processes incoming acknowledgements.
 
 use std::time::Duration;
 
@@ -9,28 +9,29 @@ use super::rack::DUP_THRESH;
 use super::scoreboard::Sent;
 use super::{Check, Forced, Phase, Prr, Reduction, Sender};
 
-/// An acknowledgement, in sequence numbers that count from the SYN.
+/// An acknowledgement whose sequence numbers count from the SYN.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ack<'a> {
-    /// Acknowledgment number. It is from SND.UNA to SND.NXT.
+    /// The acknowledgment number. It is between SND.UNA and SND.NXT.
     pub number: u64,
-    /// SACK blocks above it. Each covers only sent data.
+    /// SACK blocks above the acknowledgment number. They cover only data that was sent.
     pub blocks: &'a [(u64, u64)],
-    /// Range that the receiver got twice (RFC 2883).
+    /// The range that the receiver got twice, if it reported one (RFC 2883).
     pub dsack: Option<(u64, u64)>,
     /// Right edge of the receiver's window.
     pub limit: u64,
-    /// Earliest and latest possible time at which the segment with the echoed timestamp was sent.
+    /// The earliest and the latest possible time at which the segment with the echoed timestamp was
+    /// sent.
     pub echo: Option<(Timestamp, Timestamp)>,
-    /// True for a pure acknowledgement: no data, and an unchanged window.
+    /// True for a pure acknowledgement, which has no data and does not change the window.
     pub bare: bool,
-    /// ECN-Echo (RFC 3168 s.6.1).
+    /// True if the segment has ECN-Echo (RFC 3168 s.6.1).
     pub congestion_echo: bool,
 }
 
 impl Sender {
-    /// Processes an acknowledgement. Returns whether the window was reduced for ECN, so that the
-    /// next segment carries CWR.
+    /// Processes an acknowledgement. Returns `true` if the window was reduced because of ECN. The
+    /// next segment must then carry CWR.
     pub(crate) fn on_ack(&mut self, now: Timestamp, ack: &Ack<'_>) -> bool {
         let before = self.in_flight();
         let advanced = ack.number > self.una;
@@ -70,7 +71,8 @@ impl Sender {
         self.answer_probe(now, ack, advanced);
         self.detect_lost(now, advanced, &mut lost);
         self.note_lost(now, &lost);
-        // A loss of the last recovery that was not retransmitted yet begins another recovery.
+        // A segment that was lost in the last recovery and was not retransmitted begins another
+        // recovery.
         if !lost.is_empty() || self.board.lost() > 0 && matches!(self.phase, Phase::Open) {
             self.on_loss(now, &lost);
         }
@@ -93,14 +95,15 @@ impl Sender {
         reduced
     }
 
-    /// Counts duplicate acknowledgements, which without SACK mean segments that arrived out of
-    /// order. Returns the bytes that this acknowledgement reports as delivered.
+    /// Counts duplicate acknowledgements. Without SACK, each of them means that a segment arrived
+    /// out of order. Returns the number of bytes that this acknowledgement reports as delivered.
     fn count_duplicates(&mut self, ack: &Ack<'_>, advanced: bool, gone: u64, acked: u64) -> u64 {
         if self.sack {
             return acked;
         }
         if advanced {
-            // The acknowledgement covers the counted segments, and the missing one before them.
+            // The acknowledgement covers the segments that were counted before, and the missing
+            // segment before them.
             let counted = self.duplicates.min(gone.saturating_sub(1));
             self.duplicates -= counted;
             if matches!(self.phase, Phase::Open) {
@@ -108,7 +111,7 @@ impl Sender {
             }
             return acked.saturating_sub(counted * self.mss);
         }
-        // RFC 5681 s.2: a duplicate acknowledgement.
+        // RFC 5681 s.2: this is a duplicate acknowledgement.
         if ack.bare && !self.board.is_empty() && self.duplicates + 1 < self.board.len() as u64 {
             self.duplicates += 1;
             return self.mss;
@@ -119,8 +122,8 @@ impl Sender {
     fn sample_rtt(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool, delivered: &[Sent]) {
         // Karn's algorithm: retransmitted segments give no sample (RFC 6298 s.3), unless a
         // timestamp identifies the transmission. Without SACK, segments after a hole have waited at
-        // the receiver. So an acknowledgement of both gives no sample without a timestamp. Linux
-        // takes no sample of it either.
+        // the receiver. So an acknowledgement that covers both a retransmission and such segments
+        // gives no sample without a timestamp. Linux takes no sample from it either.
         let waited = !self.sack && delivered.iter().any(|segment| segment.retransmitted);
         let once = delivered.iter().filter(|segment| !segment.retransmitted && !waited);
         let newest = once.map(|segment| segment.time_sent).max();
@@ -135,12 +138,13 @@ impl Sender {
             Phase::Open => return,
             Phase::Reducing(Reduction { end, .. }) | Phase::Loss { end, .. } => *end,
         };
-        // Eifel (RFC 3522 s.3.2): the acknowledged segment was sent before the retransmission.
+        // Eifel (RFC 3522 s.3.2): the acknowledged segment was sent before the retransmission, so
+        // that was not needed.
         let original = ack
             .echo
             .zip(self.retransmitted)
             .is_some_and(|((_, latest), (again, start))| latest < again && self.una > start);
-        // After a mark, wait for the acknowledgement of newer data, which shows that the receiver
+        // After a mark, wait until newer data is acknowledged, because this shows that the receiver
         // got CWR. Linux does the same.
         let marked = matches!(self.phase, Phase::Reducing(Reduction { loss: false, .. }));
         if original && !marked {
@@ -150,8 +154,8 @@ impl Sender {
         }
     }
 
-    /// Counts an unnecessary retransmission. If all retransmissions of an episode were unnecessary,
-    /// its reaction is undone (RFC 3708).
+    /// Counts a retransmission that was not needed. If no retransmission of an episode was needed,
+    /// the reaction to the loss is undone (RFC 3708).
     fn on_unneeded(&mut self, now: Timestamp, end: u64) {
         let Some((since, needed)) = self.needed.filter(|(since, _)| end > *since) else { return };
         self.needed = needed.checked_sub(1).map(|needed| (since, needed));
@@ -160,7 +164,8 @@ impl Sender {
         }
     }
 
-    /// F-RTO (RFC 5682 s.3.1): the timeout was spurious if data sent before it is still delivered.
+    /// Checks for a spurious timeout by F-RTO (RFC 5682 s.3.1): data that was sent before the
+    /// timeout is still being delivered.
     fn check_timeout(&mut self, now: Timestamp, advanced: bool, delivered: &[Sent]) {
         let Phase::Loss { end, check } = &mut self.phase else { return };
         if *check == Check::Over || delivered.is_empty() {
@@ -191,8 +196,8 @@ impl Sender {
         self.rack.on_recovered();
     }
 
-    /// Handles the answer to a tail loss probe. The probe may have repaired a loss that nothing
-    /// else shows (RFC 8985 s.7.4.2).
+    /// Handles the answer to a tail loss probe. The probe may have repaired a loss that no other
+    /// signal shows (RFC 8985 s.7.4.2).
     fn answer_probe(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool) {
         let Some(probe) = self.probe.as_ref().filter(|probe| ack.number >= probe.end) else {
             return;
@@ -202,7 +207,7 @@ impl Sender {
         let (end, retransmission) = (probe.end, probe.retransmission);
         let duplicate = !advanced && ack.blocks.is_empty();
         if retransmission && !twice && !repaired && !duplicate && ack.number == end {
-            // Not decided yet: a DSACK for the unnecessary copy may still arrive.
+            // Undecided: a DSACK may still report that the copy was not needed.
             return;
         }
         self.probe = None;
@@ -211,16 +216,16 @@ impl Sender {
         }
     }
 
-    /// Declares segments lost by RACK (RFC 8985 s.6.2 step 5), or without SACK after three
-    /// duplicates.
+    /// Declares segments lost: by RACK (RFC 8985 s.6.2 step 5), or without SACK after three
+    /// duplicate acknowledgements.
     pub(super) fn detect_lost(&mut self, now: Timestamp, advanced: bool, lost: &mut Vec<Sent>) {
         self.reorder_at = None;
         if !self.sack {
             let head = self.board.first().copied();
             let recovering =
                 matches!(&self.phase, Phase::Reducing(Reduction { loss: true, .. })) && advanced;
-            // RFC 6582 s.3.2: in recovery, a partial acknowledgement shows the next missing
-            // segment.
+            // RFC 6582 s.3.2: during a recovery, a partial acknowledgement means that the next
+            // segment is missing.
             let first = matches!(self.phase, Phase::Open | Phase::Reducing(_))
                 && self.duplicates >= DUP_THRESH as u64
                 && head.is_some_and(|head| !head.retransmitted);
@@ -239,8 +244,8 @@ impl Sender {
         );
         let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
         let next = self.board.lose_while(limit, late, lost);
-        // Fires for the next segment that may be late. RFC 8985 s.6.2 has one timer for the last of
-        // them.
+        // The timer fires for the first segment that may be late. RFC 8985 s.6.2 sets one timer for
+        // the last of these segments instead.
         self.reorder_at = next.map(|segment| segment.time_sent + rtt + window);
     }
 
@@ -258,13 +263,13 @@ impl Sender {
         match &mut self.phase {
             Phase::Open => self.start_reduction(now, Signal::Loss { bytes }, true),
             Phase::Reducing(reduction) if !reduction.loss => {
-                // At most one reduction per round trip, whatever the cause.
+                // The window is reduced at most once per round trip, whatever the cause.
                 (reduction.loss, reduction.end) = (true, self.nxt);
                 self.forced = Some(Forced::Lost);
                 (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
             Phase::Reducing(_) => {}
-            // A retransmission was lost again: the congestion persists (RFC 5681 s.4.3).
+            // A retransmission was lost again, so the congestion persists (RFC 5681 s.4.3).
             Phase::Loss { .. } if lost.iter().any(|segment| segment.retransmitted) => {
                 self.start_reduction(now, Signal::Loss { bytes }, true);
             }
@@ -272,7 +277,7 @@ impl Sender {
         }
     }
 
-    /// Handles an ECN mark (RFC 3168 s.6.1.2). Returns whether the window is reduced.
+    /// Handles an ECN mark (RFC 3168 s.6.1.2). Returns `true` if it reduces the window.
     fn on_mark(&mut self, now: Timestamp) -> bool {
         let open = matches!(self.phase, Phase::Open);
         if open {
@@ -328,7 +333,8 @@ impl Sender {
             acked,
             largest_sent,
             in_flight: before,
-            // It also does not grow while it is undecided whether a segment is lost, as on Linux.
+            // As on Linux, the window also does not grow while it is undecided whether a segment is
+            // lost.
             app_limited: !advanced || !self.usage.was_used_since(sent),
             rtt: &self.rtt,
             rate,

@@ -1,9 +1,11 @@
 //! The sending half of a connection.
 //!
-//! * `scoreboard.rs`: outstanding segments; `rack.rs`: loss detection; `prr.rs`: sending during a
-//!   reduction;
-//! * `acks.rs`: incoming acknowledgements; `timers.rs`: timers, for when none arrive;
-//! * this file: selection of the next segment to send.
+//! * `scoreboard.rs`: outstanding segments;
+//! * `rack.rs`: loss detection;
+//! * `prr.rs`: how much is sent during a reduction;
+//! * `acks.rs`: incoming acknowledgements;
+//! * `timers.rs`: timers, which fire when no acknowledgements arrive;
+//! * this file: selects the next segment to send.
 
 mod acks;
 mod prr;
@@ -26,18 +28,18 @@ use scoreboard::{Scoreboard, Sent};
 pub(crate) use acks::Ack;
 pub(crate) use timers::Expiry;
 
-/// State of the sender. Linux calls these states Open, CWR or Recovery, and Loss.
+/// The state of the sender. Linux calls these states Open, CWR or Recovery, and Loss.
 #[derive(Debug)]
 enum Phase {
     Open,
     /// The window is being reduced because of a loss or a mark.
     Reducing(Reduction),
-    /// The retransmission timer expired. The state lasts until all data outstanding at that time is
-    /// acknowledged.
+    /// The retransmission timer has expired. The state lasts until all data that was outstanding at
+    /// that time is acknowledged.
     Loss {
-        /// SND.NXT at that time.
+        /// SND.NXT when the timer expired.
         end: u64,
-        /// Progress of the check whether the timeout was spurious.
+        /// Progress of the check for a spurious timeout.
         check: Check,
     },
 }
@@ -47,30 +49,30 @@ enum Phase {
 enum Check {
     /// The first segment was retransmitted (step 1).
     Begun,
-    /// It was acknowledged. This number of new segments is sent instead of further retransmissions
-    /// (step 2b).
+    /// The retransmission was acknowledged. This number of new segments is sent instead of further
+    /// retransmissions (step 2b).
     Probing(u8),
-    /// The timeout was genuine, or that cannot be decided.
+    /// The check has ended: the timeout was genuine, or it cannot be decided.
     Over,
 }
 
 #[derive(Debug)]
 struct Reduction {
-    /// SND.NXT at the start. The reduction ends when that is acknowledged.
+    /// SND.NXT at the start. The reduction ends when this number is acknowledged.
     end: u64,
     entered: Timestamp,
-    /// `None` for controllers that set the window themselves in this phase.
+    /// `None` for controllers that set the window themselves during a reduction.
     prr: Option<Prr>,
-    /// Bytes that PRR allows in flight.
+    /// Number of bytes that PRR permits in flight.
     window: u64,
-    /// True for a loss, false for an ECN mark.
+    /// True if a loss caused the reduction, false if an ECN mark did.
     loss: bool,
-    /// True after a partial acknowledgement: one that advanced SND.UNA without ending the reduction
+    /// True after a partial acknowledgement, which advances SND.UNA without ending the reduction
     /// (RFC 6582 s.3.2).
     partial: bool,
 }
 
-/// A tail loss probe without an answer yet (RFC 8985 s.7.4).
+/// A tail loss probe that was not answered yet (RFC 8985 s.7.4).
 #[derive(Debug)]
 struct Probe {
     /// SND.NXT when the probe was sent: TLP.end_seq.
@@ -79,16 +81,16 @@ struct Probe {
     retransmission: bool,
 }
 
-/// A transmission that is allowed whatever the window.
+/// A transmission that the window does not limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forced {
-    /// The first lost segment: fast retransmit, or after the retransmission timer.
+    /// The first lost segment: a fast retransmit, or a retransmission after the timer expired.
     Lost,
     /// A tail loss probe.
     Tail,
 }
 
-/// Counters of a sender.
+/// The counters of a sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub retransmissions: u64,
@@ -99,11 +101,11 @@ pub(crate) struct Counters {
     pub spurious: u64,
 }
 
-/// Part of the stream to send now.
+/// The part of the stream that must be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub start: u64,
-    /// Sequence number after its end, including a FIN.
+    /// Sequence number after the end of the part, including a FIN.
     pub end: u64,
     pub retransmission: bool,
 }
@@ -118,8 +120,8 @@ pub(crate) struct Sender {
     usage: WindowUsage,
     pacer: Option<Pacer>,
     phase: Phase,
-    /// The oldest unacknowledged sequence number, SND.UNA, and the next one to send, SND.NXT (RFC
-    /// 9293 s.3.3.1). Both count from the SYN.
+    /// The oldest unacknowledged sequence number, SND.UNA. The next field is the next one to send,
+    /// SND.NXT (RFC 9293 s.3.3.1). Both count from the SYN.
     una: u64,
     nxt: u64,
     /// Sequence number after all written data.
@@ -129,9 +131,9 @@ pub(crate) struct Sender {
     limit: u64,
     mss: u64,
     sack: bool,
-    /// Duplicate acknowledgements since the last one that advanced SND.UNA. Used without SACK.
+    /// Number of duplicate acknowledgements since SND.UNA last advanced. Used only without SACK.
     duplicates: u64,
-    /// Time and first sequence number of the first retransmission of this phase, if there was one.
+    /// Time and first sequence number of the first retransmission of this phase. `None` before it.
     retransmitted: Option<(Timestamp, u64)>,
     /// SND.UNA at the start of the last episode, and the number of its retransmissions that no
     /// DSACK has reported as unnecessary. `None` if there is nothing to undo.
@@ -157,7 +159,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Creates a sender that begins with the first sequence number after the SYN.
+    /// Creates a sender. Its first sequence number is the one after the SYN.
     pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
         let mut controller = config.congestion.start(mss, seed);
         let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
@@ -204,8 +206,8 @@ impl Sender {
         }
     }
 
-    /// Applies the result of the handshake: use of SACK, the receiver's window, and the round trip
-    /// of the SYN.
+    /// Applies the results of the handshake: whether SACK is used, the receiver's window, and the
+    /// round-trip time of the SYN.
     pub(crate) fn on_established(
         &mut self,
         now: Timestamp,
@@ -220,7 +222,7 @@ impl Sender {
         }
     }
 
-    /// Starts with a window of one segment, because the SYN was lost more than once.
+    /// Sets the window to one segment, because the SYN was lost more than once.
     pub(crate) fn start_small(&mut self) {
         self.controller.set_initial_window(self.mss);
     }
@@ -231,8 +233,8 @@ impl Sender {
         }
     }
 
-    /// Skips `bytes` of the written data, which were sent with the SYN and are acknowledged (RFC
-    /// 7413). The first segment begins after them.
+    /// Skips `bytes` of the written data, which were sent with the SYN and are already acknowledged
+    /// (RFC 7413). The first segment begins after them.
     pub(crate) fn skip(&mut self, bytes: u64) {
         (self.una, self.nxt) = (1 + bytes, 1 + bytes);
     }
@@ -241,56 +243,56 @@ impl Sender {
         self.fin = true;
     }
 
-    /// Number of outstanding segments.
+    /// Returns the number of outstanding segments.
     pub(crate) fn outstanding(&self) -> usize {
         self.board.len()
     }
 
-    /// Oldest sequence number not acknowledged, SND.UNA (RFC 9293 s.3.3.1).
+    /// Returns the oldest unacknowledged sequence number, SND.UNA (RFC 9293 s.3.3.1).
     pub(crate) fn una(&self) -> u64 {
         self.una
     }
 
-    /// Next sequence number to send, SND.NXT (RFC 9293 s.3.3.1).
+    /// Returns the next sequence number to send, SND.NXT (RFC 9293 s.3.3.1).
     pub(crate) fn nxt(&self) -> u64 {
         self.nxt
     }
 
-    /// True if all written data and the FIN are acknowledged.
+    /// Returns `true` if all written data and the FIN are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.fin && self.una > self.written
     }
 
-    /// True if [`Sender::finish`] was called.
+    /// Returns `true` if [`Sender::finish`] was called.
     pub(crate) fn is_finishing(&self) -> bool {
         self.fin
     }
 
-    /// Right edge of the receiver's window.
+    /// Returns the right edge of the receiver's window.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Written bytes that are not acknowledged.
+    /// Returns the number of written bytes that are not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         self.written.saturating_sub(self.una)
     }
 
-    /// Sequence number after the last byte, which is that of the FIN.
+    /// Returns the sequence number after the last written byte, which is that of the FIN.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes in flight.
+    /// Returns the number of bytes in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         if self.sack {
             return self.board.in_flight();
         }
-        // Each duplicate acknowledgement means that a segment was received (RFC 5681 s.3.2).
+        // Each duplicate acknowledgement means that a segment has arrived (RFC 5681 s.3.2).
         self.board.in_flight().saturating_sub(self.duplicates.saturating_mul(self.mss))
     }
 
-    /// Bytes allowed in flight.
+    /// Returns the number of bytes that may be in flight.
     pub(crate) fn window(&self) -> u64 {
         match &self.phase {
             Phase::Reducing(Reduction { prr: Some(_), window, .. }) => *window,
@@ -298,7 +300,7 @@ impl Sender {
         }
     }
 
-    /// Name of the state in Linux' terms.
+    /// Returns the name of the state in Linux.
     pub(crate) fn state(&self) -> &'static str {
         match &self.phase {
             Phase::Open if self.board.sacked() > 0 || self.duplicates > 0 => "disorder",
@@ -309,7 +311,7 @@ impl Sender {
         }
     }
 
-    /// Returns the next part of the stream to send, or `None`.
+    /// Returns the next part of the stream to send, or `None` if nothing can be sent now.
     pub(crate) fn poll(&mut self, now: Timestamp) -> Option<Departure> {
         self.pace_at = None;
         if self.forced == Some(Forced::Tail)
@@ -358,8 +360,8 @@ impl Sender {
         Some(self.send_new(now, end))
     }
 
-    /// Returns the sequence number after the next new segment. Returns `None` if there is nothing
-    /// to send, or no room at the receiver or in the send buffer.
+    /// Returns the sequence number after the next new segment. Returns `None` if there is no data,
+    /// or no room at the receiver or in the send buffer.
     fn next_end(&self) -> Option<u64> {
         let data = self.written.saturating_sub(self.nxt).min(self.mss);
         let mut end = self.nxt + data;
@@ -367,14 +369,16 @@ impl Sender {
         let waits = end > self.nxt;
         let fits = end <= self.limit && end - self.una <= self.send_buffer + 1;
         if waits && !fits && self.board.is_empty() && self.limit > self.nxt {
-            // RFC 9293 s.3.8.6.2.1: send a small segment if nothing is outstanding.
+            // RFC 9293 s.3.8.6.2.1: a segment that the window makes small is sent only if nothing
+            // is outstanding.
             return Some(end.min(self.limit));
         }
         (waits && fits).then_some(end)
     }
 
-    /// True if the congestion window has room for a waiting segment, but the limit on outstanding
-    /// data does not: at this end, or at a receiver whose window is as large as that limit.
+    /// Returns `true` if the congestion window has room for a waiting segment, but the limit on
+    /// outstanding data does not. That is the send buffer, or the window of a receiver if it is as
+    /// large as that buffer.
     pub(crate) fn is_window_limited(&self) -> bool {
         let waits = self.written.saturating_sub(self.nxt).min(self.mss);
         let end = self.nxt + waits;
@@ -386,7 +390,7 @@ impl Sender {
             && self.in_flight() + waits <= self.window()
     }
 
-    /// Notes that the window has room and that there is no data to fill it.
+    /// Records that the window has room but there is no data to fill it.
     fn note_idle(&mut self, now: Timestamp, pipe: u64, window: u64) {
         if pipe < window {
             self.usage.on_underused(now);
@@ -398,15 +402,16 @@ impl Sender {
         }
     }
 
-    /// True if acknowledged data must not restart the retransmission timer. Without SACK, each
-    /// round trip repairs one hole. With many holes, a timeout repairs them sooner (RFC 6582 s.3.2
-    /// step 3 and s.4: only the first partial acknowledgement resets the timer).
+    /// Returns `true` if an acknowledgement of data must not restart the retransmission timer.
+    /// Without SACK, each round trip repairs one hole. If there are many holes, a timeout repairs
+    /// them sooner (RFC 6582 s.3.2 step 3 and s.4: only the first partial acknowledgement resets
+    /// the timer).
     fn is_impatient(&self) -> bool {
         !self.sack
             && matches!(self.phase, Phase::Reducing(Reduction { loss: true, partial: true, .. }))
     }
 
-    /// Ends the check of a timeout whose cause cannot be decided any longer.
+    /// Ends the check for a spurious timeout if the cause can no longer be decided.
     fn give_up_check(&mut self) {
         if let Phase::Loss { check, .. } = &mut self.phase {
             *check = Check::Over;
@@ -432,8 +437,8 @@ impl Sender {
         Departure { start, end, retransmission: false }
     }
 
-    /// RFC 5681 s.4.1: after an idle retransmission timeout, at most the initial window is sent at
-    /// once.
+    /// Reduces the window after the sender was idle for a retransmission timeout. At most the
+    /// initial window may then be sent at once (RFC 5681 s.4.1).
     fn restart_after_idle(&mut self, now: Timestamp) {
         let idle = self.board.is_empty() && self.last_sent.is_some_and(|at| now > at + self.rto());
         if idle && !self.controller.needs_pacing() {
@@ -451,7 +456,7 @@ impl Sender {
         self.last_sent = Some(now);
         self.retransmitted.get_or_insert((now, segment.start));
         if segment.start == self.una && !self.is_impatient() {
-            // As on Linux: the timer covers the first segment, which is sent now.
+            // As on Linux, the timer starts again with the first segment, which is sent now.
             self.rto_at = None;
         }
         self.start_timer(now);

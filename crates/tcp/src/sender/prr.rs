@@ -1,15 +1,16 @@
-//! Proportional Rate Reduction (RFC 6937): how much is sent while the window is being reduced.
+//! Proportional Rate Reduction (RFC 6937): determines how much is sent while the window is being
+//! reduced.
 
 /// A reduction of the window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prr {
     /// Target of the reduction (ssthresh), in bytes.
     threshold: u64,
-    /// Bytes outstanding when it began (RecoverFS).
+    /// Bytes that were outstanding at the start (RecoverFS).
     flight: u64,
-    /// Bytes delivered since (prr_delivered).
+    /// Bytes that were delivered since the start (prr_delivered).
     delivered: u64,
-    /// Bytes sent since (prr_out).
+    /// Bytes that were sent since the start (prr_out).
     out: u64,
 }
 
@@ -18,9 +19,10 @@ impl Prr {
         Prr { threshold, flight: flight.max(1), delivered: 0, out: 0 }
     }
 
-    /// Returns the bytes that may be sent after an acknowledgement of `delivered` bytes, with
-    /// `pipe` bytes in flight. `good`: it advanced SND.UNA and showed no further loss, so the
-    /// sender may catch up as in slow start (PRR-SSRB). Otherwise it conserves packets (PRR-CRB).
+    /// Returns the number of bytes that may be sent after an acknowledgement of `delivered` bytes,
+    /// with `pipe` bytes in flight. `good` is true if the acknowledgement advanced SND.UNA and
+    /// showed no further loss. The sender may then catch up as in slow start (PRR-SSRB). Otherwise
+    /// it sends as much as was delivered (PRR-CRB).
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, mss: u64, good: bool) -> u64 {
         self.delivered += delivered;
         let allowed = if pipe > self.threshold {
@@ -48,12 +50,13 @@ mod tests {
 
     const MSS: u64 = 1_000;
 
-    /// 20 segments outstanding, the first lost. With a threshold of 10, one segment is sent for
-    /// every second one delivered, and the window ends at 10 (the first example of RFC 6937 s.3.1).
+    /// The first of 20 outstanding segments is lost, and the threshold is 10. One segment must be
+    /// sent for every second one that is delivered, and the window must end at 10 (the first
+    /// example of RFC 6937 s.3.1).
     #[test]
     fn prr_spreads_one_loss_over_a_round_trip() {
         let mut prr = Prr::new(10 * MSS, 20 * MSS);
-        // Segment 0 is lost, 1 to 3 are delivered. In total, 19 are delivered.
+        // Segment 0 is lost. Segments 1 to 3 are delivered first, and 19 in total.
         let (mut pipe, mut sent) = (19 * MSS, Vec::new());
         for delivered in 1..=19 {
             pipe -= MSS;
@@ -70,8 +73,9 @@ mod tests {
         assert_eq!(pipe, 10 * MSS);
     }
 
-    /// 15 of 20 segments are lost at once. The sender sends as much as is delivered (PRR-CRB), and
-    /// one more each time without further loss (PRR-SSRB), up to the threshold.
+    /// 15 of 20 segments are lost at once. The sender must send as much as is delivered (PRR-CRB).
+    /// After each acknowledgement without further loss, it may send one segment more (PRR-SSRB), up
+    /// to the threshold.
     #[test]
     fn prr_recovers_slowly_from_a_burst_of_losses() {
         let mut prr = Prr::new(10 * MSS, 20 * MSS);

@@ -1,4 +1,4 @@
-//! RACK (RFC 8985 s.6): time-based loss detection, in order of transmission.
+//! RACK (RFC 8985 s.6): loss detection by time, in the order of transmission.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use equic_transport::Timestamp;
 /// Number of recoveries for which the reordering window stays wide (RFC 8985 s.6.2, step 4).
 const PERSIST: u32 = 16;
 
-/// Number of segments delivered out of order that indicate a loss at once, while no reordering was
+/// Number of segments delivered out of order that show a loss at once, as long as no reordering was
 /// seen (DupThresh).
 pub(crate) const DUP_THRESH: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Rack {
-    /// Number of the latest delivered transmission (RACK.xmit_ts and RACK.end_seq in one).
+    /// Number of the latest transmission that was delivered. It replaces RACK.xmit_ts and
+    /// RACK.end_seq.
     latest: Option<u64>,
     rtt: Duration,
-    /// Highest sequence number delivered (RACK.fack).
+    /// Highest sequence number that was delivered (RACK.fack).
     forward: u64,
     reordering_seen: bool,
     window_multiplier: u32,
@@ -41,9 +42,9 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Processes a delivered segment (steps 2 and 3). `earlier`: the timestamp shows that an
-    /// earlier transmission was delivered. As on Linux, a retransmitted segment also counts as such if
-    /// its round trip is shorter than the minimum.
+    /// Processes a delivered segment (steps 2 and 3). `earlier` is true if the timestamp shows that
+    /// an earlier transmission was delivered. As on Linux, this is also assumed for a retransmitted
+    /// segment whose round-trip time is below the minimum.
     pub(crate) fn on_delivered(
         &mut self,
         now: Timestamp,
@@ -63,7 +64,7 @@ impl Rack {
         }
     }
 
-    /// Processes a DSACK: reordering may be wider than assumed (step 4).
+    /// Processes a DSACK, which means that reordering may be wider than assumed (step 4).
     pub(crate) fn on_dsack(&mut self, una: u64, next: u64) {
         if self.dsack_round.is_none_or(|round| una >= round) {
             self.dsack_round = Some(next);
@@ -72,7 +73,7 @@ impl Rack {
         }
     }
 
-    /// Called at the end of a recovery.
+    /// Processes the end of a recovery.
     pub(crate) fn on_recovered(&mut self) {
         self.window_persist = self.window_persist.saturating_sub(1);
         if self.window_persist == 0 {
@@ -80,7 +81,7 @@ impl Rack {
         }
     }
 
-    /// Time allowed for reordering: RACK.reo_wnd (step 4).
+    /// Returns the time that is permitted for reordering: RACK.reo_wnd (step 4).
     pub(crate) fn reordering_window(
         &self,
         recovering: bool,
@@ -94,7 +95,8 @@ impl Rack {
         (min_rtt / 4).saturating_mul(self.window_multiplier).min(smoothed)
     }
 
-    /// Returns the number below which transmissions can be lost, and the time after which they are.
+    /// Returns the number below which transmissions can be lost, and the time after which they
+    /// count as lost.
     pub(crate) fn limit(&self) -> Option<(u64, Duration)> {
         self.latest.map(|latest| (latest, self.rtt))
     }

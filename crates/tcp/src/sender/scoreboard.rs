@@ -1,36 +1,37 @@
-//! Outstanding segments, by sequence number and by transmission (RFC 6675 s.4, RFC 8985 s.5).
+//! The outstanding segments, by sequence number and by transmission (RFC 6675 s.4, RFC 8985 s.5).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use equic_transport::Timestamp;
 use equic_transport::congestion::DeliveryMark;
 
-/// State of a segment, as known to the sender.
+/// The state of a segment, as the sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// In flight.
+    /// The segment is in flight.
     InFlight,
-    /// The receiver has it, and waits for data before it.
+    /// The receiver has the segment, and waits for data before it.
     Sacked,
-    /// Declared lost, and not retransmitted yet.
+    /// The segment was declared lost and was not retransmitted yet.
     Lost,
 }
 
-/// A sent segment. Sequence numbers count from the SYN and do not wrap.
+/// A segment that was sent. Its sequence numbers count from the SYN and do not wrap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
-    /// Its first sequence number.
+    /// First sequence number of the segment.
     pub start: u64,
-    /// The sequence number after its end.
+    /// Sequence number after the end of the segment.
     pub end: u64,
-    /// Number of its last transmission. One counter numbers the transmissions of all segments.
+    /// Number of the segment's last transmission. One counter numbers the transmissions of all
+    /// segments.
     pub number: u64,
-    /// Time of its last transmission.
+    /// Time of the segment's last transmission.
     pub time_sent: Timestamp,
-    /// Delivery state of the path at that time, for rate measurement.
+    /// Delivery state of the path at the last transmission, for rate measurement.
     pub mark: DeliveryMark,
     pub fate: Fate,
-    /// True if it was retransmitted.
+    /// True if the segment was retransmitted.
     pub retransmitted: bool,
 }
 
@@ -43,20 +44,22 @@ impl Sent {
 /// The segments between SND.UNA and SND.NXT.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// Outstanding segments by sequence number, without gaps.
+    /// The outstanding segments, by sequence number and without gaps.
     segments: VecDeque<Sent>,
-    /// Transmissions in order: number and first sequence number. Obsolete entries are skipped.
+    /// Transmissions in their order: the number, and the first sequence number of the segment.
+    /// Obsolete entries are skipped.
     order: VecDeque<(u64, u64)>,
     next_number: u64,
-    /// Bytes in each state.
+    /// Bytes in flight. The next fields have the bytes in the other states.
     in_flight: u64,
     sacked: u64,
     lost: u64,
     sacked_segments: usize,
     /// No segment before this sequence number is lost.
     lost_hint: u64,
-    /// Runs of segments that the receiver has out of order: the first sequence number of each, and
-    /// the number after its end. With these, a block that is reported again costs nothing.
+    /// Runs of segments that the receiver has out of order. The key is the first sequence number,
+    /// and the value is the number after the end. They make it cheap to process a block that is
+    /// reported again.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -64,32 +67,32 @@ pub(crate) struct Scoreboard {
 const STALE: usize = 64;
 
 impl Scoreboard {
-    /// Bytes in flight.
+    /// Returns the number of bytes in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Bytes that the receiver has out of order.
+    /// Returns the number of bytes that the receiver has out of order.
     pub(crate) fn sacked(&self) -> u64 {
         self.sacked
     }
 
-    /// Segments that the receiver has out of order.
+    /// Returns the number of segments that the receiver has out of order.
     pub(crate) fn sacked_segments(&self) -> usize {
         self.sacked_segments
     }
 
-    /// Bytes that are lost and not retransmitted yet.
+    /// Returns the number of bytes that are lost and were not retransmitted yet.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// True if every segment that was sent has been acknowledged (RFC 9293 s.3.4).
+    /// Returns `true` if every segment that was sent has been acknowledged (RFC 9293 s.3.4).
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Number of outstanding segments.
+    /// Returns the number of outstanding segments.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
@@ -102,7 +105,7 @@ impl Scoreboard {
         self.segments.back()
     }
 
-    /// The number of the next transmission.
+    /// Returns the number of the next transmission.
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number
     }
@@ -128,8 +131,8 @@ impl Scoreboard {
         let number = self.next_number;
         self.next_number += 1;
         self.order.push_back((number, start));
-        // Compact when most entries are obsolete, so that the cost is amortised over the
-        // transmissions that made them so.
+        // Compacted only when most entries are obsolete, so that the cost is amortised over the
+        // transmissions that made them obsolete.
         if self.order.len() > 2 * self.segments.len() + STALE {
             let segments = &self.segments;
             self.order.retain(|(number, start)| {
@@ -179,9 +182,9 @@ impl Scoreboard {
         }
     }
 
-    /// Processes an acknowledgement of everything before `una`, and of blocks after it. Adds newly
-    /// delivered segments to `delivered`, with the state that they had. A segment that a block
-    /// covers only in part is unchanged. A segment that `una` cuts becomes shorter.
+    /// Processes an acknowledgement of everything before `una`, and of blocks after it. Adds each
+    /// newly delivered segment to `delivered`, with its previous state. A segment that a block
+    /// covers only in part is not changed. A segment that `una` covers in part becomes shorter.
     pub(crate) fn acknowledge(
         &mut self,
         una: u64,
@@ -205,7 +208,7 @@ impl Scoreboard {
             }
             self.count_out(fate, part.len());
             if fate == Fate::Sacked && self.segments.front().is_some_and(|s| s.start == una) {
-                // The rest of a segment that was counted as delivered.
+                // This is the rest of a segment whose first part was already counted as delivered.
                 let rest = self.segments.front().is_some_and(|s| s.number == part.number);
                 self.sacked_segments += usize::from(rest);
             }
@@ -228,7 +231,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the segments that a block covers and that were not marked before.
+    /// Marks the segments that a block covers, except those that are already marked.
     fn sack(&mut self, block: (u64, u64), delivered: &mut Vec<Sent>) {
         let (mut from, end) = block;
         while from < end {
@@ -243,7 +246,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the segments between `left` and `right`. None of them is marked yet.
+    /// Marks the segments between `left` and `right`. None of them may be marked already.
     fn mark_sacked(&mut self, left: u64, right: u64, delivered: &mut Vec<Sent>) {
         let first = self.segments.partition_point(|segment| segment.start < left);
         let mut at = first;
@@ -267,7 +270,7 @@ impl Scoreboard {
         self.runs.insert(start, end);
     }
 
-    /// Declares the segment lost whose last transmission has this number.
+    /// Declares the segment lost whose last transmission has this number. Returns the segment.
     pub(crate) fn lose(&mut self, number: u64, start: u64) -> Option<Sent> {
         let at = find(&self.segments, start)?;
         let segment = self.segments[at];
@@ -278,9 +281,9 @@ impl Scoreboard {
         Some(segment)
     }
 
-    /// Declares transmissions lost, from the oldest in flight, while they have a number below
-    /// `limit` and `wanted` returns true. Adds them to `lost`. Returns the first one below the
-    /// limit that is still in flight.
+    /// Declares transmissions lost in their order, as long as they have a number below `limit` and
+    /// `wanted` returns `true`. Adds them to `lost`. Returns the first transmission below the limit
+    /// that is still in flight.
     pub(crate) fn lose_while(
         &mut self,
         limit: u64,
@@ -329,8 +332,8 @@ impl Scoreboard {
         }
     }
 
-    /// Handles a receiver that has discarded its out-of-order data (RFC 2018 s.8): no segment
-    /// counts as received.
+    /// Handles a receiver that has discarded its out-of-order data (RFC 2018 s.8): no outstanding
+    /// segment counts as received.
     pub(crate) fn forget_sacks(&mut self) {
         for at in 0..self.segments.len() {
             if self.segments[at].fate == Fate::Sacked {
@@ -341,7 +344,7 @@ impl Scoreboard {
     }
 }
 
-/// Index of the segment that begins with this sequence number.
+/// Returns the index of the segment that begins with this sequence number.
 fn find(segments: &VecDeque<Sent>, start: u64) -> Option<usize> {
     segments.binary_search_by_key(&start, |segment| segment.start).ok()
 }
@@ -371,7 +374,7 @@ mod tests {
         assert_eq!(starts(&delivered), [0, 3, 4, 7]);
         assert_eq!((board.in_flight(), board.sacked(), board.lost()), (600, 300, 0));
         delivered.clear();
-        // A block grows on both sides: only the new segments count.
+        // The block has grown on both sides. Only the new segments may count.
         board.acknowledge(100, &[(200, 900)], &mut delivered);
         assert_eq!(starts(&delivered), [2, 5, 6, 8]);
         let mut lost = Vec::new();

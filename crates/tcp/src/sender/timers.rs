@@ -1,5 +1,6 @@
-//! Timers, for when no acknowledgement arrives: the retransmission timer (RFC 6298), the tail loss
-//! probe (RFC 8985 s.7), RACK's reordering timer, and the persist timer (RFC 9293 s.3.8.6.1).
+//! Timers, which fire when no acknowledgement arrives: the retransmission timer (RFC 6298), the
+//! tail loss probe (RFC 8985 s.7), the reordering timer of RACK, and the persist timer (RFC 9293
+//! s.3.8.6.1).
 
 use std::time::Duration;
 
@@ -15,19 +16,21 @@ const FIRST_PROBE: Duration = Duration::from_secs(1);
 /// (`net.ipv4.tcp_retries2`).
 const MOST_TIMEOUTS: u32 = 15;
 
-/// Result of a timer's expiry.
+/// Tells the connection what to do after a timer has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// Nothing for the connection to do.
+    /// The connection need not do anything.
     None,
-    /// Send a window probe, which the receiver must answer, because its window was closed.
+    /// The connection must send a window probe, which the receiver must answer, because the
+    /// receiver's window is closed.
     ProbeWindow,
-    /// Close the connection, because the receiver has not answered.
+    /// The connection must be closed, because the receiver has not answered.
     GiveUp,
 }
 
 impl Sender {
-    /// The retransmission timeout with this backoff (RFC 6298 s.2), with Linux' minimum.
+    /// Returns the retransmission timeout with this backoff (RFC 6298 s.2), with the minimum that
+    /// Linux uses.
     fn timeout_after(&self, backoff: u32) -> Duration {
         let timeout = match self.rtt.first_sample() {
             None => self.initial_rto,
@@ -36,19 +39,19 @@ impl Sender {
         timeout.saturating_mul(1 << backoff.min(20)).min(self.max_rto)
     }
 
-    /// The current retransmission timeout.
+    /// Returns the current retransmission timeout.
     pub(crate) fn rto(&self) -> Duration {
         self.timeout_after(self.backoff)
     }
 
-    /// RFC 6298 s.5.1: the timer runs while data is outstanding.
+    /// Starts the retransmission timer if data is outstanding (RFC 6298 s.5.1).
     pub(super) fn start_timer(&mut self, now: Timestamp) {
         if self.rto_at.is_none() {
             self.rto_at = Some(now + self.rto());
         }
     }
 
-    /// Time of the next call of [`Sender::on_timer`].
+    /// Returns the time for the next call of [`Sender::on_timer`], or `None` if no timer is set.
     pub(crate) fn next_timer(&self) -> Option<Timestamp> {
         let timers = [self.rto_at, self.probe_at, self.reorder_at, self.persist_at, self.pace_at];
         timers.into_iter().flatten().min()
@@ -60,7 +63,8 @@ impl Sender {
         if due(&mut self.reorder_at) {
             self.on_reordering_timeout(now);
         }
-        // The probe timer replaces the retransmission timer, and may be due at the same time.
+        // The probe timer replaces the retransmission timer, so it is checked first if both are
+        // due.
         if due(&mut self.probe_at) {
             self.forced = Some(Forced::Tail);
             self.rto_at = Some(now + self.rto());
@@ -86,7 +90,7 @@ impl Sender {
         self.note_lost(now, &lost);
         if !lost.is_empty() {
             self.on_loss(now, &lost);
-            // RFC 8985 s.6.3: restart the retransmission timer.
+            // RFC 8985 s.6.3: the retransmission timer restarts.
             self.rto_at = Some(now + self.rto());
         }
         self.lost = lost;
@@ -107,16 +111,16 @@ impl Sender {
         self.note_lost(now, &lost);
         self.lost = lost;
         let reducing = matches!(self.phase, Phase::Reducing(Reduction { loss: true, .. }));
-        // RFC 5681 s.3.1: the threshold stays if the same segment times out again.
+        // RFC 5681 s.3.1: the threshold stays the same if the same segment times out again.
         if !matches!(self.phase, Phase::Loss { .. }) || self.backoff == 0 {
             self.controller.on_retransmission_timeout(now);
             // During a recovery, acknowledgements of its retransmissions still arrive. They would
-            // make the timeout look spurious, although the loss is genuine.
+            // make a genuine timeout look spurious.
             if !reducing {
                 (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
         }
-        // For the same reason, they do not show whether the timer was right.
+        // For the same reason, such acknowledgements do not show whether the timeout was right.
         let recovering = reducing || matches!(self.phase, Phase::Loss { .. });
         let first = self.backoff == 0 && self.sack && !recovering;
         let check = if first { Check::Begun } else { Check::Over };
@@ -130,7 +134,8 @@ impl Sender {
 
     fn mark_lost_by_timeout(&mut self, now: Timestamp, lost: &mut Vec<Sent>) {
         let Some(head) = self.board.first().copied() else { return };
-        // RFC 2018 s.8: the receiver reported this data by SACK, and does not acknowledge it.
+        // RFC 2018 s.8: the receiver has reported this data by SACK but does not acknowledge it, so
+        // it may have discarded the data.
         if head.fate == super::scoreboard::Fate::Sacked {
             self.board.forget_sacks();
         }
@@ -151,7 +156,8 @@ impl Sender {
         };
     }
 
-    /// Sets the tail loss probe timer, after new data and acknowledgements (RFC 8985 s.7.2).
+    /// Sets the timer of the tail loss probe. Called after new data and after acknowledgements (RFC
+    /// 8985 s.7.2).
     pub(super) fn schedule_probe(&mut self, now: Timestamp) {
         self.probe_at = None;
         let quiet = matches!(self.phase, Phase::Open) && self.board.sacked() == 0;
@@ -162,7 +168,7 @@ impl Sender {
         let mut timeout = FIRST_PROBE;
         if self.rtt.first_sample().is_some() {
             timeout = self.rtt.smoothed() * 2;
-            // The acknowledgement of a single segment may be delayed.
+            // The receiver may delay the acknowledgement of a single segment.
             if self.board.len() == 1 {
                 timeout += self.min_rto;
             }
@@ -171,8 +177,8 @@ impl Sender {
         self.probe_at = Some(self.rto_at.map_or(at, |rto| rto.min(at)));
     }
 
-    /// Sends a tail loss probe (RFC 8985 s.7.3): a new segment if there is one, otherwise the last
-    /// one again.
+    /// Sends a tail loss probe (RFC 8985 s.7.3). It is a new segment if there is one. Otherwise it
+    /// is the last segment again.
     pub(super) fn send_probe(&mut self, now: Timestamp) -> Option<Departure> {
         self.forced = None;
         if !matches!(self.phase, Phase::Open) || self.probe.is_some() {

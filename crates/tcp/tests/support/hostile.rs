@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use equic_tcp::{Connection, Flags, Outgoing, Segment, TcpConfig, Timestamp, Timestamps};
 
-/// Drives a client and a server with `bytes`. Each step is a segment, often close to what the end
-/// would accept, or an advance of the clock. Returns the ends, so that the caller can check their
-/// state.
+/// Drives a client and a server with `bytes`. Each step is a segment, often one that the end almost
+/// accepts, or advances the clock. Returns both ends, so that the caller can check their state.
 ///
 /// # Panics
-/// Panics if an end sends without end, or if its timer is in the past.
+/// Panics if an end sends without end, or sets a timer in the past.
 pub(crate) fn drive(config: &TcpConfig, written: u64, bytes: &[u8]) -> [Connection; 2] {
     let start = Timestamp::START;
     let syn = Segment { flags: Flags::SYN, window: 65_535, ..Segment::default() };
@@ -26,7 +25,7 @@ pub(crate) fn drive(config: &TcpConfig, written: u64, bytes: &[u8]) -> [Connecti
     let client_start = answer(client.poll_transmit(start));
     let server_start = answer(server.poll_transmit(start));
     let mut ends = [End::new(client, client_start), End::new(server, server_start)];
-    // The client's handshake succeeds, so that the following steps reach a connection.
+    // Completes the client's handshake, so that the following steps reach an open connection.
     let mut reply = syn;
     reply.flags = Flags::SYN.with(Flags::ACK);
     reply.acknowledgment = client_start.wrapping_add(1);
@@ -56,9 +55,9 @@ const STEP: usize = 24;
 
 struct End {
     connection: Connection,
-    /// The end's initial sequence number. The peer's is zero.
+    /// The initial sequence number of this end. That of the peer is zero.
     start: u32,
-    /// Last segment that the end sent.
+    /// The last segment that the end sent.
     said: Segment,
 }
 
@@ -72,7 +71,7 @@ impl End {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        // Mostly close to the expected numbers.
+        // Most numbers are close to the expected ones.
         let near = |kind: u8, base: u32, offset: usize| match kind & 3 {
             0 => base,
             1 => base.wrapping_add(half(offset)),
@@ -88,7 +87,7 @@ impl End {
             ..Segment::default()
         };
         if bytes[2] & 0x30 != 0 {
-            // Only rarely end the connection.
+            // Only a few segments may end the connection.
             segment.flags.0 &= !(Flags::RST.0 | Flags::SYN.0 | Flags::FIN.0);
         }
         segment.options.timestamps = self.said.options.timestamps.map(|own| Timestamps {

@@ -6,8 +6,8 @@ use crate::queue::testing::{At, capable, packet};
 
 const MS: u64 = 1_000;
 
-/// A queue that receives and sends a packet of 1,000 bytes per millisecond, with 200 ms of delay.
-/// Returns the times of drops or marks, in microseconds.
+/// Simulates a queue that receives and sends a packet of 1,000 bytes per millisecond, with a delay
+/// of 200 ms. Returns the times of drops or marks, in microseconds.
 fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u64>) {
     let mut queue = At::new(&Queue::CoDel(codel), 8e6);
     for label in 0..200 {
@@ -16,8 +16,8 @@ fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u6
     let (mut moments, mut seen) = (Vec::new(), 0);
     for step in 1..=millis * 100 {
         let now = step * 10;
-        // The queue is polled often, so that times are exact to 10 us, and refilled to keep its
-        // length.
+        // The queue is polled often, so that times are exact to 10 us. It is refilled, so that its
+        // length stays the same.
         if queue.dequeue(now).is_some() {
             queue.enqueue(now.saturating_sub(200 * MS), make(0, 1_000));
         }
@@ -35,12 +35,12 @@ fn intervals(moments: &[u64]) -> Vec<u64> {
     moments.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// RFC 8289 s.3.2, s.5.6: the first drop comes an interval after the delay exceeded the target.
-/// After the n-th drop, the next comes after interval / sqrt(n).
+/// RFC 8289 s.3.2, s.5.6: the first drop must come one interval after the delay exceeded the
+/// target. The n-th drop must be followed by the next one after interval / sqrt(n).
 #[test]
 fn drops_come_sooner_with_the_square_root_of_their_number() {
     let (queue, moments) = drops(CoDel::default(), packet, 2_000);
-    // Above the target from 5 ms on, and tolerated for 100 ms.
+    // The delay is above the target from 5 ms on, and is tolerated for 100 ms.
     assert!((105 * MS..=105 * MS + 20).contains(&moments[0]), "{moments:?}");
     assert!(moments.len() > 30);
     for (index, gap) in intervals(&moments).into_iter().enumerate() {
@@ -50,20 +50,21 @@ fn drops_come_sooner_with_the_square_root_of_their_number() {
     assert_eq!(queue.queue.marked(), 0);
 }
 
-/// RFC 8289 s.5.5: if dropping begins again soon after it stopped, it continues at the same rate.
-/// Later it starts from the beginning.
+/// RFC 8289 s.5.5: if dropping begins again soon after it has stopped, it must continue at the same
+/// rate. If it begins later, it must start at the lowest rate.
 #[test]
 fn it_remembers_its_rate_for_a_while() {
     let second_gap = |pause: u64| {
         let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
-        // Delays of 50 ms, or none. Returns the drops until `end`, in units of 10 us.
+        // Each packet waits for `wait`. Returns the times of the drops in this range, in units of
+        // 10 us.
         let mut phase = |range: std::ops::Range<u64>, wait: u64| {
             let mut moments = Vec::new();
             for now in range.map(|step| 10 * step) {
                 while queue.queue.packets() < 10 {
                     queue.enqueue(now.saturating_sub(wait), packet(0, 1_000));
                 }
-                // First remove packets that have waited too long.
+                // Removes packets that have waited too long.
                 queue.dequeue(now);
                 moments.extend(queue.dropped.drain(..).map(|_| now));
             }
@@ -74,7 +75,7 @@ fn it_remembers_its_rate_for_a_while() {
         let second = phase(105_000 + pause..155_000 + pause, 50 * MS);
         (first.len() as f64, (second[1] - second[0]) as f64)
     };
-    // Half a second, then three: 16 intervals are 1.6 s.
+    // The pause is half a second, then three seconds. The limit is 16 intervals, which are 1.6 s.
     let (count, gap) = second_gap(50_000);
     let expected = 100_000.0 / (count - 1.0).sqrt();
     assert!((gap - expected).abs() <= 20.0, "{gap}, not {expected} after {count}");
@@ -90,7 +91,8 @@ fn marks_come_when_drops_would() {
     assert_eq!(intervals(&marks)[..20], intervals(&drops(codel, packet, 2_000).1)[..20]);
 }
 
-/// RFC 8289 s.5.5: a delay below the target, or a queue of at most one packet, ends dropping.
+/// RFC 8289 s.5.5: nothing may be dropped while the delay is below the target, or while the queue
+/// has at most one packet.
 #[test]
 fn a_good_queue_is_left_alone() {
     // Delays of 4 ms, for two seconds.
@@ -102,8 +104,8 @@ fn a_good_queue_is_left_alone() {
         }
     }
     assert!(queue.dropped.is_empty());
-    // One packet at a time on a slow link, each with a delay of 50 ms: there is no queue to
-    // shorten.
+    // A slow link with one packet in the queue at a time, each with a delay of 50 ms. No packet may
+    // be dropped, because the queue cannot become shorter.
     let mut queue = At::new(&Queue::CoDel(CoDel::default()), 2.4e5);
     for step in 0..100u64 {
         queue.enqueue(step * 50 * MS, packet(0, 1_500));
@@ -112,17 +114,17 @@ fn a_good_queue_is_left_alone() {
     assert!(queue.dropped.is_empty());
 }
 
-/// A sender with only a congestion window. It halves the window on a loss, once per round trip, and
-/// otherwise adds a packet per round trip.
+/// A sender that has only a congestion window. It halves the window on a loss, at most once per
+/// round trip. Otherwise it adds a packet per round trip.
 struct Sender {
     window: f64,
     flying: f64,
     halved: u64,
 }
 
-/// Four senders share 8 Mb/s (a packet of 1,000 bytes per millisecond), 50 ms away, for 60 seconds.
-/// Returns the sorted queueing delays, and how many milliseconds the link was idle after the first
-/// ten seconds.
+/// Lets four senders, 50 ms away, share a link of 8 Mb/s for 60 seconds. That is one packet of
+/// 1,000 bytes per millisecond. Returns the sorted queueing delays, and the number of milliseconds
+/// after the first ten seconds in which the link was idle.
 fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
     let mut queue = At::new(queue, 8e6);
     let start = || Sender { window: 4.0, flying: 0.0, halved: 0 };
@@ -161,8 +163,8 @@ fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
     (waits, idle)
 }
 
-/// RFC 8289 s.3.2, s.4.4: the delay approaches the target of 5 ms and stays near it, and the link
-/// stays busy. Drop-tail queues as much as its limit allows.
+/// RFC 8289 s.3.2, s.4.4: the delay must approach the target of 5 ms and stay near it, and the link
+/// must stay busy. A drop-tail queue fills up to its limit.
 #[test]
 fn under_load_the_standing_queue_is_the_target() {
     let (waits, idle) = loaded(&Queue::CoDel(CoDel::default()));

@@ -9,14 +9,14 @@ fn queue(fq: FqCoDel) -> At {
     At::new(&Queue::FqCoDel(fq), 1e7)
 }
 
-/// RFC 8290 s.4: a flow that had no packet queued goes before flows that had.
+/// RFC 8290 s.4: a flow without queued packets must go before flows with queued packets.
 #[test]
 fn a_new_flow_goes_first() {
     let mut queue = queue(FqCoDel::default());
     for _ in 0..50 {
         queue.enqueue(0, packet(1, 1_500));
     }
-    // The first turn of a new flow has 1,514 bytes, so a second packet is sent.
+    // The first turn of a new flow has 1,514 bytes, so a second packet is sent in it.
     for _ in 0..4 {
         assert_eq!(queue.dequeue(1).unwrap().label, 1);
     }
@@ -25,8 +25,9 @@ fn a_new_flow_goes_first() {
     assert_eq!(queue.dequeue(4).unwrap().label, 1);
 }
 
-/// RFC 8290 s.4.2: an empty queue first moves to the end of the old ones. Otherwise a flow that
-/// sends a packet whenever its last one has left would stay new, and have priority for each packet.
+/// RFC 8290 s.4.2: a queue that becomes empty must first move to the end of the old queues.
+/// Otherwise a flow that sends a packet each time its last one was sent would stay new, and always
+/// have priority.
 #[test]
 fn a_flow_does_not_stay_new() {
     let mut queue = queue(FqCoDel::default());
@@ -47,7 +48,8 @@ fn a_flow_does_not_stay_new() {
     assert!((0.4..0.55).contains(&share), "{share}");
 }
 
-/// Flows get the same number of bytes, whatever the sizes of their packets and their offered load.
+/// All flows must get the same number of bytes, whatever the sizes of their packets and the load
+/// that they offer.
 #[test]
 fn bytes_are_shared_alike() {
     let mut queue = queue(FqCoDel { limit: Limit::Packets(100_000), ..FqCoDel::default() });
@@ -71,7 +73,8 @@ fn bytes_are_shared_alike() {
     }
 }
 
-/// RFC 8290 s.4.1: the longest queue loses packets from its head, half of its bytes or 64 packets.
+/// RFC 8290 s.4.1: the longest queue must lose packets from its head: half of its bytes, or 64
+/// packets.
 #[test]
 fn a_full_queue_drops_of_the_longest() {
     let mut queue = queue(FqCoDel { limit: Limit::Packets(200), ..FqCoDel::default() });
@@ -93,13 +96,13 @@ fn a_full_queue_drops_of_the_longest() {
     assert_eq!((queue.queue.packets(), queue.queue.bytes()), (137, 116 * 1_500 + 2_100));
 }
 
-/// CoDel controls each queue separately: a flow with one queued packet loses none while another
-/// flow is throttled.
+/// CoDel must control each queue separately. A flow with one queued packet must lose none while
+/// another flow is throttled.
 #[test]
 fn each_row_is_controlled_by_itself() {
     let fq = FqCoDel { codel: CoDel::default(), ..FqCoDel::default() };
     let mut queue = queue(fq);
-    // 10 Mb/s: a packet of 1,250 bytes per millisecond, and 1.5 times that arrives.
+    // The link sends a packet of 1,250 bytes per millisecond (10 Mb/s). 1.5 times as much arrives.
     for millis in 0..3_000u64 {
         let now = 1_000 * millis;
         queue.enqueue(now, packet(1, 1_250));
@@ -123,7 +126,7 @@ fn each_row_is_controlled_by_itself() {
     );
 }
 
-/// With many queues, few flows share one.
+/// If there are many queues, few flows may share one.
 #[test]
 fn flows_are_spread_over_rows() {
     assert!(rows_of_512_flows(1_024) > 350);

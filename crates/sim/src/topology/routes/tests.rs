@@ -1,4 +1,4 @@
-//! Routes compared with expected ones, and with a search of all paths.
+//! Compares routes with expected routes, and with a search of all paths.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn the_cheapest_way_then_the_shortest_then_the_oldest() {
     assert!(path.contains(&direct.there()) && !path.contains(&second.there()));
 }
 
-/// The age of the link decides, not the age of the router.
+/// The age of the links must decide, not the age of the routers.
 #[test]
 fn of_equal_ways_the_one_with_the_older_link_is_taken() {
     let mut topology = Topology::new();
@@ -66,12 +66,15 @@ fn hosts_do_not_forward() {
     topology.link(b, c, direction());
     assert_eq!(names(&topology, a, b).unwrap(), "b");
     let error = names(&topology, a, c).unwrap_err();
-    assert_eq!(error, "no route leads from a to c: link them over routers (hosts do not forward)");
+    assert_eq!(
+        error,
+        "no route leads from a to c: connect them through routers (hosts do not forward)"
+    );
     let lonely = topology.host("lonely");
     assert!(names(&topology, a, lonely).is_err());
     assert!(names(&topology, lonely, a).is_err());
     assert!(names(&topology, a, a).is_err());
-    // With a router next to the host there is a route.
+    // With a router next to the host, there is a route.
     let router = topology.router("router");
     topology.link(c, router, direction());
     topology.link(a, router, direction());
@@ -95,7 +98,8 @@ fn a_host_with_two_links_has_two_interfaces() {
     assert_eq!(routes.arrives_at(first.there()), 0);
 }
 
-/// Costs of the cheapest routes to a destination, computed by a slow algorithm.
+/// Returns the costs of the cheapest routes to a destination, computed by a simple and slow
+/// algorithm.
 fn slow(topology: &Topology, to: NodeId) -> Vec<Option<(u64, u32)>> {
     let mut best: Vec<Option<(u64, u32)>> = vec![None; topology.nodes.len()];
     best[to.0 as usize] = Some((0, 0));
