@@ -9,8 +9,8 @@ use super::Target;
 use crate::failure::Done;
 use crate::output;
 
-/// Takes a gateway off its interfaces, whichever process runs it; that process then ends.
-/// The pins of a pinned one are removed.
+/// Detaches a gateway from its interfaces, whichever process runs it; that process then ends. The
+/// pins of a pinned gateway are removed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

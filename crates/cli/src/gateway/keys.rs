@@ -7,15 +7,15 @@ use super::Target;
 use crate::failure::Done;
 use crate::output;
 
-/// What can be done with the keys of Retry tokens and connection IDs.
+/// Actions on the keys of Retry tokens and connection IDs.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Withdraw all keys, because others may know them, and make a new one
     Renew(Renew),
 }
 
-/// Makes a new key for Retry tokens and connection IDs, hands it to the servers that have joined, and withdraws all
-/// others a second later.
+/// Creates a new key for Retry tokens and connection IDs, sends it to the servers that have joined,
+/// and withdraws all other keys one second later.
 #[derive(clap::Args)]
 #[command(
     after_help = "Older Retry tokens are no longer valid: a client in the middle of its handshake starts again. With \

@@ -1,4 +1,4 @@
-//! The limits of a gateway with one service, as flags.
+//! Flags for the limits of a gateway with one service.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use equic_gateway::{
 };
 use equic_report::number;
 
-/// One flag per key of `[[service]]` that limits something.
+/// One flag for each key of `[[service]]` that sets a limit.
 #[derive(Args)]
 #[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
 pub(crate) struct Limits {
@@ -51,8 +51,8 @@ pub(crate) struct Limits {
     /// validate their address
     #[arg(long, value_name = "RATE")]
     retry_above: Option<Rate>,
-    /// With `--retry adaptive`: how long clients must validate their address after the rate was too
-    /// high
+    /// With `--retry adaptive`: how long clients must still validate their address after the rate
+    /// was too high
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_hold: Option<Duration>,
     /// Packets per source
@@ -99,7 +99,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Sets what was given.
+    /// Copies the limits that were given to `service`.
     pub(crate) fn apply(&self, service: &mut ServiceConfig) {
         fn set<T: Copy>(place: &mut T, value: Option<T>) {
             if let Some(value) = value {
@@ -135,7 +135,7 @@ impl Limits {
     }
 }
 
-/// State of a service with adaptive Retry and its reason, in a few words.
+/// Describes the state of adaptive Retry of a service, and its cause, in a few words.
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {
@@ -151,7 +151,7 @@ pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     )
 }
 
-/// Limits of a service, in a few words.
+/// Describes the limits of a service in a few words.
 pub(crate) fn describe(service: &ServiceConfig) -> String {
     let mut parts = Vec::new();
     if service.max_connections > 0 {

@@ -18,8 +18,8 @@ pub(crate) struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
     #[arg(value_name = "PREFIX", required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
-    /// File with one per line (# begins a comment); replaces what was loaded from files before; may
-    /// be given several times
+    /// File with one prefix per line (# starts a comment). It replaces the prefixes that were
+    /// loaded from files before. May be given several times
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
     /// In tables of autonomous systems, select the prefixes of AS number N; may be given several
@@ -43,10 +43,10 @@ pub(crate) struct Add {
     json: bool,
 }
 
-/// Takes entries off the lists, whichever they are on.
+/// Removes entries from the deny and allow lists.
 #[derive(Args)]
 pub(crate) struct Forget {
-    /// An address or a prefix, as it was given
+    /// An address or a prefix, exactly as it was added
     #[arg(value_name = "PREFIX", required = true, value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
     #[command(flatten)]
@@ -109,7 +109,8 @@ fn add(args: &Add, action: ListAction) -> Done {
     Ok(())
 }
 
-/// All of the files, or none: every bad line is told.
+/// Loads all of the files, or none of them if a line is invalid. The error lists every invalid
+/// line.
 fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Done {
     let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
     for file in &args.file {

@@ -1,28 +1,29 @@
-//! Settings of a service that need something of its servers, or their clients are lost. `equic gateway set` refuses
-//! them, and a gateway that has them warns, where a server has not said that it does its part.
+//! Settings of a service that only work if its servers support them; otherwise their clients lose
+//! connections. `equic gateway set` refuses such a setting while a server has not declared its
+//! support, and a running gateway that has such a setting warns.
 
 use equic_gateway::{Control, Error, JoinedServer, LedgerStatus, Retry, ServiceConfig, Setting};
 
 use crate::failure::{Done, Failure};
 
-/// A setting that demands something of servers, and the words that say so.
+/// A setting that needs the support of the servers, and the texts of its warnings.
 pub(super) struct Need {
-    /// Subject of the warnings of a running gateway.
+    /// Subject under which a running gateway reports the warning.
     pub about: &'static str,
-    /// Whether a change makes the setting.
+    /// Returns whether a change enables the setting.
     is_made_by: fn(&Setting) -> bool,
-    /// Whether a service has it.
+    /// Returns whether a service has the setting.
     is_of: fn(&ServiceConfig) -> bool,
-    /// The servers of a service that have not said that they do their part.
+    /// Returns the servers of a service that have not declared that they support the setting.
     missing: fn(&Control, &str) -> Result<Vec<JoinedServer>, Error>,
-    /// Their part, for one server and for several.
+    /// What the servers must do, as a verb phrase for one server and for several.
     verbs: [&'static str; 2],
     what: &'static str,
-    /// The question that has to be answered before the setting is made.
+    /// The question that the operator must answer before enabling the setting.
     question: &'static str,
-    /// The fate of the clients of such a server.
+    /// What happens to the clients of a server that does not support the setting.
     lost: &'static str,
-    /// The danger to clients of the service with this name.
+    /// Describes the risk for clients of the service with this name.
     may_be_lost: fn(&str) -> String,
     mend: &'static str,
 }
@@ -56,14 +57,14 @@ pub(super) const NEEDS: [Need; 2] = [
     },
 ];
 
-/// Names of the services that a setting is for.
+/// Returns the names of the services that a setting applies to.
 fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = String> {
     let wanted = setting.service.clone();
     let names = control.service_names().into_iter();
     names.filter(move |name| wanted.as_ref().is_none_or(|one| one == name))
 }
 
-/// Notices for the user about settings that were made just now.
+/// Returns warnings for the user about settings that were just changed.
 pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
     let mut found: Vec<String> =
         NEEDS.iter().flat_map(|need| need.unheard(control, settings)).collect();
@@ -81,7 +82,8 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
 }
 
 impl Need {
-    /// The servers of a service that have not said that they do their part, in words; none: all have.
+    /// Describes the servers of a service that have not declared their support. Returns `None` if
+    /// all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
         let servers = (self.missing)(control, service)?;
         let named = |server: &JoinedServer| format!("{} (process {})", server.name, server.pid);
@@ -91,11 +93,11 @@ impl Need {
         Ok((!names.is_empty()).then(|| format!("{} {not} {}", names.join(", "), self.what)))
     }
 
-    /// Fails if one of the settings would be made of a service that has such servers.
+    /// Fails if one of the settings would be enabled for a service that has such servers.
     pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Done {
         for setting in settings.iter().filter(|setting| (self.is_made_by)(setting)) {
             for service in services_of(control, setting) {
-                // Where it cannot be told, they may all be lost.
+                // If the servers cannot be read, assume that all clients may be lost.
                 let servers = self.missing(control, &service).map_err(|error| {
                     Failure::because(format_args!("cannot tell {}", self.question), error)
                         .mend("as root it can be told; --force is for those who know")
@@ -109,12 +111,12 @@ impl Need {
         Ok(())
     }
 
-    /// Of the services that one of the settings is made of, those that no living server has joined for, in words: nobody
-    /// has said anything of what is needed.
+    /// Returns a warning for each service for which one of the settings is enabled and no living
+    /// server has joined. Without a server, nothing has declared whether the setting is supported.
     pub(super) fn unheard(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
         let made = settings.iter().filter(|setting| (self.is_made_by)(setting));
         let services = made.flat_map(|setting| services_of(control, setting));
-        // A warning is for what is known.
+        // Warn only about services whose servers can be read.
         let unserved = services
             .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
         let warning = |service: String| {
@@ -126,14 +128,14 @@ impl Need {
         unserved.map(warning).collect()
     }
 
-    /// Services that have the setting although some server may not do its part, and which servers; none: there are
-    /// no such services.
+    /// Names the services that have the setting although a server may not support it, and those
+    /// servers. Returns `None` if there are no such services.
     pub(super) fn unmet(&self, control: &Control) -> Option<String> {
         let services = control.services().unwrap_or_default();
         let having = services.iter().filter(|service| (self.is_of)(service));
         let lost: Vec<String> = having
             .filter_map(|ServiceConfig { name, .. }| {
-                // A warning is for what is known.
+                // Warn only about services whose servers can be read.
                 let servers = self.missing(control, name).ok().flatten()?;
                 Some(format!("service {name}: {servers}: where one does not, {}", self.lost))
             })
@@ -142,7 +144,7 @@ impl Need {
     }
 }
 
-/// Whether some server that is heard of counts for a service.
+/// Returns whether at least one ledger that can be read counts connections for the service.
 fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     let counts_for = |ledger: &LedgerStatus| {
         let all = ledger.services.as_ref();
@@ -151,8 +153,8 @@ fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     ledgers.iter().any(|ledger| ledger.counts && counts_for(ledger))
 }
 
-/// Fails if one of the settings would bound the packets of unknown sources at a service whose connections nobody
-/// counts: all sources are unknown there.
+/// Fails if one of the settings would limit packets of unknown sources for a service whose
+/// connections no server reports. In such a service, all sources are unknown.
 pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
     for setting in settings.iter().filter(|setting| setting.limits_unproven()) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
@@ -170,8 +172,8 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
     Ok(())
 }
 
-/// Services that bound the packets of unknown sources although nobody counts their connections; none: there are no
-/// such services.
+/// Names the services that limit packets of unknown sources although no server reports their
+/// connections. Returns `None` if there are no such services.
 pub(super) fn uncounted(control: &Control) -> Option<String> {
     let mut having = control.services().unwrap_or_default();
     having.retain(|config| config.enabled && !config.unproven_per_service.is_off());
@@ -189,8 +191,8 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
     })
 }
 
-/// Names living servers whose connections do not count because their clock is not the gateway's; `None` if there are no
-/// such servers.
+/// Names living servers whose connections do not count because their clock differs from the
+/// gateway's. Returns `None` if there are no such servers.
 pub(super) fn clocks_apart(control: &Control) -> Option<String> {
     let ledgers = control.ledgers().ok()?;
     let silent = ledgers.iter().filter(|ledger| ledger.alive && !ledger.counts);
@@ -210,7 +212,8 @@ pub(super) fn clocks_apart(control: &Control) -> Option<String> {
     })
 }
 
-/// False also where it cannot be told: looking at another user's process takes `CAP_SYS_PTRACE`.
+/// Returns whether the process is in another time namespace. Returns `false` if that is unknown,
+/// because inspecting another user's process needs `CAP_SYS_PTRACE`.
 fn in_another_time_namespace(pid: u32) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let inode = |process: &str| {

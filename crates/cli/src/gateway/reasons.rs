@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::failure::Done;
 use crate::output;
 
-/// Every verdict has one of these reasons; counters, events and `explain` name them.
+/// Lists the reasons for verdicts. Every verdict has one of them; counters, events and `explain`
+/// use their names.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// JSON (schema equic.gateway.reasons/1)

@@ -10,7 +10,7 @@ use super::save::{Saved, Saving};
 use crate::failure::Done;
 use crate::output;
 
-/// Changes settings of a running gateway; all are checked before the first one is changed.
+/// Changes settings of a running gateway. All of them are checked before the first one is changed.
 #[derive(clap::Args)]
 #[command(
     after_help = "A key of a service may have the service's name in front: web.max_connections=100.
@@ -37,7 +37,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     let control = args.target.open()?;
-    // Keys and values were checked when the arguments were read; what is left are the names.
+    // Keys and values were checked when the arguments were parsed. Only the names of services are
+    // left to check.
     for setting in &args.settings {
         if let Some(name) = &setting.service {
             super::status::check_service(&control, name)?;
@@ -49,7 +50,7 @@ pub(super) fn run(args: &Args) -> Done {
         }
         check_counted(&control, &args.settings)?;
     }
-    // All that can fail comes before the first change.
+    // Do everything that can fail before the first change.
     let saving = match args.save {
         true => Some(Saving::prepare(&control, &args.settings)?),
         false => None,

@@ -10,7 +10,8 @@ use super::Target;
 use crate::failure::Done;
 use crate::output;
 
-/// Shows who sends and who holds connections. A source is an address, or the prefix configured.
+/// Shows which sources send packets and hold connections. A source is an address, or a prefix of
+/// the configured length.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of sources

@@ -9,7 +9,8 @@ use super::limits::{describe, describe_adaptive};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Shows a running gateway: where it is, what it protects, what it passed and dropped and why.
+/// Shows a running gateway: its interfaces, the services that it protects, what it passed and
+/// dropped, and why.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -94,8 +95,7 @@ fn head(status: &Status) -> Done {
     Ok(())
 }
 
-/// Prints the conditions that are not as they should be, by the report of the process that looks
-/// after the gateway.
+/// Prints the conditions that need attention, as reported by the process that manages the gateway.
 fn report(status: &Status) -> Done {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
@@ -154,7 +154,7 @@ fn show_service(service: &ServiceStatus) -> Done {
     for row in &service.verdicts {
         let tone = match (row.reason.drops(), row.dropped) {
             (false, _) => Tone::Good,
-            // Would be dropped but for the dry run.
+            // These packets would be dropped without the dry run.
             (true, 0) => Tone::Warning,
             (true, _) => Tone::Bad,
         };
@@ -218,7 +218,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     output::table(&table)
 }
 
-/// User of a server's process, and whether it came by the socket.
+/// Returns the user of a server's process, and whether the server joined through the socket.
 fn user(ledger: &LedgerStatus) -> String {
     let by = if ledger.socket { ", by socket" } else { "" };
     let uid = nix::unistd::Uid::from_raw(ledger.uid);
@@ -248,7 +248,7 @@ fn tables(tables: &[TableStatus]) -> Done {
     output::table(&table)
 }
 
-/// Prints how often rare things occurred, if they did.
+/// Prints how often rare events occurred, if they occurred at all.
 fn tallies(status: &Status) -> Done {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
@@ -271,7 +271,7 @@ fn tallies(status: &Status) -> Done {
     Ok(())
 }
 
-/// Fails if the gateway has no service of this name; the error names those it has.
+/// Fails if the gateway has no service of this name. The error lists the existing names.
 pub(crate) fn check_service(control: &Control, name: &str) -> Done {
     let known = control.service_names();
     if known.iter().any(|known| known == name) {

@@ -1,4 +1,4 @@
-//! `equic gateway capture`: dropped packets, in a file that Wireshark opens.
+//! `equic gateway capture`: writes dropped packets to a file that Wireshark opens.
 //!
 //! [`pcapng`] writes the file; the packets come from [`equic_gateway::Capture`].
 
@@ -78,7 +78,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
-/// How long to wait for packets before looking whether to go on.
+/// Maximum time to wait for packets before the loop checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &Args) -> Done {
@@ -108,18 +108,18 @@ pub(super) fn run(args: &Args) -> Done {
     outcome
 }
 
-/// A capture under way.
+/// A running capture.
 struct Session<'a> {
     args: &'a Args,
     capture: Capture,
     file: Pcapng<BufWriter<Box<dyn Write>>>,
-    /// Time from the start of the machine's clock to 1970, to add to the times of packets.
+    /// Unix time at which the machine's clock was zero. Added to the times of packets.
     epoch: Duration,
     packets: u64,
     by_reason: BTreeMap<Reason, u64>,
-    /// Packets that were lost by captures before this one, of a gateway that was taken over.
+    /// Number of packets that earlier captures of this session lost, before a gateway took over.
     lost: u64,
-    /// Packets with these reasons that the gateway had counted at the start.
+    /// Number of packets with these reasons that the gateway had counted when the capture started.
     counted: u64,
 }
 
@@ -148,7 +148,8 @@ impl<'a> Session<'a> {
         Ok(Session { args, capture, file, epoch, packets, by_reason, lost, counted })
     }
 
-    /// Captures until it has what was asked for, is told to end, or there is no gateway any more.
+    /// Captures packets until `--count` or `--duration` is reached or `ended` is set. Fails if the
+    /// gateway ends and no other one takes its place.
     fn run(&mut self, filter: &CaptureFilter, ended: &AtomicBool) -> Done {
         let until = self.args.duration.map(|duration| Instant::now() + duration);
         while !ended.load(Ordering::Relaxed) {
@@ -172,11 +173,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Goes on with the gateway that took the place of one that has ended.
+    /// Continues with the gateway that replaced the one that has ended.
     fn follow(&mut self, filter: &CaptureFilter) -> Done {
         let gone = |failure: Failure| Failure::because("the gateway has ended", failure);
         let next = self.args.target.open().map_err(gone)?;
-        // It may go on with the same maps, in which there is room for one capture.
+        // End the old capture first, because the new gateway may use the same maps, and these have
+        // room for only one capture.
         self.lost += self.capture.lost();
         self.capture.end();
         self.capture = next.capture(filter)?;
@@ -245,7 +247,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Number of packets with these reasons (none: with those that drop) that the gateway has judged so far.
+/// Returns how many packets the gateway has judged with these reasons so far. An empty list stands
+/// for all reasons that drop.
 fn counted(control: &Control, reasons: &[Reason]) -> Done<u64> {
     let wanted = |reason: Reason| match reasons {
         [] => reason.drops(),
@@ -255,7 +258,8 @@ fn counted(control: &Control, reasons: &[Reason]) -> Done<u64> {
     Ok(rows.iter().filter(|row| wanted(row.reason)).map(|row| row.packets).sum())
 }
 
-/// Failure to write, which is none where the reader of a pipe has seen enough.
+/// Converts a write error. A closed pipe is not an error for the user, because the reader simply
+/// stopped reading.
 fn unwritten(args: &Args, error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::ClosedPipe;

@@ -4,7 +4,7 @@ use equic_gateway::{Config, Policy, Rate, Retry, ServiceConfig};
 
 use super::no_such_user;
 
-/// Every warning about a service.
+/// Returns all warnings about a service.
 pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
     let mut doubts = of_servers(config, service);
     doubts.extend(of_forgery(service));
@@ -24,7 +24,7 @@ pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
     doubts
 }
 
-/// Whether nothing bounds what clients of the service do.
+/// Returns whether no setting limits what clients of the service can do.
 fn is_unlimited(service: &ServiceConfig) -> bool {
     let rates = [
         service.new_per_service,
@@ -41,7 +41,7 @@ fn is_unlimited(service: &ServiceConfig) -> bool {
         && service.overrides.is_empty()
 }
 
-/// Rates of prefixes that are lower than those of the narrower prefixes in them.
+/// Finds rates of prefixes that are lower than the rates of the narrower prefixes within them.
 fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     // From the narrowest to the widest.
     let v4 = [("new_per_v4_32", service.new_per_v4_32), ("new_per_v4_24", service.new_per_v4_24)];
@@ -68,7 +68,7 @@ fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     doubts
 }
 
-/// Settings that need something of the servers.
+/// Finds settings that only work if the servers support them.
 fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let mut doubts = Vec::new();
     let no_socket = config.gateway.socket.is_none();
@@ -99,7 +99,8 @@ fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, St
     doubts
 }
 
-/// Settings that forged packets evade, or use up for others.
+/// Finds limits that forged packets can evade, or that they can use up at the expense of other
+/// clients.
 fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let mut doubts = Vec::new();
     let by_source = limits_of_new(service);
@@ -137,7 +138,7 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     doubts
 }
 
-/// Limits of packets of unknown versions, in words (docs/policy.md sections 9 and 11).
+/// Describes the limits on packets of unknown versions (docs/policy.md sections 9 and 11).
 fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
     let bounds = [
         (service.new_per_source, "256 times `new_per_source`"),
@@ -153,7 +154,7 @@ fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
     }
 }
 
-/// Limits that each opening is charged to in the name of its source.
+/// Returns the keys of the limits that count each new connection against its source.
 fn limits_of_new(service: &ServiceConfig) -> Vec<&'static str> {
     let underway = service.policy == Policy::Underway && service.max_connections > 0;
     let rates: [(&'static str, Rate); 7] = [

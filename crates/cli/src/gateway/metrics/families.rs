@@ -1,9 +1,9 @@
 //! Metrics of a gateway, as families in Prometheus's text format.
 //!
-//! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, `_total`
-//! on what only grows. Every reason has a series from the start, at zero, so that the first packet is
-//! an increase. Labels have values that the operator chose, or a bounded number of servers; never a
-//! source.
+//! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, and
+//! `_total` for counters. Every reason has a series from the start with the value zero, so that
+//! Prometheus sees the first packet as an increase. The operator chooses the values of labels,
+//! except for a limited number of server names. No label contains a source.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,24 +14,26 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::failure::Done;
 
-/// State that must be remembered between readings.
+/// State that is kept between readings.
 #[derive(Default)]
 pub(super) struct Memory {
     program: u32,
-    /// Evictions of `sources`, `handshakes` and `prefixes`: a difference of two readings, which may come out a
-    /// little smaller than before; a counter must not, for that would mean that it began again.
+    /// Evictions from `sources`, `handshakes` and `prefixes`. Each is the difference of two
+    /// readings, so it may come out slightly smaller than before. The largest value is kept,
+    /// because Prometheus treats a decreasing counter as a restart.
     evicted: [u64; 3],
-    /// Names of servers that have series. Servers choose them, so there are [`NAMES`] at most.
+    /// Names of servers that have their own series. Servers choose their names, so there are at
+    /// most [`NAMES`] of them.
     names: BTreeSet<String>,
 }
 
-/// Greatest number of names of servers that get series of their own; later ones are [`OTHER`].
+/// Maximum number of server names with their own series. All later names share [`OTHER`].
 const NAMES: usize = 64;
-/// Label of servers whose names came too late.
+/// Label of servers whose names exceeded the limit [`NAMES`].
 const OTHER: &str = "(other)";
 
 impl Memory {
-    /// The label for a server of this name.
+    /// Returns the label for a server with this name.
     fn server(&mut self, name: &str) -> String {
         if self.names.len() < NAMES {
             self.names.insert(name.to_owned());
@@ -40,7 +42,7 @@ impl Memory {
     }
 }
 
-/// The exposition; without a gateway it says so (`equic_up 0`).
+/// Returns the metrics as text. Without a gateway, they only contain `equic_up 0`.
 pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
     let started = Instant::now();
     let mut all = Families::default();
@@ -69,7 +71,7 @@ fn gateway(all: &mut Families, status: &Status, control: &Control) -> Done {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let start = since_epoch.saturating_sub(Duration::from_secs_f64(status.uptime_s));
     all.gauge("equic_start_time_seconds", "When the gateway was loaded, since the Unix epoch.")
-        // To the tenth: it is a difference of two clocks.
+        // Rounded to a tenth of a second, because the value is the difference of two clocks.
         .add(&[], (start.as_secs_f64() * 10.0).round() / 10.0);
     all.gauge("equic_dry_run", "Whether the gateway as a whole drops nothing: 1 or 0.")
         .add(&[], flag(status.dry_run));
@@ -243,7 +245,7 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
         for (ledger, name) in ledgers.iter().zip(&names) {
-            // Servers may share a name; places are a server's own.
+            // Servers may share a name, but each has its own slot.
             let slot = ledger.slot.to_string();
             family.add(&[("server", name), ("slot", &slot)], value(ledger));
         }
@@ -271,7 +273,7 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
 }
 
 fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
-    // The label is a word: no remark in brackets.
+    // The label is only the first word, without a remark in brackets.
     let word = |name: &'static str| name.split(' ').next().unwrap_or(name);
     let entries =
         all.gauge("equic_table_entries", "Entries in the table; of ledgers, the fullest.");
@@ -354,7 +356,7 @@ fn flag(set: bool) -> f64 {
     f64::from(u8::from(set))
 }
 
-/// Families in the order they are begun.
+/// Families in the order in which they were started.
 #[derive(Default)]
 struct Families(Vec<Family>);
 
@@ -380,7 +382,7 @@ impl Families {
         &mut self.0[last]
     }
 
-    /// Without those that have no series.
+    /// Returns the families that have at least one series.
     fn finish(self) -> Vec<MetricFamily> {
         let with_series = self.0.into_iter().filter(|family| !family.metrics.is_empty());
         with_series.map(Family::finish).collect()
