@@ -1,7 +1,9 @@
-//! `equic-lab interop`: the QUIC Interop Runner's test cases between implementations on this machine.
+//! `equic-lab interop`: runs the QUIC Interop Runner's test cases between implementations on this
+//! machine.
 //!
-//! [`run`] chooses the cells and lets some of them run side by side; [`progress`] says how far it is,
-//! [`show`] what came of it. [`endpoint`] is our own implementation, as `equic-lab interop-endpoint`.
+//! [`run`] selects the cells and runs some of them in parallel. [`progress`] shows the progress,
+//! and [`show`] the results. [`endpoint`] is our own implementation, as `equic-lab
+//! interop-endpoint`.
 
 pub(crate) mod endpoint;
 mod progress;
@@ -25,8 +27,8 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use progress::Progress;
 
-/// Runs test cases of the QUIC Interop Runner between implementations, each as client and as server,
-/// with a relay between them. `scripts/interop.sh build` builds the implementations.
+/// Runs test cases of the QUIC Interop Runner between implementations, each as client and as
+/// server, with a relay between them. `scripts/interop.sh build` builds the implementations.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Use only these implementations, as clients and as servers
@@ -53,14 +55,15 @@ pub(crate) struct Args {
     /// Seed of losses, corruption and files
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// The list of implementations [default: interop/implementations.json in this folder, or else those of
-    /// the list in the program that are built]
+    /// File with the list of implementations [default: interop/implementations.json in the current
+    /// directory, or else those of the built-in list that are built]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,
-    /// Where they were built [default: target/servers of this folder or of the program's source tree]
+    /// Directory with the builds [default: target/servers of the current directory or of the
+    /// program's source tree]
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
-    /// Where result.json and the logs of each cell go
+    /// Directory for result.json and the logs of each cell
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
     /// Exchange plugins (docs/plugin-wire.md) between our endpoints and peers that support it
@@ -84,7 +87,7 @@ fn case(name: &str) -> Result<Case, String> {
     })
 }
 
-/// A cell that is to be run.
+/// A cell that must be run.
 #[derive(Clone, Copy)]
 struct CellChoice<'a> {
     client: &'a Implementation,
@@ -144,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Done {
     finish(args, &matrix, times, &settings, stopped)
 }
 
-/// Runs the cells; whether a signal ended that early.
+/// Runs the cells. Returns whether a signal ended the run early.
 fn carry_out<'a>(
     args: &Args,
     settings: &Settings,
@@ -247,7 +250,7 @@ fn registry(args: &Args) -> Done<Registry> {
     Ok(registry)
 }
 
-/// Endpoints are started elsewhere.
+/// Returns the absolute path, because endpoints are started in another directory.
 fn absolute(path: &Path) -> Done<PathBuf> {
     std::path::absolute(path)
         .map_err(|error| Failure::because(format_args!("{} is no path", path.display()), error))

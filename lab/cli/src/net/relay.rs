@@ -1,4 +1,4 @@
-//! A bad network in user space.
+//! An impaired network in user space.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
-/// Passes UDP datagrams on to a server and back, badly: until Ctrl-C, then says what it did. What is
-/// given holds for both directions. ECN marks go through as they came.
+/// Forwards UDP datagrams to a server and back with impairments until Ctrl-C, and then prints the
+/// counts. The options apply to both directions. ECN marks are preserved.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Address and port for clients

@@ -1,4 +1,4 @@
-//! Refuses a scenario that asks for something that cannot be had in real time, before anything starts.
+//! Rejects a scenario that is not possible in real time, before anything starts.
 
 use equic_lab::emulation::{Emulation, MAX_CONNECTIONS};
 use equic_lab::plan::MAX_CLIENTS;
@@ -8,10 +8,11 @@ use equic_sim::IpVersion;
 use super::plugins;
 use crate::failure::Done;
 
-/// Linux gives interfaces with less no IPv6 (RFC 8200 s.5).
+/// Minimum MTU for IPv6 in bytes. Linux gives interfaces with a smaller MTU no IPv6 (RFC 8200 s.5).
 const LEAST_V6: u32 = 1_280;
 
-/// Keys with what is wrong with each: none, if all of it can be played.
+/// Returns the keys that are not possible in real time, each with the reason. The list is empty if
+/// the whole scenario can run.
 pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String, String)>> {
     let mut complaints = Vec::new();
     let mut complain = |key: String, message: String| complaints.push((key, message));
@@ -84,7 +85,8 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
     Ok(complaints)
 }
 
-/// Keys of settings that the kernel has for a host, not for a connection, and that are not the same.
+/// Returns the keys of per-host kernel settings that differ between two TCP flows. The kernel
+/// cannot set them for each connection.
 fn differences(one: &TcpOptions, other: &TcpOptions) -> Vec<&'static str> {
     let same = [
         ("initial_window", one.initial_window == other.initial_window),
@@ -99,7 +101,7 @@ fn differences(one: &TcpOptions, other: &TcpOptions) -> Vec<&'static str> {
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }
 
-/// The kernel's name of a congestion control.
+/// Returns the kernel's name of a congestion control algorithm.
 pub(super) fn kernel_name(controller: Controller) -> &'static str {
     match controller {
         Controller::NewReno => "reno",
@@ -107,7 +109,7 @@ pub(super) fn kernel_name(controller: Controller) -> &'static str {
     }
 }
 
-/// The smallest MTU of the network, in bytes.
+/// Returns the smallest MTU of the network, in bytes.
 pub(super) fn mtu(place: &Place) -> u32 {
     u32::from(place.datagram) + place.topology.ip.header() + 8
 }
