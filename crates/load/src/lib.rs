@@ -48,9 +48,10 @@ const CLOSING: Duration = Duration::from_millis(500);
 pub enum Hold {
     /// Closed at once.
     No,
-    /// Kept open for this long, or until the server closes it or the load ends.
+    /// Kept open for this time. It ends earlier if the server closes the connection or the load
+    /// ends.
     For(Duration),
-    /// Kept open until the server closes it or the load ends.
+    /// Kept open until the server closes it, or the load ends.
     UntilClosed,
 }
 
