@@ -388,7 +388,9 @@ impl Place {
             return Err(Failure::usage("--json and the body cannot both go to standard output"));
         }
         if args.urls.len() > 1 && matches!(place, Place::File(_)) {
-            return Err(Failure::usage("several URLs and one file to write them to"));
+            return Err(Failure::usage(
+                "several URLs cannot be written to one file: give a directory",
+            ));
         }
         if matches!(place, Place::Directory(_)) {
             let mut names = BTreeSet::new();
@@ -451,7 +453,7 @@ fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Done {
     }
     if left_out > 0 {
         output::notice(format_args!(
-            "{left_out} more plugins of servers are over, and are not listed"
+            "{left_out} more plugins of servers have ended, and are not listed"
         ));
     }
     Ok(())
@@ -464,7 +466,9 @@ fn name(url: &str) -> Done<String> {
     match name {
         // Servers use this name for the index of a directory.
         "" => Ok("index.html".to_owned()),
-        "." | ".." => Err(Failure::usage(format!("no file can be called as {url} ends"))),
+        "." | ".." => Err(Failure::usage(format!(
+            "the last part of {url} is not a file name: give the name of a file with --output"
+        ))),
         name => Ok(name.to_owned()),
     }
 }

@@ -44,10 +44,10 @@ impl FromStr for PathFrom {
             None => (text, 0),
             Some((address, option)) => {
                 let cost = option.strip_prefix("cost=").and_then(|cost| cost.parse().ok());
-                (address, cost.ok_or("behind the address is nothing but cost=NUMBER")?)
+                (address, cost.ok_or("only cost=NUMBER may follow the address")?)
             }
         };
-        let address = address.parse().map_err(|_| "neither an address nor all")?;
+        let address = address.parse().map_err(|_| "it is neither an address nor `all`")?;
         Ok(PathFrom::Address(address, cost))
     }
 }
@@ -106,8 +106,9 @@ impl Follower {
                 })?;
             }
         }
-        let listener = Listener::open(GROUPS)
-            .map_err(|error| Failure::because("cannot hear of changes to interfaces", error))?;
+        let listener = Listener::open(GROUPS).map_err(|error| {
+            Failure::because("cannot subscribe to changes of interfaces", error)
+        })?;
         Ok(Follower { paths, listener, seen: BTreeSet::new() })
     }
 

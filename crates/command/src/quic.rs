@@ -96,7 +96,7 @@ impl QuicArgs {
         }
         if matches!(self.congestion, Algorithm::Lia | Algorithm::Olia) {
             output::notice(format_args!(
-                "--congestion lia and olia couple several paths, and are NewReno on one: {more} allows more"
+                "--congestion lia and olia couple several paths, and behave like NewReno on one: {more} permits more"
             ));
         }
         Ok(())
@@ -140,7 +140,7 @@ impl QuicArgs {
 pub fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
     QlogFolder::open(folder).map_err(|error| {
         let what = format!("cannot write qlog files into {}", folder.display());
-        Failure::because(what, format_args!("{error}; it has to be a folder you may write to"))
+        Failure::because(what, format_args!("{error}; it must be a folder that you may write to"))
     })
 }
 

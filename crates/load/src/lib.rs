@@ -148,7 +148,7 @@ pub enum LoadError {
     Nothing(&'static str),
     /// More simultaneous connections than a machine has ports for.
     #[error(
-        "{clients} clients with {connections} connections each are too many: {MAX_SLOTS} in all"
+        "{clients} clients with {connections} connections each are too many: the maximum is {MAX_SLOTS} in total"
     )]
     TooMany {
         /// Number of clients.

@@ -119,7 +119,9 @@ impl Attachment {
             Error::Verifier { log, .. } if self.verbose_verifier => {
                 failure.mend(format!("what the verifier said:\n{log}"))
             }
-            Error::Verifier { .. } => failure.mend("`--verbose-verifier` shows all it said"),
+            Error::Verifier { .. } => {
+                failure.mend("`--verbose-verifier` prints the verifier's whole log")
+            }
             _ => failure,
         }
     }

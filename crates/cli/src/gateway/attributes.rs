@@ -39,7 +39,7 @@ pub(super) fn keep(from: &File, to: &File) -> io::Result<()> {
 
 fn failed(name: &str, error: Errno) -> io::Error {
     let why = io::Error::from(error);
-    io::Error::new(why.kind(), format!("its attribute {name} cannot be kept ({why})"))
+    io::Error::new(why.kind(), format!("its extended attribute {name} cannot be copied ({why})"))
 }
 
 /// Returns the names of a file's attributes. The list is empty if the file system does not support

@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Done {
         return output::json("equic.gateway.detach/1", json!({ "interfaces": interfaces }));
     }
     if interfaces.is_empty() {
-        return output::line("it was attached to no interface");
+        return output::line("the gateway was not attached to any interface");
     }
     for interface in &interfaces {
         output::line(format_args!("detached from {}", interface.label()))?;

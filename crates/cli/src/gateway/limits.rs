@@ -140,12 +140,12 @@ pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {
         return format!(
-            "calm: clients need not validate their address (began to ask: {})",
+            "calm: clients need not validate their address (times active so far: {})",
             state.began
         );
     }
     format!(
-        "asks for proof since {}, as more than {above} came without; calm in {} if they are no more",
+        "requires address validation since {}, because more than {above} came without; ends in {} if the rate stays below that",
         seconds(state.asking_for_ms),
         seconds(state.calm_in_ms),
     )

@@ -68,7 +68,9 @@ pub(crate) struct Show {
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
-        Ok(Duration::ZERO) => Err("it would end before it begins: use `forget`".to_owned()),
+        Ok(Duration::ZERO) => {
+            Err("a duration of zero has no effect: use `forget` to remove an entry".to_owned())
+        }
         Ok(lifetime) => Ok(lifetime),
         Err(error) => Err(error.to_string()),
     }
@@ -137,7 +139,7 @@ fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Done
     }
     let left = match done.left {
         0 => String::new(),
-        left => format!(", {left} left as they were listed by a command or the configuration"),
+        left => format!(", {left} unchanged, because a command or the configuration added them"),
     };
     output::line(format_args!(
         "{} added, {} removed, {} kept{left}",
@@ -175,7 +177,7 @@ pub(super) fn forget(args: &Forget) -> Done {
         return Ok(());
     }
     Err(Failure::because("on neither list", missing.join(", "))
-        .mend("`equic gateway lists` shows the prefixes as they were given"))
+        .mend("`equic gateway lists` shows the prefixes as they were added"))
 }
 
 pub(super) fn show(args: &Show) -> Done {

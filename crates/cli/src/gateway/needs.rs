@@ -34,26 +34,25 @@ pub(super) const NEEDS: [Need; 2] = [
         is_made_by: Setting::asks_for_proof,
         is_of: |service| service.retry != Retry::Never,
         missing: Control::servers_without_keys,
-        verbs: ["has not said that it checks", "have not said that they check"],
+        verbs: ["has not declared that it checks", "have not declared that they check"],
         what: "the gateway's tokens",
         question: "whether servers check the gateway's tokens",
-        lost: "new clients get no further",
-        may_be_lost: |service| format!("new clients of `{service}` may get no further than Retry"),
+        lost: "new clients cannot connect",
+        may_be_lost: |service| format!("new clients of `{service}` may be unable to connect"),
         mend: "start them with the gateway's keys (`equic serve` takes them from --gateway and \
-               --gateway-socket), or say --force",
+               --gateway-socket), or use --force",
     },
     Need {
         about: "ids",
         is_made_by: Setting::checks_ids,
         is_of: |service| service.check_ids,
         missing: Control::servers_without_ids,
-        verbs: ["has not said that it makes", "have not said that they make"],
+        verbs: ["has not declared that it makes", "have not declared that they make"],
         what: "connection IDs with the gateway's keys",
         question: "whether servers make IDs that can be checked",
-        lost: "its clients are cut off",
-        may_be_lost: |service| format!("clients of `{service}` may be cut off"),
-        mend: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md says how \
-               other servers do; or say --force",
+        lost: "its clients lose their connections",
+        may_be_lost: |service| format!("clients of `{service}` may lose their connections"),
+        mend: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md explains it for other servers; or use --force",
     },
 ];
 
@@ -74,7 +73,7 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
         let without = control.servers_without_ids(&service).map(|servers| servers.len());
         if servers.is_ok() && servers.ok() == without.ok() {
             found.push(format!(
-                "no server of `{service}` has said that it makes connection IDs with the gateway's keys: until one does, no client gets a stateless reset"
+                "no server of `{service}` has declared that it makes connection IDs with the gateway's keys: until one does, no client gets a stateless reset"
             ));
         }
     }
@@ -100,7 +99,7 @@ impl Need {
                 // If the servers cannot be read, assume that all clients may be lost.
                 let servers = self.missing(control, &service).map_err(|error| {
                     Failure::because(format_args!("cannot tell {}", self.question), error)
-                        .mend("as root it can be told; --force is for those who know")
+                        .mend("run the command as root to find out, or use --force")
                 })?;
                 if let Some(servers) = servers {
                     let lost = (self.may_be_lost)(&service);
@@ -121,7 +120,7 @@ impl Need {
             .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
         let warning = |service: String| {
             format!(
-                "no server of `{service}` has joined, so the gateway cannot tell {}: where one does not, {}",
+                "no server of `{service}` has joined, so it is not known {}: if a server does not, {}",
                 self.question, self.lost
             )
         };
@@ -162,9 +161,9 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
         for service in control.service_names().into_iter().filter(named) {
             if !is_counted_for(&ledgers, &service) {
                 let what = format!("all connections of `{service}` would share the limit");
-                let why = "no server counts its connections";
+                let why = "no server reports its connections";
                 let mend =
-                    "start one that does (`equic serve --gateway`, libequic), or say --force";
+                    "start one that does (`equic serve --gateway`, libequic), or use --force";
                 return Err(Failure::because(what, why).mend(mend));
             }
         }
@@ -185,7 +184,7 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
     let names: Vec<&str> = uncounted.map(|config| config.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "service {}: no server counts its connections, so all of them share unproven_per_service",
+            "service {}: no server reports its connections, so all of them share unproven_per_service",
             names.join(", ")
         )
     })
@@ -204,8 +203,7 @@ pub(super) fn clocks_apart(control: &Control) -> Option<String> {
         apart.map(|ledger| format!("{} (process {})", ledger.name, ledger.pid)).collect();
     (!named.is_empty()).then(|| {
         format!(
-            "the clock of {} is not the gateway's, so its connections do not count: it runs in another time \
-             namespace, and cannot read /proc/self/timens_offsets, by which it would allow for that. Mount /proc for \
+            "the clock of {} differs from the gateway's, so its connections do not count: it runs in another time namespace, and cannot read /proc/self/timens_offsets to correct the difference. Mount /proc for \
              it, or start it in the gateway's time namespace",
             named.join(", ")
         )

@@ -29,8 +29,7 @@ pub(crate) struct Args {
 /// Checks a configuration file and the list files that it names. Changes nothing.
 #[derive(clap::Args)]
 #[command(
-    after_help = "It warns of what holds and yet may not be what is meant: an interface that is not \
-on this machine, a quota that no server can feed, a limit that forged packets evade or use up."
+    after_help = "It also warns about valid settings that may not be intended: an interface that is not on this machine, a quota for which no server can report connections, a limit that forged packets evade or use up."
 )]
 pub(crate) struct Check {
     /// Configuration file
@@ -76,8 +75,8 @@ pub(super) fn run(args: &Args) -> Done {
         Failure::because(format!("cannot signal process {}", before.pid), error)
     })?;
     let reload = await_reload(&control, number).ok_or_else(|| {
-        Failure::new(format!("process {} did not say that it has reloaded", before.pid))
-            .mend("`equic gateway status` shows how it is")
+        Failure::new(format!("process {} did not report the result of the reload", before.pid))
+            .mend("`equic gateway status` shows its state")
     })?;
     if args.json {
         output::json("equic.gateway.reload/1", json!({ "file": file, "reload": reload }))?;

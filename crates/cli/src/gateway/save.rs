@@ -160,12 +160,8 @@ fn file_of(control: &Control) -> Done<PathBuf> {
     let report = control.report().filter(equic_gateway::Report::is_alive);
     let named = report.and_then(|report| Some((report.pid, report.config?)));
     let Some((pid, path)) = named else {
-        return Err(Failure::new(
-            "nothing was changed: this gateway goes by no configuration file",
-        )
-        .mend(
-            "--save writes into the file of `equic gateway run --config FILE`, while that runs",
-        ));
+        return Err(Failure::new("nothing was changed: this gateway uses no configuration file")
+            .mend("--save needs a gateway that runs with `equic gateway run --config FILE`"));
     };
     // The path may be relative to the working directory of that process.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
@@ -177,10 +173,10 @@ fn file_of(control: &Control) -> Done<PathBuf> {
 
 fn changed(path: &Path) -> Failure {
     Failure::new(format!(
-        "nothing was changed: {} is not what the gateway has read, somebody has changed it since",
+        "nothing was changed: {} has changed since the gateway read it",
         path.display()
     ))
-    .mend("`equic gateway reload` puts the file into force; then set again")
+    .mend("apply the file with `equic gateway reload`, then set again")
 }
 
 /// Opens and locks the temporary file. A file that a killed process left behind is used again, if
@@ -203,7 +199,7 @@ fn alone(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
     }
     let ours = [nix::unistd::geteuid().as_raw(), owner].contains(&held.uid());
     if !ours || held.nlink() != 1 || !held.is_file() {
-        let why = format!("somebody else's file is in the way: {}", temporary.display());
+        let why = format!("an unrelated file is in the way: {}", temporary.display());
         return Err(std::io::Error::other(why));
     }
     Ok(file)
@@ -233,9 +229,7 @@ fn edit(text: &str, settings: &[Setting]) -> Done<String> {
     let edited = document.to_string();
     // Never write a text that does not have the intended meaning.
     if Config::parse(&edited)? != wanted {
-        return Err(Failure::new(
-            "the file is written in a way that cannot be edited: change it by hand",
-        ));
+        return Err(Failure::new("--save cannot edit the format of this file: change it by hand"));
     }
     Ok(edited)
 }

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Done {
     let control = args.target.open()?;
     if matches!(by, SortBy::Connections) && !control.ledgers()?.iter().any(|one| one.counts) {
         output::notice(
-            "no server reports its connections to this gateway, so every source has 0 and the order says nothing: \
+            "no server reports its connections to this gateway, so every source has 0 connections and the order has no meaning: \
              start one that does (`equic serve --gateway`, libequic)",
         );
     }
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Done {
         return output::json("equic.gateway.sources/1", json!({ "sources": sources }));
     }
     if sources.is_empty() {
-        return output::line("nobody has sent anything yet");
+        return output::line("no source has sent packets yet");
     }
     let mut table = Table::new([
         Column::text("source"),

@@ -180,9 +180,7 @@ fn show_service(service: &ServiceStatus) -> Done {
 
 fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     if ledgers.is_empty() {
-        return output::line(
-            "\nno server tells it about connections: quotas have nothing to count",
-        );
+        return output::line("\nno server reports connections to it: quotas have no effect");
     }
     let mut table = Table::new([
         Column::text("server"),
@@ -200,7 +198,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         let state = match (ledger.alive, ledger.counts) {
             (true, true) => Cell::new("counts").tone(Tone::Good),
             (true, false) => Cell::new("silent: does not count").tone(Tone::Bad),
-            (false, true) => Cell::new("ended, counts until its lease is over").tone(Tone::Warning),
+            (false, true) => Cell::new("ended, counts until its lease expires").tone(Tone::Warning),
             (false, false) => Cell::new("ended").tone(Tone::Faint),
         };
         table.row([
@@ -253,17 +251,20 @@ fn tallies(status: &Status) -> Done {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
     let rows = [
-        (tallies.sources_evicted, "sources pushed out of their table by newer ones"),
-        (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
-        (tallies.prefixes_evicted, "prefixes pushed out of their table by newer ones"),
-        (overflow, "connections that found no room in a ledger"),
+        (tallies.sources_evicted, "sources evicted from their table by newer ones"),
+        (tallies.handshakes_evicted, "handshakes evicted or replaced by newer ones"),
+        (tallies.prefixes_evicted, "prefixes evicted from their table by newer ones"),
+        (overflow, "connections not counted, because a ledger was full"),
         (
             tallies.deep_headers,
             "packets with a hidden UDP header (VLAN tags, IPv6 headers, fragments)",
         ),
         (tallies.events_lost, "drop events lost"),
         (tallies.stale_ledger, "look-ups without the counts of a silent server"),
-        (tallies.contended, "packets refused because CPUs were in each other's way"),
+        (
+            tallies.contended,
+            "packets refused because several CPUs updated the same rate limit at once",
+        ),
     ];
     for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
         output::line(format_args!("{:>12} {what}", number::count(count)))?;

@@ -147,8 +147,8 @@ pub(super) fn run(args: &Args) -> Done {
 
 pub(super) fn check(args: &CheckArgs) -> Done {
     let bytes = read(&args.bundle)?;
-    let (plugin, brought) = match &args.policy {
-        None => (load_checked(&args.bundle, &bytes)?, "as one's own plugin"),
+    let (plugin, origin) = match &args.policy {
+        None => (load_checked(&args.bundle, &bytes)?, "as a local plugin"),
         Some(path) => {
             let text = read_regular_text(path, Config::MAX_BYTES).map_err(|error| {
                 Failure::because(format_args!("cannot read {}", path.display()), error)
@@ -169,7 +169,7 @@ pub(super) fn check(args: &CheckArgs) -> Done {
         plugin.manifest().capabilities.iter().map(Class::to_string).collect();
     let classes: Vec<String> = classes.into_iter().collect();
     output::line(format_args!(
-        "{} would run {brought}, with {}: {} instructions",
+        "{} would run {origin}, with {}: {} instructions",
         plugin.manifest().name,
         classes.join(", "),
         plugin.instructions()
@@ -206,7 +206,7 @@ fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
     let object = work.0.join("object.o");
     write(&object, bundle.code())?;
     let Some(looked) = look(bundle.manifest(), &object, args.proof_limit)? else {
-        let why = "no proof was looked for: equic-prove is neither beside this program nor on PATH";
+        let why = "no proof was searched for: equic-prove is neither in this program's folder nor on PATH";
         if args.strict {
             return Err(Failure::new(why).mend("make prove"));
         }
@@ -226,7 +226,7 @@ fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
     }
     if args.strict && without > 0 {
         return Err(Failure::new(format!(
-            "{}: there is no proof of {without} of {} functions",
+            "{}: {without} of {} functions have no proof",
             args.bundle.display(),
             looked.len()
         )));

@@ -43,7 +43,7 @@ pub(super) fn make(args: &KeyArgs) -> Done {
     let mut seed = [0; 32];
     OsRng
         .try_fill_bytes(&mut seed)
-        .map_err(|error| Failure::because("no random numbers", error))?;
+        .map_err(|error| Failure::because("cannot get random numbers", error))?;
     let key = SigningKey::from_seed(&seed).map_err(|error| Failure::new(error.to_string()))?;
     let digits: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let failed =

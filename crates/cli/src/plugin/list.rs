@@ -141,7 +141,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     match count {
         0 => Ok(()),
-        1 => Err(Failure::new("a file is no bundle")),
-        count => Err(Failure::new(format!("{count} files are no bundles"))),
+        1 => Err(Failure::new("one file is not a bundle")),
+        count => Err(Failure::new(format!("{count} files are not bundles"))),
     }
 }

@@ -173,7 +173,7 @@ fn proofs(paths: &[PathBuf]) -> Done<Vec<Staple>> {
     let proof = |path: &PathBuf| {
         let bytes = read(path)?;
         let bundle = parse(path, &bytes)?;
-        let none = || Failure::because(path.display(), "it carries no proof that it is in a log");
+        let none = || Failure::because(path.display(), "it has no proof that it is in a log");
         bundle.staple().cloned().ok_or_else(none)
     };
     paths.iter().map(proof).collect()

@@ -70,7 +70,10 @@ fn name_of(folder: &Path) -> Done<String> {
         Failure::because(format_args!("cannot find {}", folder.display()), error)
     })?;
     named(&whole).ok_or_else(|| {
-        Failure::usage(format!("{} has no name: give the plugin's with --name", whole.display()))
+        Failure::usage(format!(
+            "{} has no name: give the plugin's name with --name",
+            whole.display()
+        ))
     })
 }
 

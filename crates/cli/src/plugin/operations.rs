@@ -180,7 +180,7 @@ fn all(tables: &Tables) -> String {
         text.push_str(&format!("{name:24} {read:8} {set:8} {}\n", first(does)));
     }
     text.push_str(
-        "\nThe columns name the class that a plugin needs for each anchor. `never`: no plugin gets it.\n\
+        "\nThe columns name the class that a plugin needs for each anchor. `never`: not available to plugins.\n\
          `equic plugin operations NAME` shows the inputs and outputs of an operation.\n",
     );
     text
@@ -198,8 +198,8 @@ fn one(tables: &Tables) -> String {
     for one in &tables.operations {
         text.push_str(&format!("operation {} ({})\n  {}\n", one.name, one.section, one.does));
         let with = match one.carries {
-            "bytes" => "bytes to read go with a call",
-            "buffer" => "a buffer to write goes with a call",
+            "bytes" => "a call also passes bytes to read",
+            "buffer" => "a call also passes a buffer to write to",
             "frame" => {
                 "one for each frame type: `frame` in the manifest says which; frames of the transport need `payload`"
             }

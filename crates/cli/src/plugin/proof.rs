@@ -49,7 +49,7 @@ impl fmt::Display for Looked {
         let function = &self.function;
         match &self.verdict {
             ProofResult::Proved => {
-                write!(f, "{function}: proved to keep within its memory and to end")
+                write!(f, "{function}: proved to stay within its memory and to terminate")
             }
             ProofResult::Finding { line: Some(line), message, .. } => {
                 write!(f, "{line}: in {function}: no proof: {message}")
@@ -58,7 +58,7 @@ impl fmt::Display for Looked {
                 f,
                 "{function}, instruction {instruction}: no proof: {message} (`equic plugin build --debug` gives lines)"
             ),
-            ProofResult::Unknown(why) => write!(f, "{function}: not looked at: {why}"),
+            ProofResult::Unknown(why) => write!(f, "{function}: skipped: {why}"),
         }
     }
 }
@@ -86,7 +86,7 @@ fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
         let bytes = 8 * (described.inputs.len() + described.outputs.len());
         let function = one.function.clone();
         if described.carries != PayloadKind::Words {
-            let why = format!("{} hands over bytes or a frame type", described.name);
+            let why = format!("{} passes bytes or a frame type", described.name);
             others.push(Looked { function, verdict: ProofResult::Unknown(why) });
         } else if let Some(known) = with_words.iter_mut().find(|(name, _)| *name == function) {
             // A function of several operations may only touch the memory that all of them provide.

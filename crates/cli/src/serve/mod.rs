@@ -346,7 +346,7 @@ fn config(
     config.limits.retry_threshold = args.retry_threshold.0;
     if let Some(bytes) = args.receive_buffer {
         let bytes = usize::try_from(bytes)
-            .map_err(|_| Failure::usage("that receive buffer is larger than memory"))?;
+            .map_err(|_| Failure::usage("the receive buffer does not fit into memory"))?;
         config.receive_buffer = Some(bytes);
     }
     // Clients have no authenticated names, so the plugins that they send share one cache.
@@ -451,7 +451,7 @@ fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
 
 fn log(journal: &Journal, record: &RequestRecord) {
     let RequestRecord { peer, method, path, status, bytes, duration, complete, .. } = record;
-    let cut = if *complete { "" } else { ", not to the end" };
+    let cut = if *complete { "" } else { ", incomplete" };
     journal.entry(
         // The client chooses the path, so remove characters that control the terminal.
         format_args!(

@@ -32,7 +32,7 @@ impl ResetKey {
         open(path).map_err(|why| {
             let what = format_args!("cannot use the reset key in {}", path.display());
             Failure::because(what, why)
-                .mend("give each server a file of its own, or a name that does not exist yet")
+                .mend("give each server its own file; a file that does not exist is created")
         })
     }
 
@@ -76,12 +76,12 @@ fn open(path: &Path) -> Result<ResetKey, String> {
     let (key, rest) = bytes.split_at(LEN);
     let key = match <[u8; LEN]>::try_from(key) {
         Ok(key) if length == LEN => Zeroizing::new(key),
-        _ => return Err(format!("it has not {LEN} random bytes")),
+        _ => return Err(format!("it does not contain {LEN} random bytes")),
     };
     debug_assert_eq!(rest, [0]);
     // All bytes are equal: the file was extended but never written.
     if key.iter().all(|byte| *byte == key[0]) {
-        return Err(format!("it has not {LEN} random bytes"));
+        return Err(format!("it does not contain {LEN} random bytes"));
     }
     Ok(ResetKey { key, _lock: lock })
 }

@@ -126,8 +126,7 @@ fn list_files_by_command() {
     let out = load().ok();
     assert_eq!(
         out,
-        "5 added, 1 removed, 99998 kept, 1 left as they were listed by a command or the \
-         configuration\n"
+        "5 added, 1 removed, 99998 kept, 1 unchanged, because a command or the configuration added them\n"
     );
     // Too many entries: nothing changes, and the error names the key.
     daemon.write("deny", &many(0..100_100));
@@ -457,7 +456,7 @@ fn check_warns_about_settings_that_expose() {
     {
         let warnings = banned(reason, "never");
         assert!(warnings.len() == 1 && warnings[0].starts_with("ban.proof: "), "{warnings:?}");
-        assert!(warnings[0].contains(&format!("can have {whom} banned")), "{warnings:?}");
+        assert!(warnings[0].contains(&format!("can get {whom} banned")), "{warnings:?}");
         assert_eq!(banned(reason, "always"), [""; 0]);
     }
 }
@@ -503,11 +502,11 @@ fn a_file_can_be_checked() {
         out.stderr.contains("no interface `nosuch0`") && !out.stderr.contains("`lo`"),
         "{out:?}"
     );
-    assert!(out.stderr.contains("will not start until it is there"), "{out:?}");
+    assert!(out.stderr.contains("does not start without it"), "{out:?}");
     assert!(out.stderr.contains("warning: service.web.max_connections: a quota counts"), "{out:?}");
     assert!(out.stderr.lines().all(|line| line.starts_with("equic: warning: ")), "{out:?}");
     let waiting = check(&quota("interfaces = [\"nosuch0\"]\nwait = true")).stderr;
-    assert!(waiting.contains("protects it when it comes"), "{waiting}");
+    assert!(waiting.contains("protects it when it appears"), "{waiting}");
     let fed = check(&quota("interfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\""));
     assert_eq!((fed.code, fed.stderr.as_str()), (Some(0), ""), "{fed:?}");
     let ids = |gateway: &str, service: &str| {
@@ -517,8 +516,8 @@ fn a_file_can_be_checked() {
     };
     let socket = "[gateway.socket]\npath = \"/run/x\"";
     for (doubt, why) in [
-        (ids("", ""), "only servers with CAP_SYS_ADMIN can take them"),
-        (ids(socket, "users = [\"root\"]\n"), "are not given them"),
+        (ids("", ""), "only servers with CAP_SYS_ADMIN can get the keys"),
+        (ids(socket, "users = [\"root\"]\n"), "do not get the keys"),
     ] {
         assert_eq!(doubt.code, Some(0), "{doubt:?}");
         let told =
@@ -825,7 +824,7 @@ fn what_is_set_can_be_saved() {
     daemon.write("equic.toml", &theirs);
     let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("somebody has changed it"), "{refused:?}");
+    assert!(refused.stderr.contains("has changed since the gateway read it"), "{refused:?}");
     assert!(refused.stderr.contains("equic gateway reload"), "{refused:?}");
     assert_eq!((text(), &daemon.status()["services"][0]["max_connections"]), (theirs, &9.into()));
     gateway.signal(Signal::SIGHUP);
@@ -853,7 +852,7 @@ fn without_a_file_nothing_is_saved() {
     gateway.event("ready");
     let refused = equic(&["gateway", "set", "--save", "max_connections=8", "--gateway", name]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("goes by no configuration file"), "{refused:?}");
+    assert!(refused.stderr.contains("uses no configuration file"), "{refused:?}");
     let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
     assert_eq!(status["services"][0]["max_connections"], 0);
 }

@@ -51,7 +51,7 @@ fn from_an_empty_folder_to_a_run() {
     let bundle = seldom.join("seldom.qplug");
     let bundle = text(&bundle);
     let check = equic(&["plugin", "check", bundle]).ok();
-    assert!(check.contains("would run as one's own plugin, with observe, tune"), "{check}");
+    assert!(check.contains("would run as a local plugin, with observe, tune"), "{check}");
     let run = ["plugin", "run", bundle, "--on", "client", "--rate", "20", "--calls", "5"];
     let played = equic(&run).ok();
     assert!(played.contains("replace AckPolicy(space 2) -> threshold 10, max_delay "), "{played}");
@@ -211,19 +211,19 @@ fn a_proof_is_looked_for_by_another_program() {
     if !alone.with_file_name("equic-prove").exists() {
         let said = check(alone, &[]);
         assert!(
-            said.code == Some(0) && said.stderr.contains("no proof was looked for"),
+            said.code == Some(0) && said.stderr.contains("no proof was searched for"),
             "{said:?}"
         );
         assert_eq!(check(alone, &["--strict"]).code, Some(1));
     }
     let proved = with_prover(folder.path(), "printf 'proved\ton_acked\nproved\ton_event\n'");
     let said = check(&proved, &["--strict"]).ok();
-    assert!(said.contains("on_event: proved to keep within its memory and to end"), "{said}");
+    assert!(said.contains("on_event: proved to stay within its memory and to terminate"), "{said}");
     // equic-prove must receive the functions, the size of their words, and the helpers.
     let asked = text(folder.path()).to_owned() + "/asked";
     with_prover(folder.path(), &format!("while read -r line; do echo \"$line\"; done >{asked}"));
     let said = check(&proved, &[]);
-    assert!(said.stderr.contains("on_acked: not looked at: PREVAIL failed"), "{said:?}");
+    assert!(said.stderr.contains("on_acked: skipped: PREVAIL failed"), "{said:?}");
     let asked = std::fs::read_to_string(asked).unwrap();
     for line in ["function\ton_acked\t32", "helper\t1\tn", "helper\t2\tnn", "helper\t4\trsn"] {
         assert!(asked.lines().any(|one| one == line), "{asked}");
@@ -240,10 +240,7 @@ fn a_proof_is_looked_for_by_another_program() {
     with_prover(folder.path(), "printf 'proved\ton_acked\n'; while :; do :; done");
     let said = check(&proved, &["--proof-limit", "1s"]);
     assert!(said.stdout.contains("on_acked: proved"), "{said:?}");
-    assert!(
-        said.stderr.contains("on_event: not looked at: there was no answer within 1s"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("on_event: skipped: there was no answer within 1s"), "{said:?}");
 }
 
 #[test]
@@ -331,7 +328,7 @@ fn own_plugin_that_fails_is_reported_by_get() {
     let hostile = endless(folder.path());
     let got = fetch(&[], &["--plugin", &hostile], 300_000);
     assert_eq!(got.code, Some(1), "{got:?}");
-    let told = "equic: the plugin hostile failed and was taken off: AckPolicy: ";
+    let told = "equic: the plugin hostile failed and was detached: AckPolicy: ";
     assert!(got.stderr.contains(told), "{got:?}");
     assert!(got.stderr.contains("the budget is used up"), "{got:?}");
     let [url, plugin] = &lines(&got)[..] else { panic!("{got:?}") };

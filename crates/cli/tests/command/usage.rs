@@ -73,7 +73,7 @@ fn wrong_usage() {
         (&explain(&["--scid", "xy"]), USAGE, "not hex digits"),
         (&explain(&["--size", "70000"]), USAGE, "--size"),
         (&explain(&["--vlan", "4096"]), USAGE, "--vlan"),
-        (&explain(&["--dst", "2001:db8::1"]), USAGE, "not of one family"),
+        (&explain(&["--dst", "2001:db8::1"]), USAGE, "belong to different address families"),
         (&explain(&["--pcap", "x.pcap"]), USAGE, "cannot be used with"),
         (&["gateway", "explain", "--hex", "00", "--summary"], USAGE, "--pcap"),
         (&["serve", "--scheduler", "backup"], USAGE, "--paths N"),
@@ -137,7 +137,7 @@ fn what_cannot_be_done() {
         check(&[(&args, FAILED, part)]);
     }
     check(&[
-        (&["gateway", "run", "--config", &nowhere], USAGE, "give -i INTERFACE"),
+        (&["gateway", "run", "--config", &nowhere], USAGE, "use -i INTERFACE"),
         (&["serve", "--root", &missing, "--listen", "[::1]:0"], FAILED, "cannot serve files from"),
         (&["serve", "--listen", "192.0.2.1:4433"], FAILED, "cannot listen on 192.0.2.1:4433"),
         (&["serve", "--cert", &text, "--key", &text], FAILED, "no certificate in"),

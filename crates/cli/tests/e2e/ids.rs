@@ -182,7 +182,7 @@ fn unknown_senders_share_a_rate_and_connections_go_on() {
     let Some(stage) = TestStage::new("unproven", 2) else { return };
     let gateway = stage.gateway(&[]);
     let refused = stage.equic(&["set", "unproven_per_service=1/s burst 10"]);
-    assert!(refused.stderr.contains("no server counts"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no server reports"), "{}", refused.stderr);
     assert_eq!(stage.status()["services"][0]["unproven_per_service"], "off");
     stage.equic(&["set", "unproven_per_service=1/s burst 10", "--force"]).ok();
     let condition = gateway.event("condition");
@@ -252,8 +252,8 @@ fn settings_without_a_server_come_with_a_warning() {
     let Some(stage) = TestStage::new("unserved", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
     for (setting, words) in [
-        ("check_ids=true", "its clients are cut off"),
-        ("retry=always", "new clients get no further"),
+        ("check_ids=true", "its clients lose their connections"),
+        ("retry=always", "new clients cannot connect"),
         ("quic.stateless_reset=true", "no client gets a stateless reset"),
     ] {
         let set = stage.equic(&["set", "--json", setting]);

@@ -164,7 +164,7 @@ fn connections_of_a_server_that_was_stopped_go_on() {
 
     server.signal(Signal::SIGSTOP);
     let ledger = || stage.status()["ledgers"][0].clone();
-    eventually("its lease is over", || (ledger()["counts"] == false).then_some(()));
+    eventually("its lease expires", || (ledger()["counts"] == false).then_some(()));
     let before = stage.verdict("established").packets;
     assert!(!link.answers());
     eventually("it was silent for long", || {

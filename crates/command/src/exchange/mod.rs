@@ -152,6 +152,6 @@ pub fn attach(mut config: ExchangeConfig, connection: &mut NewConnection<'_>) {
     let attach =
         |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
     if let Err(error) = ExchangeHook::attach(Arc::new(config), attach) {
-        tracing::warn!(%error, "a connection without plugins");
+        tracing::warn!(%error, "plugins could not be attached to a connection");
     }
 }

@@ -24,7 +24,7 @@ pub fn read(path: &Path) -> Done<Vec<u8>> {
     let length = std::fs::metadata(path).map_err(failed)?.len();
     if length > MAX_BUNDLE as u64 {
         let message =
-            format!("{} has {length} bytes, and a bundle {MAX_BUNDLE} at most", path.display());
+            format!("{} has {length} bytes, but a bundle has at most {MAX_BUNDLE}", path.display());
         return Err(Failure::new(message));
     }
     equic_gateway::read_regular(path, MAX_BUNDLE as u64).map_err(failed)

@@ -321,13 +321,13 @@ impl OwnPlugins {
         };
         let message = format!("the plugin {name} {}: {why}{more}", was(state));
         Err(Failure::new(message)
-            .mend("the connections went on without it; `equic plugin run` shows its calls"))
+            .mend("the connections continued without it; `equic plugin run` shows its calls"))
     }
 }
 
 /// Returns the state of a plugin as the verb of a sentence.
 fn was(state: &str) -> &str {
-    if state == "failed" { "failed and was taken off" } else { "was not attached" }
+    if state == "failed" { "failed and was detached" } else { "was not attached" }
 }
 
 impl One {

@@ -63,12 +63,12 @@ fn renamed(text: &str) -> Result<(String, String), String> {
 }
 
 fn probability(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if value > 0.0 && value < 1.0 { Ok(value) } else { Err("it is not between 0 and 1".to_owned()) }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if (0.0..=1000.0).contains(&value) {
         Ok(value)
     } else {
@@ -87,7 +87,10 @@ pub(super) fn run(args: &Args) -> Done {
     let compared = compare(&old, &new, args.rename.as_ref(), rule);
     if compared.cells.is_empty() {
         let what = "the results have no cell of the same name";
-        return Err(Failure::incomparable(what, "give `--rename OLD=NEW` the names of both"));
+        return Err(Failure::incomparable(
+            what,
+            "name both implementations with `--rename OLD=NEW`",
+        ));
     }
     match print(args, &compared) {
         // If the reader has closed the pipe, the exit status must still show the result.
@@ -118,7 +121,7 @@ pub(super) fn run(args: &Args) -> Done {
 fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
     let all = compared.cells.len();
     let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();
-    let what = format!("{undecidable} of {all} cells have too few rounds to be called worse");
+    let what = format!("{undecidable} of {all} cells have too few rounds for the verdict `worse`");
     let mend = match needed {
         Some(rounds) => {
             format!("measure again with `equic-lab bench run --runs {rounds}`, or more")
@@ -140,7 +143,7 @@ fn print(args: &Args, compared: &Comparison) -> Done {
     let doubted = compared.cells.iter().filter(is_doubted).count();
     if doubted > 0 {
         output::notice(format_args!(
-            "{doubted} of {} verdicts depend on a client's clock that the runner doubts: see the notes of `equic-lab bench report`",
+            "{doubted} of {} verdicts depend on a client's clock that does not agree with the runner's: see the notes of `equic-lab bench report`",
             compared.cells.len()
         ));
     }

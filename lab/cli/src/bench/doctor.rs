@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Done {
     if args.json {
         output::json(SCHEMA, Findings { findings })?;
     } else if findings.is_empty() {
-        output::line("nothing found: measure")?;
+        output::line("no problems found")?;
     } else {
         for one in findings {
             let weight = if one.serious { "serious" } else { "to know" };

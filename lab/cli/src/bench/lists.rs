@@ -39,5 +39,5 @@ impl Lists {
 /// Returns the path of this program.
 pub(super) fn program() -> Done<PathBuf> {
     std::env::current_exe()
-        .map_err(|error| Failure::because("this program does not find itself", error))
+        .map_err(|error| Failure::because("cannot find the path of this program", error))
 }

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Done {
         }
     }
     if jobs.is_empty() {
-        return Err(Failure::new("nothing is left to be run: no client, or no server"));
+        return Err(Failure::new("nothing to run: no client or no server is left"));
     }
     let out = absolute(&args.out)?;
     let logs = out.join("logs");
@@ -217,7 +217,7 @@ fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopp
 
 fn registry(args: &Args) -> Done<Registry> {
     let equic = std::env::current_exe()
-        .map_err(|error| Failure::because("this program does not find itself", error))?;
+        .map_err(|error| Failure::because("cannot find the path of this program", error))?;
     let built = match &args.built {
         Some(built) => absolute(built)?,
         None => builtin::built(&equic),
@@ -253,7 +253,7 @@ fn registry(args: &Args) -> Done<Registry> {
 /// Returns the absolute path, because endpoints are started in another directory.
 fn absolute(path: &Path) -> Done<PathBuf> {
     std::path::absolute(path)
-        .map_err(|error| Failure::because(format_args!("{} is no path", path.display()), error))
+        .map_err(|error| Failure::because(format_args!("{} is not a path", path.display()), error))
 }
 
 fn seconds() -> f64 {

@@ -179,7 +179,7 @@ async fn send(flood: Flood, journal: Journal) -> Done {
 fn refused(error: FloodError) -> Failure {
     let mend = match &error {
         FloodError::InitNamespace | FloodError::NotInLab => {
-            "make a lab, `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, elsewhere, put \
+            "create a lab with `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, in another terminal, put \
              `sudo equic-lab net exec NAME/c0 --` before this command"
         }
         FloodError::ForeignDestination(_) => "`equic-lab net list` has the addresses of every lab",

@@ -143,7 +143,7 @@ pub(super) fn down(args: &Down) -> Done {
     for lab in &labs {
         if Lab::list()?.iter().any(|other| other.id == lab.id) {
             return Err(Failure::because(
-                format_args!("lab {} is still there", lab.id),
+                format_args!("lab {} still exists", lab.id),
                 format_args!("process {} keeps it and did not end on SIGTERM", lab.pid),
             ));
         }

@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> Done {
         output::line(format_args!("{way}: {}", described(counts)))?;
     }
     output::line(format_args!(
-        "{} clients, {} moves; before an answer the server sent at most {:.2} times what had come",
+        "{} clients, {} moves; before clients were validated, the server sent at most {:.2} times the bytes that it had received",
         counts.clients, counts.rebindings, counts.amplification
     ))
 }

@@ -126,7 +126,7 @@ impl Goal {
 }
 
 fn failed(error: TrialError) -> Failure {
-    Failure::because("a plugin that is measured", error)
+    Failure::because("cannot load a plugin for the measurement", error)
 }
 
 /// Returns the minimum of several CPU times, because other load on the machine can only increase

@@ -52,5 +52,5 @@ fn interop_takes_names_of_the_program_beside_a_list() {
     assert!(unknown.stderr.contains("mine, ") && unknown.stderr.contains("equic"), "{unknown:?}");
     // Without names, only the implementations of the list take part.
     let alone = interop(folder.path(), &list);
-    assert!(alone.code == Some(1) && alone.stderr.contains("no client, or no server"), "{alone:?}");
+    assert!(alone.code == Some(1) && alone.stderr.contains("no client or no server"), "{alone:?}");
 }

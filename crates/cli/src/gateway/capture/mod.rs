@@ -32,7 +32,7 @@ use crate::output;
   equic gateway capture --write drops.pcapng --reason quota --source 192.0.2.7
   equic gateway capture --write - | tshark -r - -T fields -e frame.comment
 
-It is a sample: at most `events` packets a second from each CPU, as for drop
+The file has a sample: at most `events` packets a second from each CPU, as for drop
 events. Clients' addresses and packets are in the file, which only its owner
 may read.")]
 pub(crate) struct Args {
@@ -84,7 +84,9 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(super) fn run(args: &Args) -> Done {
     let to_stdout = args.write == Path::new("-");
     if to_stdout && args.json {
-        return Err(Failure::usage("standard output takes the packets or the JSON: give a file"));
+        return Err(Failure::usage(
+            "the packets and the JSON cannot both go to standard output: give a file",
+        ));
     }
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -234,7 +236,8 @@ impl<'a> Session<'a> {
         };
         let mut said = format!("{} packets captured{of}", number::count(self.packets));
         if lost > 0 {
-            said += &format!("; {} more came too fast to be kept", number::count(lost));
+            said +=
+                &format!("; {} more were lost, because they came too fast", number::count(lost));
         }
         for (reason, packets) in &self.by_reason {
             said += &format!("\n  {reason}: {}", number::count(*packets));

@@ -31,8 +31,7 @@ fn unknown_names(config: &Config) -> Vec<String> {
     let Some(socket) = &config.gateway.socket else { return Vec::new() };
     let doubt = |key: &str, kind: &str, name: &str| {
         format!(
-            "gateway.socket.{key}: there is no {kind} `{name}` here, and the gateway does not start \
-             until there is"
+            "gateway.socket.{key}: there is no {kind} `{name}` on this machine, and the gateway does not start without it"
         )
     };
     let mut doubts = Vec::new();
@@ -86,12 +85,12 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
     }
     // These reasons only affect sources that hold connections.
     let of_quota = |reason: &Reason| matches!(reason, Reason::Quota | Reason::QuotaStrict);
-    let whom = match ban.reasons.iter().all(of_quota) {
+    let victims = match ban.reasons.iter().all(of_quota) {
         true => "any address that is at its quota",
         false => "any address",
     };
     Some(format!(
-        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can have {whom} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
+        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can get {victims} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
         names.join(", ")
     ))
 }
@@ -101,10 +100,9 @@ fn missing_interfaces(config: &Config) -> Vec<String> {
     let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
     let missing = config.gateway.interfaces.iter().filter(missing);
     let then = match config.gateway.wait {
-        true => "with `wait` the gateway starts, and protects it when it comes",
+        true => "with `wait` the gateway starts, and protects it when it appears",
         false => {
-            "the gateway will not start until it is there (`wait = true` lets it start, and \
-             protects the interface when it comes); `ip link` lists those there are"
+            "the gateway does not start without it (`wait = true` lets it start, and protects the interface when it appears); `ip link` lists the existing interfaces"
         }
     };
     let told = |name: &String| {

@@ -10,7 +10,7 @@ pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
     doubts.extend(of_forgery(service));
     doubts.extend(of_prefixes(service));
     for user in service.users.iter().filter(|user| no_such_user(user)) {
-        doubts.push(("users", format!("there is no user `{user}` here")));
+        doubts.push(("users", format!("there is no user `{user}` on this machine")));
     }
     let about = |(key, text): (&str, String)| format!("service.{}.{key}: {text}", service.name);
     let mut doubts: Vec<String> = doubts.into_iter().map(about).collect();
@@ -73,26 +73,21 @@ fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, St
     let mut doubts = Vec::new();
     let no_socket = config.gateway.socket.is_none();
     if service.max_connections > 0 && no_socket {
-        let text = "a quota counts what servers tell, and without [gateway.socket] only servers with \
-                    CAP_SYS_ADMIN can join: check with `equic gateway status` that one does, or nothing is \
-                    limited";
+        let text = "a quota counts the connections that servers report, and without [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway status` that a server has joined, because otherwise nothing is limited";
         doubts.push(("max_connections", text.to_owned()));
     }
     if !service.unproven_per_service.is_off() && no_socket {
-        let text = "it knows who is connected from servers, and without [gateway.socket] only servers with \
-                    CAP_SYS_ADMIN can join: check with `equic gateway status` that all do, or the \
-                    connections of the others share this rate";
+        let text = "it depends on the connections that servers report, and without [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway status` that all have joined, because connections of other servers share this rate";
         doubts.push(("unproven_per_service", text.to_owned()));
     }
     let confined = config.services.iter().any(|service| !service.users.is_empty());
     if service.check_ids && (no_socket || confined) {
         let why = match no_socket {
-            true => "without [gateway.socket] only servers with CAP_SYS_ADMIN can take them",
-            false => "users who may serve only some of the services are not given them",
+            true => "without [gateway.socket] only servers with CAP_SYS_ADMIN can get the keys",
+            false => "users who may serve only some of the services do not get the keys",
         };
         let text = format!(
-            "clients of servers that do not make their connection IDs with the gateway's keys are cut off, \
-             and {why}: check with `equic gateway status` that all do"
+            "clients of servers that do not make their connection IDs with the gateway's keys lose their connections, and {why}: check with `equic gateway status` that all servers have them"
         );
         doubts.push(("check_ids", text));
     }
@@ -124,7 +119,7 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
         doubts.push(("retry", text));
     }
     if service.retry == Retry::Adaptive && service.retry_above.is_off() {
-        let text = "off, so the service never asks for proof: write a rate, for example `500/s`";
+        let text = "off, so the service never sends Retry packets: set a rate, for example `500/s`";
         doubts.push(("retry_above", text.to_owned()));
     }
     if asks && service.also_client {

@@ -102,7 +102,7 @@ fn read_from(
             Err(PcapError::BufferTooSmall) => Next::Grow,
             Err(PcapError::UnexpectedEof) => return Err(state.damaged("it ends inside a packet")),
             Err(PcapError::ReadError) => return Err(state.damaged("reading it failed")),
-            Err(_) => return Err(state.damaged("what follows is not a packet")),
+            Err(_) => return Err(state.damaged("the next block is not valid")),
         };
         match next {
             Next::Consume(length) => reader.consume(length),
@@ -114,7 +114,7 @@ fn read_from(
                 }
                 capacity *= 2;
                 if capacity > LONGEST_BLOCK || !reader.grow(capacity) {
-                    return Err(state.damaged("what follows is too long to be a packet"));
+                    return Err(state.damaged("the next block is too long for a packet"));
                 }
                 refill(reader.as_mut(), &state)?;
             }

@@ -54,7 +54,7 @@ pub(super) struct Described {
 /// The type of the packet. Without a flag, it is an Initial.
 #[derive(Args)]
 #[group(multiple = false)]
-#[command(next_help_heading = "What kind of packet")]
+#[command(next_help_heading = "Packet type")]
 pub(super) struct KindArgs {
     /// Initial packet that opens a connection (the default)
     #[arg(long)]
@@ -128,7 +128,7 @@ impl Described {
 
     fn addresses(&self, config: &Config) -> Done<(SocketAddr, SocketAddr)> {
         let src = self.src.ok_or_else(|| {
-            Failure::usage("whose packet? give --src ADDR, or --pcap FILE or --hex BYTES")
+            Failure::usage("no packet is given: use --src ADDR, --pcap FILE or --hex BYTES")
         })?;
         // An IPv4-mapped address counts as IPv6 here, because the packet is sent over IPv6.
         let listeners = config.services.iter().flat_map(|service| service.listen.iter());
@@ -142,7 +142,9 @@ impl Described {
         let there = listener.map(|addr| addr.ip()).filter(|ip| !ip.is_unspecified());
         let dst = self.dst.map(|dst| dst.to_canonical()).or(there).unwrap_or(any);
         if dst.is_ipv4() != src.is_ipv4() {
-            return Err(Failure::usage(format!("{src} and {dst} are not of one family")));
+            return Err(Failure::usage(format!(
+                "{src} and {dst} belong to different address families"
+            )));
         }
         let port = self.dport.or_else(|| listener.map(|addr| addr.port())).ok_or_else(|| {
             Failure::usage(format!("no service is reached from {src}: give --dst and --dport"))

@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     if args.summary && args.pcap.is_none() {
-        return Err(Failure::usage("--summary sums up a capture: give --pcap FILE"));
+        return Err(Failure::usage("--summary needs a capture: give --pcap FILE"));
     }
     let subject = Subject::load(args)?;
     let mut report = Report::new(args.json, args.summary);

@@ -32,7 +32,7 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Version, String> {
         let wrong =
-            || format!("`{text}` is not a QUIC version: write 1, 2 or a number as 0xff00001d");
+            || format!("`{text}` is not a QUIC version: write 1, 2 or a number such as 0xff00001d");
         match text {
             "1" => Ok(Version(1)),
             "2" => Ok(Version(VERSION_2)),
@@ -62,7 +62,7 @@ impl FromStr for Hex {
             .collect::<Option<_>>()
             .ok_or("not hex digits: write for example 0011aaff")?;
         if !digits.len().is_multiple_of(2) {
-            return Err("an odd number of hex digits: two make a byte".to_owned());
+            return Err("an odd number of hex digits: each byte has two".to_owned());
         }
         Ok(Hex(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
     }
@@ -72,7 +72,7 @@ impl FromStr for Hex {
 pub(super) fn connection_id(text: &str) -> Result<Hex, String> {
     let id: Hex = text.parse()?;
     if id.0.len() > 255 {
-        return Err(format!("{} bytes: a connection ID has one byte for its length", id.0.len()));
+        return Err(format!("{} bytes are too long: a connection ID has at most 255", id.0.len()));
     }
     Ok(id)
 }

@@ -126,7 +126,7 @@ impl Report {
             rows.push(("under way", format!("{} handshakes of the source", details.under_way)));
         }
         if let Some(state) = &details.adaptive {
-            let state = if state.asking { "asks for proof of addresses" } else { "is calm" };
+            let state = if state.asking { "requires address validation" } else { "is calm" };
             rows.push(("retry", format!("adaptive: the service {state}")));
         }
         if let Some(version) = details.version {
@@ -161,7 +161,7 @@ impl Report {
             return output::json_line(SCHEMA, judged);
         }
         let source = judged.details.map_or("", |details| details.source.as_str());
-        let cut = if judged.cut { "  (cut short by the capture)" } else { "" };
+        let cut = if judged.cut { "  (truncated in the capture)" } else { "" };
         output::line(format_args!(
             "{:>6}  {:<4}  {:<19}  {source}{cut}",
             judged.packet.unwrap_or(self.packets),
@@ -205,7 +205,7 @@ impl Report {
         output::table(&table)?;
         if self.cut > 0 {
             output::notice(format_args!(
-                "{} packets are cut short by the capture and may be judged otherwise than whole ones: capture with `tcpdump -s 0`",
+                "{} packets are truncated in the capture, so their verdicts may differ from those of whole packets: capture with `tcpdump -s 0`",
                 number::count(self.cut)
             ));
         }

@@ -117,7 +117,7 @@ pub(super) fn bind(listen: SocketAddr) -> Done<TcpListener> {
             std::io::ErrorKind::AddrInUse => {
                 "another process listens there (`ss -ltnp` lists them): choose another port"
             }
-            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address here",
+            std::io::ErrorKind::AddrNotAvailable => "no interface here has this address",
             _ => "choose another address or port",
         };
         Failure::because(format_args!("cannot answer on {listen}"), error).mend(mend)

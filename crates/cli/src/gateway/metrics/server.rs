@@ -82,7 +82,7 @@ async fn answer(
         "/metrics" => metrics(source).await,
         "/healthz" => healthz(source).await,
         "/" => page(StatusCode::OK, "text/html; charset=utf-8", INDEX),
-        _ => page(StatusCode::NOT_FOUND, PLAIN, "not here: /metrics is\n"),
+        _ => page(StatusCode::NOT_FOUND, PLAIN, "not found: the metrics are at /metrics\n"),
     })
 }
 
@@ -90,7 +90,7 @@ async fn metrics(source: Arc<Source>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || source.text()).await {
         Ok(Ok(text)) => page(StatusCode::OK, prometheus::TEXT_FORMAT, text),
         Ok(Err(failure)) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("{failure}\n")),
-        Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the reading failed\n"),
+        Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "reading the gateway failed\n"),
     }
 }
 
@@ -100,7 +100,7 @@ async fn healthz(source: Arc<Source>) -> Response<Full<Bytes>> {
         Ok(Health::Well) => page(StatusCode::OK, PLAIN, "ok\n"),
         Ok(Health::Gone) => unavailable("no gateway runs\n".to_owned()),
         Ok(Health::Unreadable(why)) => unavailable(format!("it cannot be read: {why}\n")),
-        Err(_) => unavailable("the reading failed\n".to_owned()),
+        Err(_) => unavailable("reading the gateway failed\n".to_owned()),
     }
 }
 

@@ -206,8 +206,7 @@ impl BanKeeper {
         self.refused = Some(refused);
         let blind = (evicted > seen.entries / 2).then(|| {
             format!(
-                "{evicted} sources were pushed out of their table within a second or so: one that \
-                 should be banned may go unseen; raise `gateway.sources`"
+                "{evicted} sources were evicted from their table within about a second, so the gateway may miss sources to ban: raise `gateway.sources`"
             )
         });
         health.note(journal, "ban watch", Level::Warning, blind.as_deref());
@@ -262,7 +261,7 @@ impl BanKeeper {
                 self.totals.spared += 1;
                 self.bans.spare(ban.prefix, self.now());
                 journal.entry(
-                    format_args!("not banned: {}, which an operator has listed", ban.prefix),
+                    format_args!("not banned: {}, because an operator has listed it", ban.prefix),
                     || json!({ "event": "spared", "prefix": ban.prefix }),
                 );
             }

@@ -103,7 +103,7 @@ impl Changes {
             let began = state.began != was.began;
             let tell = |asking: bool| {
                 let what = if asking {
-                    "asks clients for proof of their addresses: too many come without"
+                    "requires clients to validate their address: too many connect without"
                 } else {
                     "is calm again: clients need not validate their address"
                 };

@@ -80,13 +80,13 @@ impl Handover {
 pub(super) fn describe(running: &Running, config: &Config) -> String {
     let mut text = String::new();
     if let Some(taken) = &running.taken {
-        let alive = if taken.owner.alive { ", which runs and will leave" } else { "" };
+        let alive = if taken.owner.alive { ", which is running and will end" } else { "" };
         let program =
             if taken.replaced { ", with another program in place of the old one" } else { "" };
         text += &format!("taken over from process {}{alive}{program}\n", taken.owner.pid);
         for number in &taken.moved {
             text += &format!(
-                "taken off interface number {number}, which was moved to another network namespace\n"
+                "detached from interface number {number}, which was moved to another network namespace\n"
             );
         }
     }
@@ -103,8 +103,8 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
 /// Returns the text that says how to end the gateway.
 pub(super) fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
-        Some(_) => format!("`equic gateway detach --gateway {}` takes it off", config.gateway.name),
-        None => "Ctrl-C takes it off".to_owned(),
+        Some(_) => format!("`equic gateway detach --gateway {}` detaches it", config.gateway.name),
+        None => "Ctrl-C detaches it".to_owned(),
     }
 }
 

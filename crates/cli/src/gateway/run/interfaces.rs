@@ -268,18 +268,17 @@ fn detail(state: &State) -> String {
         State::Attached { native: true, .. } => "native".to_owned(),
         State::Attached { native: false, .. } => "generic".to_owned(),
         State::Missing { moved: false } => {
-            "not protected: there is no such interface; it is attached to when it comes".to_owned()
+            "not protected: there is no such interface; the gateway attaches when it appears".to_owned()
         }
         State::Missing { moved: true } => {
-            "not protected: it was moved to another network namespace, where this gateway does not protect it; \
-             it is attached to when it comes back"
+            "not protected: it was moved to another network namespace, where this gateway does not protect it; the gateway attaches when it comes back"
                 .to_owned()
         }
         State::SameAs(name) => {
             format!("is another name of {name}: configure the interface by one name only")
         }
         State::Taken(why) | State::Refused(why) => {
-            format!("not protected: {why}; it is tried again every second")
+            format!("not protected: {why}; the gateway tries again every second")
         }
         State::Detached => {
             "not protected: an operator detached it; `equic gateway reload` attaches it again"
@@ -305,8 +304,7 @@ fn unprotected_below(interface: &NetworkInterface, gateway: &Gateway) -> Option<
     }
     let lower = NetworkInterface::by_index(lower).ok().flatten()?.name;
     Some(format!(
-        "is a {kind} on top of {lower}, which is not protected: Linux also takes packets to the addresses of this \
-         interface that come in by {lower}. Protect {lower} instead"
+        "is a {kind} on top of {lower}, which is not protected: Linux also accepts packets to the addresses of this interface that arrive on {lower}. Protect {lower} instead"
     ))
 }
 
@@ -384,10 +382,10 @@ impl Wanted {
         let Ok(Some(now)) = NetworkInterface::by_index(ifindex) else { return };
         self.doubt = if named.is_none() {
             let name = now.name;
-            let what = format!("is called {name} now; it is protected as before, until a restart");
+            let what = format!("is called {name} now; it stays protected until a restart");
             Some((Level::Warning, what))
         } else if !now.up {
-            Some((Level::Warning, "is down: no packet comes in by it".to_owned()))
+            Some((Level::Warning, "is down, so it receives no packets".to_owned()))
         } else {
             unprotected_below(&now, gateway).map(|what| (Level::Warning, what))
         };
@@ -414,8 +412,7 @@ impl Wanted {
         };
         self.state = before;
         let what = format!(
-            "not protected: another interface has this name now, and the gateway cannot attach to it: {why}; it is \
-             tried again. The interface that had the name before stays protected"
+            "not protected: another interface has this name now, and the gateway cannot attach to it: {why}; the gateway tries again. The interface that had the name before stays protected"
         );
         self.doubt = Some((Level::Error, what));
     }

@@ -211,7 +211,9 @@ fn configure(args: &Args) -> Done<Config> {
         config.gateway.rotation_file = Some(file.to_string_lossy().into_owned());
     }
     if config.gateway.interfaces.is_empty() {
-        return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
+        return Err(Failure::usage(
+            "no interface is given: use -i INTERFACE, or `interfaces` in the file",
+        ));
     }
     Ok(config)
 }
@@ -240,7 +242,7 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
     }
     text += &handover::describe(running, config);
     text += &handover::farewell(running, config);
-    text += "; `equic gateway status` shows it at work";
+    text += "; `equic gateway status` shows its counters";
     journal.entry(text, || {
         json!({
             "event": "ready", "name": config.gateway.name, "pid": std::process::id(),

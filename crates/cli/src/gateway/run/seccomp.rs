@@ -177,7 +177,7 @@ const BPF: [u64; 25] =
 pub(super) fn restrict() -> Done {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because("cannot restrict system calls", error)
-            .mend("`--no-seccomp` goes without that")
+            .mend("`--no-seccomp` starts without this restriction")
     };
     for program in filters().map_err(|e| failed(&e))? {
         apply_filter_all_threads(&program).map_err(|e| failed(&e))?;

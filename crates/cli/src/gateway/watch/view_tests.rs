@@ -155,7 +155,7 @@ fn nothing_yet_is_said() {
         &text,
         &[
             "on no interface",
-            "nobody has sent anything yet",
+            "no source has sent packets yet",
             "no packets yet",
             "none yet",
             "passed - ",

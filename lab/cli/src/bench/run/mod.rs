@@ -172,7 +172,7 @@ fn resume(folder: &Path, registry: &Registry) -> Done<RunPlan> {
     match then.difference(&now) {
         None => Ok(then),
         Some(what) => Err(Failure::new(format!(
-            "{} cannot be gone on with: {what}, and figures of before and after do not compare",
+            "{} cannot be resumed: {what}, so figures from before and after cannot be compared",
             folder.display()
         ))
         .mend("begin a new run")),
@@ -248,13 +248,17 @@ fn examine(
             [named(server), named(client)].concat()
         }
     };
-    findings.extend(other.map(|process| Finding {
-        what: "another run".to_owned(),
-        serious: true,
-        found: format!(
-            "process {process} runs `equic-lab bench run`, too: both disturb each other"
-        ),
-        mend: "wait until it has ended; `--strict` refuses to run beside another".to_owned(),
+    findings.extend(other.map(|process| {
+        Finding {
+            what: "another run".to_owned(),
+            serious: true,
+            found: format!(
+                "process {process} runs `equic-lab bench run`, too: both disturb each other"
+            ),
+            mend:
+                "wait until it has ended; `--strict` refuses to run at the same time as another run"
+                    .to_owned(),
+        }
     }));
     let serious: Vec<&Finding> = findings.iter().filter(|one| one.serious).collect();
     if args.strict && !serious.is_empty() {

@@ -240,7 +240,7 @@ impl Chosen {
         let allowed = allowed_cpus()?;
         let chosen = [&self.server_cpus, &self.client_cpus];
         if let Some(cpu) = chosen.into_iter().flatten().find(|cpu| !allowed.contains(cpu)) {
-            return Err(Failure::new(format!("this machine has no CPU {cpu} for us")));
+            return Err(Failure::new(format!("this process may not use CPU {cpu}")));
         }
         let first = |other: &[usize]| allowed.iter().copied().find(|cpu| !other.contains(cpu));
         let server = match &self.server_cpus[..] {
@@ -253,8 +253,7 @@ impl Chosen {
         };
         if server.is_empty() || client.is_empty() {
             return Err(Failure::new(
-                "one CPU cannot tell what a server costs and what its client: \
-                 the benchmark needs two",
+                "the benchmark needs two CPUs, to measure the server and the client separately",
             ));
         }
         Ok((server, client))

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 pub(super) async fn fetch(contract: &Contract) -> Done {
     let first = contract.requests.first();
-    let first = first.ok_or_else(|| Failure::usage("there are no REQUESTS"))?;
+    let first = first.ok_or_else(|| Failure::usage("REQUESTS is not set"))?;
     let client = Client {
         contract,
         first,
@@ -121,9 +121,9 @@ impl Client<'_> {
     async fn early(&self, requests: &[Request]) -> Done {
         let (address, host) = (self.first.address, &self.first.host);
         let connecting = self.endpoint.connect_with(&self.config, address, host)?;
-        let connection = connecting
-            .into_0rtt()
-            .map_err(|_| Failure::new("the server left nothing for early data"))?;
+        let connection = connecting.into_0rtt().map_err(|_| {
+            Failure::new("no 0-RTT: the server has sent no session ticket that allows it")
+        })?;
         let asked = self.store(Self::ask(&connection, requests)).await;
         match connection.handshake().await? {
             EarlyData::Rejected => self.hq(&connection, requests).await,

@@ -86,9 +86,9 @@ pub(crate) fn run(args: &Args) -> Done {
     let server = match var("ROLE").as_deref() {
         Some("server") => true,
         Some("client") => false,
-        _ => return Err(Failure::usage("ROLE has to be client or server")),
+        _ => return Err(Failure::usage("ROLE must be client or server")),
     };
-    let testcase = var("TESTCASE").ok_or_else(|| Failure::usage("there is no TESTCASE"))?;
+    let testcase = var("TESTCASE").ok_or_else(|| Failure::usage("TESTCASE is not set"))?;
     let more = if server { &SERVER[..] } else { &CLIENT[..] };
     if !BOTH.iter().chain(more).any(|known| *known == testcase) {
         return Err(Failure::Unsupported(testcase));
@@ -105,8 +105,8 @@ pub(crate) fn run(args: &Args) -> Done {
         www: folder("WWW", "/www"),
         downloads: folder("DOWNLOADS", "/downloads"),
         certs: folder("CERTS", "/certs"),
-        port: port.map_err(|_| Failure::usage("PORT is no port"))?,
-        preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is no address"))?,
+        port: port.map_err(|_| Failure::usage("PORT is not a port number"))?,
+        preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is not an address"))?,
         qlog: var("QLOGDIR").map(|folder| qlog(Path::new(&folder))).transpose()?,
         exchange: args.plugins.then(|| exchange::open_to_all(&args.push)).transpose()?,
     };
@@ -160,7 +160,7 @@ impl Request {
         let mut requests: Vec<Request> = Vec::new();
         for url in urls.split_whitespace() {
             let rest = url.strip_prefix("https://");
-            let rest = rest.ok_or_else(|| Failure::usage(format!("{url} is no https URL")))?;
+            let rest = rest.ok_or_else(|| Failure::usage(format!("{url} is not an https URL")))?;
             let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
             let known = requests.iter().find(|known| known.authority() == authority);
             let address = match known {

@@ -66,12 +66,12 @@ async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contra
     while let Some(data) = receive.read_chunk().await? {
         request.extend_from_slice(&data);
         if request.len() > MAX_REQUEST {
-            return Err(Failure::new("a request without end"));
+            return Err(Failure::new("the request is incomplete"));
         }
     }
     let request = String::from_utf8_lossy(&request);
     let path = request.strip_prefix("GET ").map(str::trim);
-    let path = path.ok_or_else(|| Failure::new("a request that is no GET"))?;
+    let path = path.ok_or_else(|| Failure::new("the request is not a GET"))?;
     send.write_chunk(contract.file(path)?.into()).await?;
     Ok(send.finish()?)
 }

@@ -152,7 +152,7 @@ fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Done {
     ))?;
     if usual > LATE {
         output::notice(
-            "the network was late: these figures are also those of a busy machine, or of rates beyond it",
+            "packets were late: the machine was too busy, or the rates are too high for it, so the results are not only those of the network",
         );
     }
     Ok(())

@@ -47,7 +47,7 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
             ("tcp.tls", flow.tcp.tls.is_some()),
         ];
         for (name, _) in not_yet.into_iter().filter(|(_, asked)| *asked) {
-            let message = "`equic-lab net run` has no such connections: leave it out in real time";
+            let message = "`equic-lab net run` does not support it: remove it";
             complain(key(name), message.to_owned());
         }
         let of_ends = [
@@ -69,14 +69,13 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
             complain(key("controller"), message);
         }
         if flow.tcp.delayed_ack.is_some() {
-            let message = "the kernel does not let it be set: leave it out in real time";
+            let message = "the kernel does not permit setting it: remove it";
             complain(key("tcp.delayed_ack"), message.to_owned());
         }
         let (other, settled) = *first.get_or_insert((index, flow));
         for name in differences(&settled.tcp, &flow.tcp) {
             let message = format!(
-                "the kernel has it for all connections of a host, and flow[{}] has another value: in real time it \
-                 is the same for all TCP flows",
+                "the kernel has one value for all connections of a host, but flow[{}] has another value: in real time, all TCP flows need the same value",
                 other + 1
             );
             complain(key(&format!("tcp.{name}")), message);

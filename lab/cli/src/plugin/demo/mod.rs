@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     match report.data.passed {
         true => Ok(()),
-        false => Err(Failure::new("not everything is as it must be: see the table")),
+        false => Err(Failure::new("not all results are as expected: see the table")),
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn trials(trials: &[Trial]) -> Table {
 /// Returns the table of the hostile plugins: what each tried, and the result.
 pub(super) fn attacks(attacks: &[Attack]) -> Table {
     let mut table = Table::new([
-        Column::text("plugin that means harm"),
+        Column::text("hostile plugin"),
         Column::text("tries"),
         Column::text("fate"),
         Column::text("reason"),

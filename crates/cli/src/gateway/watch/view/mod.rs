@@ -183,7 +183,10 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     }
     let mut servers = vec![Span::styled("   servers: ", theme.faint())];
     if picture.servers.is_empty() {
-        servers.push(Span::styled("none feeds it, so quotas count nothing", theme.faint()));
+        servers.push(Span::styled(
+            "no server reports connections, so quotas have no effect",
+            theme.faint(),
+        ));
     }
     for (index, server) in picture.servers.iter().enumerate() {
         if index > 0 {

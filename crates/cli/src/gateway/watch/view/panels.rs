@@ -206,7 +206,7 @@ pub(super) fn sources(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
             flexible: 16,
             rows: picture.sources.iter().map(row).collect(),
             selected: scene.choices.source_row(picture),
-            empty: "nobody has sent anything yet",
+            empty: "no source has sent packets yet",
         },
     );
 }
