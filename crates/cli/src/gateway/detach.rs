@@ -1,4 +1,4 @@
-//! `equic gateway detach`.
+//! The command `equic gateway detach`.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Detach the gateway that is pinned in this directory, of any release
     #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "gateway", "interface"])]
     pin: Option<PathBuf>,
-    /// JSON (schema equic.gateway.detach/1)
+    /// Print JSON (schema equic.gateway.detach/1)
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `equic gateway keys`.
+//! The command `equic gateway keys`.
 
 use clap::Subcommand;
 use serde_json::json;
@@ -26,7 +26,7 @@ and restart the gateway. The gateway's process must run, because it does this wo
 pub(crate) struct Renew {
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.keys/1)
+    /// Print JSON (schema equic.gateway.keys/1)
     #[arg(long)]
     json: bool,
 }

@@ -47,7 +47,7 @@ pub(crate) struct Limits {
     /// Negotiation, stateless reset), to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
-    /// With `--retry adaptive`: rate of new connections without proof above which clients must
+    /// With `--retry adaptive`: rate of new connections without a token above which clients must
     /// validate their address
     #[arg(long, value_name = "RATE")]
     retry_above: Option<Rate>,
@@ -85,7 +85,7 @@ pub(crate) struct Limits {
     /// Answer other QUIC versions with Version Negotiation in the server's name
     #[arg(long)]
     version_negotiation: bool,
-    /// The port dials out too: Retry and Version Negotiation are legitimate
+    /// Connections are also opened from this port: accept Retry and Version Negotiation packets
     #[arg(long)]
     also_client: bool,
     /// Drop packets to connection IDs that no server of the service issued; the servers must make

@@ -1,4 +1,4 @@
-//! `equic gateway deny`, `allow`, `forget` and `lists`.
+//! The commands `equic gateway deny`, `allow`, `forget` and `lists`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct Add {
     lifetime: Option<Duration>,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.deny/1, equic.gateway.allow/1)
+    /// Print JSON (schema equic.gateway.deny/1, equic.gateway.allow/1)
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Forget {
     prefix: Vec<IpNet>,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.forget/1)
+    /// Print JSON (schema equic.gateway.forget/1)
     #[arg(long)]
     json: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Forget {
 pub(crate) struct Show {
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.lists/1)
+    /// Print JSON (schema equic.gateway.lists/1)
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `equic gateway reasons`.
+//! The command `equic gateway reasons`.
 
 use equic_gateway::Reason;
 use equic_report::table::{Column, Table};
@@ -11,7 +11,7 @@ use crate::output;
 /// use their names.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// JSON (schema equic.gateway.reasons/1)
+    /// Print JSON (schema equic.gateway.reasons/1)
     #[arg(long)]
     json: bool,
 }

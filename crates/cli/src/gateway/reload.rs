@@ -1,4 +1,4 @@
-//! `equic gateway reload` and `equic gateway check`.
+//! The commands `equic gateway reload` and `equic gateway check`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Reload the gateway of this process, for service managers. Replaces --gateway
     #[arg(long, value_name = "PID", conflicts_with = "gateway")]
     pid: Option<u32>,
-    /// JSON (schema equic.gateway.reload/1)
+    /// Print JSON (schema equic.gateway.reload/1)
     #[arg(long)]
     json: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Check {
     /// Also fail on warnings
     #[arg(long)]
     strict: bool,
-    /// JSON (schema equic.gateway.check/1)
+    /// Print JSON (schema equic.gateway.check/1)
     #[arg(long)]
     json: bool,
 }

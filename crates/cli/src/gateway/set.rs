@@ -1,4 +1,4 @@
-//! `equic gateway set`.
+//! The command `equic gateway set`.
 
 use equic_gateway::Setting;
 use equic_report::table::{Column, Table};
@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
     settings: Vec<Setting>,
-    /// Also write the settings into the gateway's configuration file; comments and order stay
+    /// Also write the settings into the gateway's configuration file, whose comments and order stay
+    /// unchanged
     #[arg(long)]
     save: bool,
     #[command(flatten)]
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     /// or do not report connections (unproven_per_service)
     #[arg(long)]
     force: bool,
-    /// JSON (schema equic.gateway.set/1)
+    /// Print JSON (schema equic.gateway.set/1)
     #[arg(long)]
     json: bool,
 }

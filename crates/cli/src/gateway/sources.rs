@@ -1,4 +1,4 @@
-//! `equic gateway sources`.
+//! The command `equic gateway sources`.
 
 use clap::ValueEnum;
 use equic_gateway::SortBy;
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     by: By,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.sources/1)
+    /// Print JSON (schema equic.gateway.sources/1)
     #[arg(long)]
     json: bool,
 }

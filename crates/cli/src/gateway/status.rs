@@ -1,4 +1,4 @@
-//! `equic gateway status`.
+//! The command `equic gateway status`.
 
 use equic_gateway::{Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus};
 use equic_report::number;
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// List the gateways of all network namespaces
     #[arg(long, conflicts_with = "gateway")]
     all: bool,
-    /// JSON (schema equic.gateway.status/1; with --list equic.gateway.list/1)
+    /// Print JSON (schema equic.gateway.status/1; with --list equic.gateway.list/1)
     #[arg(long)]
     json: bool,
 }

@@ -34,7 +34,7 @@ enum Through {
 }
 
 impl Feeding {
-    /// The gateway's name.
+    /// Returns the gateway's name.
     pub(super) fn name(&self) -> String {
         match &self.through {
             Through::Own(control, _) | Through::Maps(control, _) => control.name(),

@@ -150,7 +150,7 @@ pub(crate) struct Args {
     /// Print every request
     #[arg(long)]
     log: bool,
-    /// JSON lines (schema equic.serve/1): the first has the address, the last a summary
+    /// Print JSON lines (schema equic.serve/1): the first has the address, the last a summary
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -1,13 +1,14 @@
-"""An aioquic client with many connections, told on stdin what to do, one line each:
+"""An aioquic client with many connections. It reads commands from stdin, one per line:
 
-    open ID ADDRESS SECONDS     connect from ADDRESS, and ask
-    ask ID [BYTES]              one stream there and back
-    move ID ADDRESS             go on from another address with another ID, and ask
-    drift ID ADDRESS            the same, with nothing but a PING
-    close ID
+    open ID ADDRESS SECONDS     connect from ADDRESS, and make a request
+    ask ID [BYTES]              make a request of this size on a new stream
+    move ID ADDRESS             migrate to ADDRESS with another connection ID, and make a request
+    drift ID ADDRESS            migrate in the same way, but only send a PING frame
+    close ID                    close the connection
 
-It answers every line when it is done with it: `ID open`, `ID refused` (the server closed it),
-`ID silence` (no answer in time), `ID closed`. Arguments: the server's address, port and ALPN.
+When a command is complete, the client prints a line: `ID open`, `ID refused` (the server closed the
+connection), `ID silence` (no answer in time), or `ID closed`. Arguments: the server's address, port
+and ALPN protocol.
 """
 
 import asyncio

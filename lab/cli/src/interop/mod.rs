@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Run only these test cases
     #[arg(long, value_name = "CASE", value_delimiter = ',', value_parser = case)]
     only: Vec<Case>,
-    /// Use the numbers of bytes and connections of the QUIC Interop Runner, at its 10 Mb/s
+    /// Use the sizes, the numbers of connections and the rate (10 Mb/s) of the QUIC Interop Runner
     #[arg(long)]
     full: bool,
     /// Number of cells that run in parallel

@@ -33,7 +33,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         pool: Option<usize>,
     },
-    /// Send random bytes behind a short header: packets of connections that do not exist
+    /// Send random bytes after a short header: packets of connections that do not exist
     Garbage {
         #[command(flatten)]
         common: Common,

@@ -33,7 +33,7 @@ pub(crate) struct Up {
     /// Let client I (from 0) send from any address of a prefix
     #[arg(long, value_name = "I=PREFIX", value_parser = client_prefix)]
     client_prefix: Vec<(usize, IpNet)>,
-    /// JSON lines (schema equic.lab.up/1)
+    /// Print JSON lines (schema equic.lab.up/1)
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Down {
 /// Lists the labs.
 #[derive(clap::Args)]
 pub(crate) struct List {
-    /// JSON (schema equic.lab.list/1)
+    /// Print JSON (schema equic.lab.list/1)
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Exec {
 /// Removes labs whose process has ended.
 #[derive(clap::Args)]
 pub(crate) struct Sweep {
-    /// JSON (schema equic.lab.sweep/1)
+    /// Print JSON (schema equic.lab.sweep/1)
     #[arg(long)]
     json: bool,
 }

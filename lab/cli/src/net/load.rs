@@ -48,7 +48,8 @@ pub(crate) struct Common {
     /// Keep a connection open for this time after its requests (`parallel`: until it is closed)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     hold: Option<Duration>,
-    /// Connections to open per second, independent of earlier ones [default: one when another ends]
+    /// Connections to open per second, independent of earlier ones [default: open one when another
+    /// ends]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Pause between connections

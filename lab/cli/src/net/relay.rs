@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Seed: the same number has the same effect on the same datagrams
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// JSON lines (schema equic.lab.relay/1): one when ready, one with the counts
+    /// Print JSON lines (schema equic.lab.relay/1): one when ready, one with the counts
     #[arg(long)]
     json: bool,
 }

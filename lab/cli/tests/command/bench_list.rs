@@ -132,7 +132,7 @@ fn bench_run_takes_names_of_the_program_beside_a_list() {
     let one = json!({ "mine": liar("honest") });
     let names: Vec<String> = with(&one, "mine,equic");
     assert_eq!(names, ["equic", "mine"]);
-    // Groups are those of the list.
+    // The group `all` contains the implementations of the list in the file only.
     let names: Vec<String> = with(&one, "all");
     assert_eq!(names, ["mine"]);
     let names: Vec<String> = with(&json!({ "mine": liar("honest"), "equic": ours() }), "equic");

@@ -28,7 +28,7 @@ const XDP_PASS: u64 = 2;
 
 /// One packet.
 pub(super) struct Packet<'a> {
-    /// Time since 1970.
+    /// Unix time of the packet.
     pub time: Duration,
     /// Index of the interface on which the packet arrived.
     pub interface: u32,

@@ -43,7 +43,7 @@ fn is_unlimited(service: &ServiceConfig) -> bool {
 
 /// Finds rates of prefixes that are lower than the rates of the narrower prefixes within them.
 fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
-    // From the narrowest to the widest.
+    // The rates, from the narrowest prefix to the widest.
     let v4 = [("new_per_v4_32", service.new_per_v4_32), ("new_per_v4_24", service.new_per_v4_24)];
     let v6 = [
         ("new_per_v6_64", service.new_per_v6_64),

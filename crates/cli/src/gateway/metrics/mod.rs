@@ -46,7 +46,7 @@ pub(crate) struct Args {
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// JSON lines (schema equic.gateway.metrics/1)
+    /// Print JSON lines (schema equic.gateway.metrics/1)
     #[arg(long)]
     json: bool,
 }

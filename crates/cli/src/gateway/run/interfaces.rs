@@ -51,8 +51,8 @@ struct Wanted {
     tried: Option<Instant>,
     /// A problem of an interface to which the program is attached, and its level.
     doubt: Option<(Level, String)>,
-    /// Count of the packets that the interface failed to send, or `None` if it has no such count.
-    /// Answers to clients can be among them.
+    /// Count of the packets that the interface failed to send, or `None` if answers to clients
+    /// cannot get lost on it.
     unsent: Option<Unsent>,
 }
 

@@ -22,7 +22,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Intervals of the periodic work.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// Time between two looks.
+    /// Interval of [`Duties::look`].
     pub look: Duration,
     /// Time between two summaries, or `None` to print none.
     pub summary: Option<Duration>,

@@ -84,7 +84,7 @@ pub(crate) struct Args {
     /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// JSON lines (schema equic.gateway.run/1)
+    /// Print JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
     /// Also write each event to standard error, as a line with its time

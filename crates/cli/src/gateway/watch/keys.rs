@@ -201,7 +201,7 @@ impl Choices {
 }
 
 impl Panel {
-    /// The panel after this one.
+    /// Returns the panel that follows this one.
     pub(super) fn next(self) -> Panel {
         match self {
             Panel::Sources => Panel::Reasons,

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
+    /// Print JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
     #[arg(long)]
     json: bool,
 }
