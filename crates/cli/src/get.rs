@@ -291,7 +291,7 @@ async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMa
             Some(Ok((_, Ok(())))) => {}
             Some(Ok((_, Err(closed @ Failure::ClosedPipe)))) => return Err(closed),
             Some(Ok((number, Err(failure)))) => drop(failed.insert(number, failure)),
-            Some(Err(error)) => return Err(Failure::because("a download broke off", error)),
+            Some(Err(error)) => return Err(Failure::because("a download task failed", error)),
         }
     }
 }

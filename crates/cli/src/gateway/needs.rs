@@ -136,7 +136,7 @@ impl Need {
             .filter_map(|ServiceConfig { name, .. }| {
                 // Warn only about services whose servers can be read.
                 let servers = self.missing(control, name).ok().flatten()?;
-                Some(format!("service {name}: {servers}: where one does not, {}", self.lost))
+                Some(format!("service {name}: {servers}: if a server does not, {}", self.lost))
             })
             .collect();
         (!lost.is_empty()).then(|| lost.join("; "))

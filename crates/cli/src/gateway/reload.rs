@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Done {
     if reload.ok {
         return Ok(());
     }
-    Err(Failure::new(format!("not reloaded, everything is as before\n{}", reload.lines.join("\n"))))
+    Err(Failure::new(format!("not reloaded, nothing has changed\n{}", reload.lines.join("\n"))))
 }
 
 /// Opens the gateway that a process manages.

@@ -112,8 +112,10 @@ impl Saving {
             )));
         }
         std::fs::rename(&self.temporary, &self.path).map_err(|error| {
-            let what =
-                format!("the settings are in force, and not saved to {}", self.path.display());
+            let what = format!(
+                "the settings are in force, but could not be saved to {}",
+                self.path.display()
+            );
             Failure::because(what, error)
         })?;
         self.done = true;
@@ -139,8 +141,7 @@ impl Saved {
     pub(super) fn doubt(&self) -> Option<String> {
         let error = self.unsure.as_ref()?;
         Some(format!(
-            "the settings are in force and saved to {}; after a power cut the file may be the old one, \
-             for its folder could not be written to disk: {error}",
+            "the settings are in force and saved to {}; after a power failure the file may be the old one, because its folder could not be written to disk: {error}",
             self.path.display()
         ))
     }
@@ -221,7 +222,7 @@ fn edit(text: &str, settings: &[Setting]) -> Done<String> {
             let table = table_of(&mut document, service).ok_or_else(|| {
                 let place =
                     service.map_or("gateway".to_owned(), |name| format!("service `{name}`"));
-                Failure::new(format!("the file has no table of the {place}"))
+                Failure::new(format!("the file has no table for the {place}"))
             })?;
             put(table, &change);
         }

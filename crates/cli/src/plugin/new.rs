@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let build = folder.display().to_string();
     output::line(format_args!(
-        "{} and {} are there: `equic plugin build {build}`, then `equic plugin run {}`",
+        "created {} and {}: next, run `equic plugin build {build}`, then `equic plugin run {}`",
         files[0].0.display(),
         files[1].0.display(),
         folder.join(format!("{name}.qplug")).display(),

@@ -61,7 +61,7 @@ impl Admission for GatewayAdmission {
         let guard = bound.service.opened(peer);
         if guard.over_limit() && !bound.exempt.cover(peer) {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(full(&bound.service, peer, "your address"));
+            return Err(full(&bound.service, peer, "the address"));
         }
         Ok(Box::new(Counted { guard, bound: Arc::clone(bound) }))
     }
@@ -69,7 +69,8 @@ impl Admission for GatewayAdmission {
 
 /// Returns the refusal of a source that has reached its quota.
 fn full(service: &Service, peer: SocketAddr, whose: &str) -> Refused {
-    let reason = format!("{} connections of {whose} are open", service.limit_for(peer));
+    let reason =
+        format!("{} connections of {whose} are open, which is its quota", service.limit_for(peer));
     Refused::excessive_load(reason)
 }
 
@@ -117,7 +118,7 @@ impl Opened for Counted {
             return Ok(());
         }
         if !self.bound.exempt.cover(to) {
-            return Err(full(&self.bound.service, to, "your new address"));
+            return Err(full(&self.bound.service, to, "the new address"));
         }
         self.guard.moved(to);
         Ok(())

@@ -187,7 +187,7 @@ fn idle_timeout(text: &str) -> Result<Duration, String> {
 }
 
 fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
-    let wrong = || "a prefix and a number, as 192.0.2.0/24=5".to_owned();
+    let wrong = || "a prefix and a number, such as 192.0.2.0/24=5".to_owned();
     let (prefix, cost) = text.split_once('=').ok_or_else(wrong)?;
     Ok((prefix.parse().map_err(|_| wrong())?, cost.parse().map_err(|_| wrong())?))
 }

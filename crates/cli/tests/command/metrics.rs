@@ -474,7 +474,7 @@ fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
     for args in [&run[..], &["gateway", "metrics", "--gateway", name, "--listen", &address]] {
         let out = equic_in(lab.server(), args);
         assert_eq!(out.code, Some(1), "{out:?}");
-        assert!(out.stderr.contains(&format!("cannot answer on {address}")), "{out:?}");
+        assert!(out.stderr.contains(&format!("cannot listen on {address}")), "{out:?}");
         assert!(out.stderr.contains("another process listens there"), "{out:?}");
     }
     let mut ip = lab.server().command("ip");

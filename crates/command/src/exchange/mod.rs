@@ -93,7 +93,9 @@ impl ExchangeArgs {
             let peer = match cache {
                 CacheOf::Peer(peer) => peer,
                 CacheOf::Nobody(why) => {
-                    let why = format!("--plugin-cache keeps plugins of each server apart: {why}");
+                    let why = format!(
+                        "--plugin-cache stores the plugins of each server separately: {why}"
+                    );
                     return Err(Failure::usage(why));
                 }
             };

@@ -41,8 +41,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let unchecked = import.repetitions - import.confirmed - import.contradicted;
     output::line(format_args!(
-        "\n{} repetitions of {} runs; the clients' times (time.json) confirm {}, contradict {}, and are \
-         not there for {unchecked}",
+        "\n{} repetitions of {} runs; the clients' times (time.json) confirm {}, contradict {}, and are missing for {unchecked}",
         import.repetitions, import.files, import.confirmed, import.contradicted
     ))
 }

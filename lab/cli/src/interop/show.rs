@@ -79,7 +79,7 @@ fn reasons(matrix: &Matrix, verdict: CaseResult) -> Done {
     if said.is_empty() {
         return Ok(());
     }
-    let title = if verdict == CaseResult::Failed { "Failed:" } else { "Not asked for:" };
+    let title = if verdict == CaseResult::Failed { "Failed:" } else { "Unsupported:" };
     output::line(format_args!("\n{title}"))?;
     said.iter().try_for_each(|(line, cases)| match &cases[..] {
         [] => output::line(format_args!("  {line}")),

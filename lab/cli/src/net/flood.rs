@@ -159,7 +159,7 @@ async fn send(flood: Flood, journal: Journal) -> Done {
     let report = result.map_err(refused)?;
     let unsent = match &report.last_error {
         Some(error) => {
-            format!("; {} not taken by the kernel: {error}", number::count(report.errors))
+            format!("; {} not accepted by the kernel: {error}", number::count(report.errors))
         }
         None => String::new(),
     };

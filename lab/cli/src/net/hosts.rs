@@ -74,7 +74,7 @@ pub(crate) struct Sweep {
 fn client_prefix(text: &str) -> Result<(usize, IpNet), String> {
     let (client, prefix) = text
         .split_once('=')
-        .ok_or("write the number of a client and a prefix, as 0=10.77.200.0/24")?;
+        .ok_or("write the number of a client and a prefix, such as 0=10.77.200.0/24")?;
     let client = client.parse().map_err(|_| format!("`{client}` is not the number of a client"))?;
     Ok((client, parse_prefix(prefix).map_err(|error| error.to_string())?))
 }

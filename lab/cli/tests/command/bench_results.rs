@@ -223,7 +223,7 @@ fn the_paper_s_data_is_computed_again() {
     let output = equic_lab(&["import-tumi8", word(dir.path()), "--all"]);
     let printed = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for expected in ["3004", "1 of 4 failed", "not there for 3"] {
+    for expected in ["3004", "1 of 4 failed", "missing for 3"] {
         assert!(printed.contains(expected), "{expected} is not in\n{printed}");
     }
     let output = equic_lab(&["import-tumi8", word(dir.path()), "--json"]);

@@ -106,7 +106,7 @@ fn missing_interfaces(config: &Config) -> Vec<String> {
         }
     };
     let told = |name: &String| {
-        format!("gateway.interfaces: there is no interface `{name}` here now: {then}")
+        format!("gateway.interfaces: there is no interface `{name}` on this machine now: {then}")
     };
     missing.map(told).collect()
 }

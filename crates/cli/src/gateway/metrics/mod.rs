@@ -120,7 +120,7 @@ pub(super) fn bind(listen: SocketAddr) -> Done<TcpListener> {
             std::io::ErrorKind::AddrNotAvailable => "no interface here has this address",
             _ => "choose another address or port",
         };
-        Failure::because(format_args!("cannot answer on {listen}"), error).mend(mend)
+        Failure::because(format_args!("cannot listen on {listen}"), error).mend(mend)
     };
     let listener = TcpListener::bind(listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;

@@ -41,7 +41,7 @@ pub(super) async fn serve(listener: TcpListener, source: Source) {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // The next successful scrape clears this condition.
-                source.tell(&format!("no connection can be accepted: {error}"));
+                source.tell(&format!("cannot accept connections: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -99,7 +99,7 @@ async fn healthz(source: Arc<Source>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || source.health()).await {
         Ok(Health::Well) => page(StatusCode::OK, PLAIN, "ok\n"),
         Ok(Health::Gone) => unavailable("no gateway runs\n".to_owned()),
-        Ok(Health::Unreadable(why)) => unavailable(format!("it cannot be read: {why}\n")),
+        Ok(Health::Unreadable(why)) => unavailable(format!("the gateway cannot be read: {why}\n")),
         Err(_) => unavailable("reading the gateway failed\n".to_owned()),
     }
 }

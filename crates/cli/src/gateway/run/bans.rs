@@ -175,7 +175,8 @@ impl BanKeeper {
             }
         }
         let trouble = self.observe(dry, control, journal, health).err();
-        let trouble = trouble.map(|error| format!("cannot look at who was refused: {error}"));
+        let trouble =
+            trouble.map(|error| format!("cannot read which sources were refused: {error}"));
         health.note(journal, "ban evidence", Level::Warning, trouble.as_deref());
         let now = self.now();
         for prefix in self.bans.ended(now) {

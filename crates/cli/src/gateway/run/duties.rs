@@ -151,7 +151,7 @@ impl<'a> Duties<'a> {
             self.health.note(journal, need.about, Level::Warning, unmet.as_deref());
         }
         let unknown = (!self.control.knows_addresses()).then_some(
-            "the gateway could not read the addresses of this host: it answers clients of any address until it can",
+            "the gateway could not read the addresses of this host, so it answers packets to any address until it can",
         );
         self.health.note(journal, "addresses", Level::Warning, unknown);
         self.look_at_pins(journal);
@@ -218,7 +218,7 @@ impl<'a> Duties<'a> {
         }
         let trouble = (!ok).then(|| {
             format!(
-                "the configuration file is not in force, the one before still is: {}",
+                "the configuration file could not be applied, so the previous configuration stays in force: {}",
                 lines.join("; ")
             )
         });
@@ -278,7 +278,7 @@ impl<'a> Duties<'a> {
             report.written_ms = unix_ms();
             if let Err(error) = self.control.publish(&report) {
                 journal.warning(
-                    format_args!("cannot say how it is: {error}"),
+                    format_args!("cannot write the status report: {error}"),
                     || json!({ "event": "trouble", "about": "report", "what": error.to_string() }),
                 );
             }

@@ -138,7 +138,7 @@ impl Keeper<'_> {
             Ok(heard) => heard.iter().for_each(|event| say(&self.journal, event)),
             Err(error) => {
                 self.journal.warning(
-                    format_args!("no more events: {error}"),
+                    format_args!("drop events are no longer reported: {error}"),
                     || json!({ "event": "trouble", "about": "events", "what": error.to_string() }),
                 );
                 self.events = None;

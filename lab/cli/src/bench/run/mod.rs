@@ -266,7 +266,7 @@ fn examine(
             .iter()
             .map(|one| format!("{}: {}\n  {}", one.what, one.found, one.mend))
             .collect();
-        return Err(Failure::new(format!("the doctor is against it\n{}", lines.join("\n"))));
+        return Err(Failure::new(format!("the doctor has serious findings\n{}", lines.join("\n"))));
     }
     for one in serious {
         output::notice(format_args!("{}: {}\n  {}", one.what, one.found, one.mend));
@@ -332,7 +332,7 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
     };
     let (foreign, steal) = (most(|one| one.foreign), most(|one| one.steal));
     Err(Failure::new(format!(
-        "{nothing} undisturbed: others used up to {} of the CPUs, and the hypervisor took {}",
+        "{nothing} undisturbed: other programs used up to {} of the CPUs, and the hypervisor took {}",
         number::percent(foreign),
         number::percent(steal)
     ))

@@ -61,7 +61,7 @@ impl Transfer {
         let before = self.bytes.load(Ordering::Relaxed);
         let bytes = before + read.len() as u64;
         if payload::between(before, bytes) != read {
-            self.fail(format!("wrong bytes behind {before}"));
+            self.fail(format!("wrong bytes after byte {before}"));
         }
         self.bytes.store(bytes, Ordering::Relaxed);
         let done = self.size.is_some_and(|size| bytes >= size);

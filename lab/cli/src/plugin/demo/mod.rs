@@ -174,8 +174,8 @@ fn tell(data: &Data, args: &Args) -> Done {
     output::table(&show::attacks(&data.attacks))?;
     let whole =
         data.trials.iter().all(|one| one.intact) && data.attacks.iter().all(|one| one.intact);
-    let hashes = if whole { "right each time" } else { "WRONG: see the tables" };
-    output::line(format_args!("SHA-256 of what was received: {hashes}"))?;
+    let hashes = if whole { "correct each time" } else { "WRONG: see the tables" };
+    output::line(format_args!("SHA-256 of the received data: {hashes}"))?;
     output::line(format_args!(
         "Written: {0}/plugins.json, plugins.svg, tail-loss-probe.svg",
         args.out.display()
