@@ -138,6 +138,6 @@ mod tests {
         let transfer = Transfer::new(None, Arc::default());
         assert!(!transfer.receive(&[0, 1, 2]) && transfer.failure().is_none());
         assert!(!transfer.receive(&[4]) && transfer.is_over());
-        assert_eq!(transfer.failure().as_deref(), Some("wrong bytes behind 3"));
+        assert_eq!(transfer.failure().as_deref(), Some("wrong bytes after byte 3"));
     }
 }
