@@ -166,9 +166,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         (service.new_per_v6_56, "new per IPv6 /56"),
         (service.new_per_v6_48, "new per IPv6 /48"),
         (service.new_per_v6_32, "new per IPv6 /32"),
-        (service.new_per_service, "new in all"),
+        (service.new_per_service, "new in total"),
         (service.packets_per_source, "packets per source"),
-        (service.packets_per_service, "packets in all"),
+        (service.packets_per_service, "packets in total"),
         (service.unproven_per_service, "packets of unknown sources"),
     ] {
         if !rate.is_off() {
@@ -181,7 +181,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     match service.retry {
         Retry::Never => {}
         Retry::Always => parts.push("Retry for all clients".to_owned()),
-        Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
+        Retry::Adaptive => {
+            parts.push(format!("Retry above {} new connections", service.retry_above))
+        }
     }
     if service.version_negotiation {
         parts.push(format!("Version Negotiation for all but {}", service.versions));

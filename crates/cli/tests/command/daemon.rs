@@ -370,16 +370,16 @@ fn check_warns_about_settings_that_forged_packets_evade() {
         assert_eq!(about(&check(service)), expected, "{service}");
     }
     let unbounded = check("new_per_source = \"5/s\"\nretry = \"never\"");
-    let told = "only 256 times `new_per_source` limits how many";
+    let told = "only 256 times `new_per_source` limits their number";
     assert!(unbounded[0].contains(told), "{unbounded:?}");
     assert!(unbounded[1].contains("use up new_per_source of an address"), "{unbounded:?}");
     let bounded = check("new_per_source = \"5/s\"\nnew_per_service = \"9/s\"");
-    let told = "only 256 times `new_per_source` and `new_per_service` limit how many";
+    let told = "only 256 times `new_per_source` and `new_per_service` limit their number";
     assert!(bounded[0].contains(told), "{bounded:?}");
     let unbounded = check("new_per_v6_48 = \"5/s\"");
-    assert!(unbounded[0].contains("no rate limits how many"), "{unbounded:?}");
+    assert!(unbounded[0].contains("no rate limits their number"), "{unbounded:?}");
     let bounded = check("new_per_v6_48 = \"5/s\"\npackets_per_service = \"9/s\"");
-    assert!(bounded[0].contains("only `packets_per_service` limits how many"), "{bounded:?}");
+    assert!(bounded[0].contains("only `packets_per_service` limits their number"), "{bounded:?}");
 }
 
 /// Returns the warnings of `check` about a configuration.

@@ -97,13 +97,13 @@ fn service_manager_hears_when_a_configuration_is_in_force() {
     let reload = || equic(&["gateway", "reload", "--pid", &gateway.pid().to_string()]);
     reload().ok();
     assert!(heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert!(heard().starts_with("READY=1\nSTATUS=configuration read again"));
+    assert!(heard().starts_with("READY=1\nSTATUS=configuration reloaded"));
     configure(folder.path(), &name, "group = \"g\"\n");
     let refused = reload();
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(heard().starts_with("RELOADING=1\n"));
     let status = heard();
-    assert!(status.starts_with("READY=1\nSTATUS=configuration NOT read again"), "{status}");
+    assert!(status.starts_with("READY=1\nSTATUS=configuration NOT reloaded"), "{status}");
     assert!(status.contains("needs a restart: service.web.group"), "{status}");
     let other = std::process::id().to_string();
     let none = equic(&["gateway", "reload", "--pid", &other]);

@@ -143,9 +143,9 @@ fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
     let on: Vec<&str> =
         bounds.into_iter().filter(|(rate, _)| !rate.is_off()).map(|(_, text)| text).collect();
     match on.as_slice() {
-        [] => "no rate limits how many".to_owned(),
-        [one] => format!("only {one} limits how many"),
-        [first @ .., last] => format!("only {} and {last} limit how many", first.join(", ")),
+        [] => "no rate limits their number".to_owned(),
+        [one] => format!("only {one} limits their number"),
+        [first @ .., last] => format!("only {} and {last} limit their number", first.join(", ")),
     }
 }
 

@@ -208,7 +208,7 @@ impl<'a> Duties<'a> {
             }
             Err(failure) => (false, failure.to_string().lines().map(str::to_owned).collect()),
         };
-        let text = if ok { "configuration read again" } else { "configuration NOT read again" };
+        let text = if ok { "configuration reloaded" } else { "configuration NOT reloaded" };
         let told = format!("{text}\n  {}", lines.join("\n  "));
         let data = || json!({ "event": "reload", "ok": ok, "number": number, "lines": lines });
         if ok {

@@ -270,7 +270,7 @@ impl Live {
         match forgotten {
             Ok(found) if found != prefix => self.say(
                 Tone::Bad,
-                format!("{found} is listed, not {prefix}: `equic gateway forget {found}`"),
+                format!("{prefix} is covered by the entry {found}: `equic gateway forget {found}`"),
             ),
             Ok(_) => self.say(Tone::Good, format!("{prefix} is on neither list")),
             Err(error) => self.say(Tone::Bad, error.to_string()),

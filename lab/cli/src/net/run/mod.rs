@@ -88,7 +88,7 @@ fn built_in(name: &str) -> Done<BuiltIn> {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
             Some(near) => format!("did you mean {near}?"),
-            None => "`equic-lab sim list` has them".to_owned(),
+            None => "`equic-lab sim list` lists them".to_owned(),
         };
         Failure::usage(format!("there is no scenario called {name}, and no such file; {hint}"))
     })
