@@ -32,9 +32,9 @@ use crate::output;
   equic gateway capture --write drops.pcapng --reason quota --source 192.0.2.7
   equic gateway capture --write - | tshark -r - -T fields -e frame.comment
 
-The file has a sample: at most `events` packets a second from each CPU, as for drop
-events. Clients' addresses and packets are in the file, which only its owner
-may read.")]
+The file has a sample: at most `events` packets a second from each CPU, as for
+drop events. It contains clients' addresses and packets, so only its owner may
+read it.")]
 pub(crate) struct Args {
     /// File to write or overwrite, in the format pcapng (`-`: standard output)
     #[arg(long, value_name = "FILE")]
